@@ -35,6 +35,13 @@ class NodeCondition(StrEnum):
     DISK_PRESSURE = "DiskPressure"
 
 
+class Extent(StrEnum):
+    """How far a pass goes: until the thresholds are clear, or to the end of the row as the kubelet does."""
+
+    ENOUGH = "enough"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class ThresholdValue:
     """A quantity (exact, bytes or inodes) or a percentage of the capacity; exactly one of the two."""

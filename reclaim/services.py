@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reclaim.disk_need import NEVER
-from reclaim.types import Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
+from reclaim.types import NEVER, Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
 
 Metadata = tuple[tuple[str, str], ...]
 """Header fields that a call carries besides those of gRPC: names in lower case, and their values."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from reclaim.disk_need import Need, OrderDecision
 from reclaim.reasons import Reason as Reason
 from reclaim.reasons import Rule as Rule
-from reclaim.released import Released
+
+NEVER = float("inf")
 
 
 class ReclaimError(Exception):
@@ -237,10 +237,14 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every listed object with its verdict; those to remove are in the order in which they are removed."""
+    """Every listed object with its verdict; those to remove are in the order in which they are removed.
+
+    `list_seconds`: how long what it is made of took to read.
+    """
 
     remove: tuple[Verdict, ...] = ()
     keep: tuple[Verdict, ...] = ()
+    list_seconds: float = 0.0
 
     @property
     def nominal_bytes(self) -> int:
@@ -317,12 +321,13 @@ class DiskVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The disk between two removals. `need`: what is missing, and how fast the disk fills; None where the order of
-    removals does not depend on it."""
+    """The disk between two removals. `seconds_left`: the urgency, until it reaches what must not be reached as fast as
+    it fills now. `fill_per_second`: bytes, or 0."""
 
     usage: Usage
     verdict: DiskVerdict
-    need: Need | None = None
+    seconds_left: float = NEVER
+    fill_per_second: float = 0.0
 
 
 MeasureDisk = Callable[[int], DiskState]
@@ -334,9 +339,8 @@ class ReclaimResult:
     """What one reclaim function did.
 
     `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
-    disk is relieved, or cannot be read any more, so that nothing else may be removed. `order`: which order was chosen,
-    and why; None where there was no choice. `released`: of a function that removes nothing, None of the others.
-    `skipped`: why the function was not called, empty if it was.
+    disk is relieved, or cannot be read any more, so that nothing else may be removed. `skipped`: why the function was
+    not called, empty if it was.
     """
 
     operation: str
@@ -349,19 +353,17 @@ class ReclaimResult:
     list_seconds: float = 0.0
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
-    order: OrderDecision | None = None
-    released: Released | None = None
     skipped: str = ""
 
     @property
     def freed_bytes(self) -> int:
-        """What the filesystems had gained right after its removals, and what was given back, in bytes."""
-        return sum(o.freed_bytes for o in self.outcomes) + (0 if self.released is None else self.released.bytes)
+        """What the filesystems had gained right after its removals, in bytes."""
+        return sum(o.freed_bytes for o in self.outcomes)
 
     @property
     def freed_inodes(self) -> int:
         """The same in inodes."""
-        return sum(o.freed_inodes for o in self.outcomes) + (0 if self.released is None else self.released.inodes)
+        return sum(o.freed_inodes for o in self.outcomes)
 
     @property
     def seconds(self) -> float:

@@ -23,17 +23,18 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
-from eviction.configuration.effective import Configuration, Extent
+from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, request_of
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
+from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, outcomes_table
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import Pass, Trigger, pass_fields, released_in_words
+from eviction.reporting.pass_record import pass_fields
 from eviction.reporting.pass_shapes import PassFieldsJson
 from eviction.reporting.status import PodDirectoriesJson, pod_directories_json
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION
+from eviction.types import API_VERSION, Extent
 from reclaim.programs.plan import KINDS as OWN
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
@@ -176,8 +177,6 @@ def plan_lines(record: Pass, width: int | None = None, *, everything: bool = Fal
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
     images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
-    order = list(filter(None, (record.side_by_side, "" if record.order is None else record.order.sentence)))
-    first = list(filter(None, (released_in_words(record, dry_run=True),)))
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     stay = f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)} {BY_RUNTIME}"
     return [
@@ -186,8 +185,6 @@ def plan_lines(record: Pass, width: int | None = None, *, everything: bool = Fal
         f"may go: {counted(len(record.removals), 'object')}, {images}, in this order",
         stay + IN_GROUPS * in_groups,
         *(counts_table(record.kept, width) if in_groups else []),
-        *first,
-        *order,
         "a pass stops as soon as the thresholds are clear",
         *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),
     ]

@@ -27,8 +27,9 @@ from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause_file import PauseFile
 from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, respond
+from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
-from eviction.reporting.pass_record import Pass
+from eviction.record import Pass
 from reclaim.types import Outcome
 from signals.clock import SystemClock
 
@@ -49,6 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--standalone", action="store_true", help="do the work here; do not ask a running daemon")
 
 
+class _Parked(Listener):
+    """Keeps what became of removals that were parked."""
+
+    def __init__(self, ended: list[Outcome]):
+        self._ended = ended
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """Kept for the history."""
+        self._ended.append(outcome)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable, 6 paused."""
     configuration = configuration_of(arguments)
@@ -58,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     on_signals(stopping.set)
     ended: list[Outcome] = []
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
-        node.on_parked_ended = ended.append
+        node.listeners.add(_Parked(ended))
         if not (options.now or options.dry_run):
             unknown = PauseFile(configuration.state_file, node.clock).restore(node.pause)
             if unknown:

@@ -26,12 +26,12 @@ from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.history_file.recorder import HistoryRecorder
+from eviction.listener import Listener
 from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.hold_off import HoldOff, Holds, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass
 from eviction.reporting.status import StatusJson, status_json
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
@@ -39,7 +39,6 @@ from eviction.types import Decision
 from reclaim.execution.readings import in_time
 from reclaim.execution.workers import NoThread
 from reclaim.programs.launcher import LAUNCHER
-from reclaim.types import Outcome
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -86,34 +85,17 @@ def run(arguments: argparse.Namespace) -> int:
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
 
     ballast = BallastKeepers(node, log)
-
-    def on_observation(observations: SignalObservations, decision: Decision) -> None:
-        watches.follow(observations)
-        ballast.follow(observations, decision)
-        endpoints.on_observation(observations, decision)
-
-    def on_pass(record: Pass) -> None:
-        endpoints.on_pass(record)
-        history.passed(record)
-
-    manager = Manager(
-        node,
-        log,
-        may_act=hold_off.why,
-        on_pass=on_pass,
-        on_observation=on_observation,
-        on_detected=saver.save,
-        events=events,
-    )
+    manager = Manager(node, log, may_act=hold_off.why, events=events)
     prepare(node, manager, ballast)
-    periodic = PeriodicGC(node, log, events, hold_off.why, history.collected) if configuration.periodic_gc else None
-    node.on_parked_ended = both(node.on_parked_ended, history.parked_ended)
+    periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
 
     def observe_now() -> None:
         manager.observe_now()
         endpoints.on_watch_event()
 
     watches = _Watches(FsWatcher((), observe_now), configuration.root_directory, enabled=not arguments.no_watch)
+    for listener in (watches, ballast, endpoints, history, saver):
+        node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
     log.info(
         f"started on {started_on(configuration)}; thresholds: "
@@ -211,16 +193,6 @@ def started_on(configuration: Configuration) -> str:
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
-def both(first: Callable[[Outcome], None], second: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
-    """Calls both, in this order."""
-
-    def call(outcome: Outcome) -> None:
-        first(outcome)
-        second(outcome)
-
-    return call
-
-
 def prepare(node: Node, manager: Manager, ballast: BallastKeepers) -> None:
     """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
     try:
@@ -312,7 +284,7 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
     return lock
 
 
-class _Watches:
+class _Watches(Listener):
     """Watches the directories of the observed filesystems with inotify."""
 
     def __init__(self, watcher: FsWatcher, root_directory: str, *, enabled: bool):
@@ -327,7 +299,7 @@ class _Watches:
             if self._watcher.problem is not None:
                 log.warning(self._watcher.problem)
 
-    def follow(self, observations: SignalObservations) -> None:
+    def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
         paths = {identity.path for identity, _ in observations.filesystems.values()}
         wanted = frozenset(directory for path in paths for directory in early_signs(path))

@@ -6,10 +6,9 @@ from __future__ import annotations
 from eviction.cli import EXIT_READING, EXIT_RUNTIME
 from eviction.cli.options import exit_with, mention
 from eviction.cli.progress import Progress
-from eviction.configuration.effective import Extent
 from eviction.node.node import Node
-from eviction.node.responder import Request
-from eviction.types import Decision
+from eviction.node.one_pass import Request
+from eviction.types import Decision, Extent
 from signals.types import SignalObservations
 
 
@@ -21,8 +20,6 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
     not_restored = node.restore_image_records()
     if not_restored:
         mention(not_restored)
-    if node.configuration.xfs_helper_socket and not node.executor.dry_run:
-        node.xfs_helper.connect()  # systemd starts it meanwhile
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")

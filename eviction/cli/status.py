@@ -84,9 +84,6 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
     if doubt:
         head += ["", f"pods: {escaped(doubt)}"]
-    problem = (status.get("xfs_helper") or {}).get("problem")  # an older daemon does not say it
-    if problem:
-        head += ["", f"XFS gives nothing back: {escaped(problem)}"]
     head += function_lines(status.get("functions") or {}, width)  # an older daemon does not say it
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:

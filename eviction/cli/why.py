@@ -26,10 +26,11 @@ from eviction.cli.standalone import everything, observe_or_exit
 from eviction.history_file.entries import documents_of
 from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records
 from eviction.node.node import Node
+from eviction.record import Pass, Trigger
 from eviction.reporting.explain import REASONS
 from eviction.reporting.json_shapes import Count, Time
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import Pass, Trigger, outcome_json
+from eviction.reporting.pass_record import outcome_json
 from eviction.reporting.pass_shapes import OutcomeJson
 from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from eviction.configuration.bare_numbers import bare_numbers
@@ -48,7 +47,7 @@ from eviction.configuration.strict_yaml import first_problem
 from eviction.configuration.texts import unfit_texts
 from eviction.configuration.validation import location_problems, parse_healthz_endpoint
 from eviction.decision.reclaim_table import Rows
-from eviction.types import Threshold
+from eviction.types import Extent, Threshold
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from reclaim.types import PolicyError
@@ -64,7 +63,8 @@ LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
 SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
 SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
 SMALLEST_HISTORY_BYTES, LARGEST_HISTORY_BYTES = 1 << 20, 1 << 30
-AUTO = "auto"  # of kubeletEndpoint
+AUTO = "auto"  # of kubeletEndpoint, and of lead
+NO_LEAD = "0s"
 KUBELET_ENDPOINT_FIELDS = {
     "url": "kubeletEndpoint",
     "token_file": "kubeletTokenFile",
@@ -81,13 +81,6 @@ USUAL_ENDPOINTS = (
     "unix:///run/cri-dockerd.sock",
     "unix:///run/k3s/containerd/containerd.sock",
 )
-
-
-class Extent(StrEnum):
-    """How far a pass goes: until the thresholds are clear, or to the end of the row as the kubelet does."""
-
-    ENOUGH = "enough"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +131,7 @@ class Configuration:
     terminated_pod_age_seconds: float = 600.0
     control_socket: str = ""
     metrics_address: str = ""
-    xfs_helper_socket: str = ""
+    lead: bool = True
     kubernetes_events: bool = False
     kubeconfig: str = ""
     node_name: str = ""
@@ -282,7 +275,7 @@ class _EffectiveConfiguration:
             terminated_pod_age_seconds=self._seconds_from("terminatedPodAge", SHORTEST_TERMINATED_POD_AGE),
             control_socket=written.controlSocket,
             metrics_address=written.metricsAddress,
-            xfs_helper_socket=written.xfsHelperSocket,
+            lead=self._lead(),
             kubernetes_events=written.kubernetesEvents,
             kubeconfig=written.kubeconfig,
             node_name=written.nodeName,
@@ -294,6 +287,13 @@ class _EffectiveConfiguration:
             effective={**as_written(written), **maps},
             origins=self._origin_of_each(maps),
         )
+
+    def _lead(self) -> bool:
+        """Whether passes may begin before their mark is reached."""
+        lead = self._written.lead
+        if lead not in (AUTO, NO_LEAD):
+            raise self._origins.error("lead", f"must be {AUTO} or {NO_LEAD}, but it was {lead!r}")
+        return lead == AUTO
 
     def _kubelet_endpoint(self) -> KubeletEndpoint | None:
         """The endpoint for requests to the kubelet; None without one."""

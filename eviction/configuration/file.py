@@ -15,6 +15,7 @@ from eviction.configuration.text_forms import (
     Amount,
     Duration,
     GracePeriods,
+    Lead,
     Marks,
     PathOrEmpty,
     Quantity,
@@ -198,6 +199,9 @@ class ConfigurationFile(StrictModel):
     """Removals side by side."""
     removalPatience: Duration = "30s"  # noqa: N815
     """How long a removal that was sent is waited for before the pass goes on without it; at least 500ms."""
+    lead: Lead = "auto"
+    """auto: a pass begins before its mark is reached, where removals have lately taken longer than there is time until
+    the kubelet's; 0s: never."""
     pollFloor: Duration = "10ms"  # noqa: N815
     """The shortest time between two observations; at least 1ms, and not above pollCeiling."""
     pollCeiling: Duration = "10s"  # noqa: N815
@@ -216,8 +220,6 @@ class ConfigurationFile(StrictModel):
     """Where commands ask the daemon. Empty: nowhere."""
     metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
     """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
-    xfsHelperSocket: PathOrEmpty = "/run/reclaimd-xfs/helper.sock"  # noqa: N815
-    """Where the helper listens that has XFS give back what it allocated ahead. Empty: never asked."""
     filesystems: list[FilesystemEntry] = Field(default_factory=list, json_schema_extra={"maxItems": 8})
     """Filesystems of your own, beside the kubelet's."""
     reclaimFunctions: list[FunctionEntry] = Field(default_factory=list)  # noqa: N815

@@ -20,7 +20,6 @@ from eviction.configuration.strict_yaml import quoted
 from eviction.decision.reclaim_table import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
-    RELEASE_SPECULATIVE_PREALLOCATION,
     RowEntry,
     Rows,
 )
@@ -40,7 +39,7 @@ NO_RUNTIME = "none"  # of containerRuntimeEndpoint: there is no runtime on this 
 MOST_FILESYSTEMS = 8  # each is polled, and is a value of metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 OF_THE_RUNTIME = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
-BUILT_IN = (*OF_THE_RUNTIME, RELEASE_SPECULATIVE_PREALLOCATION)
+BUILT_IN = OF_THE_RUNTIME
 LEFT_TO_KUBELET = ("memory", "allocatableMemory", "pid")  # roles in the kubelet's other signals
 FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
@@ -165,9 +164,6 @@ def own_rows(
         row: list[RowEntry] = []
         for entry in entries:
             function, below = (entry, None) if isinstance(entry, str) else (entry.function, entry.below)
-            if function == RELEASE_SPECULATIVE_PREALLOCATION:
-                text = f"{function} goes first in every row of an XFS filesystem by itself (xfsHelperSocket)"
-                raise origins.error("reclaimTable", f"{name}: {text}", name)
             if function not in names:
                 text = f"unknown function {quoted(function)}; allowed are {', '.join(names) or 'none'}"
                 raise origins.error("reclaimTable", f"{name}: {text}", name)

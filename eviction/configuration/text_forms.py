@@ -56,6 +56,9 @@ def or_null(schema: Schema) -> Schema:
 Duration = Annotated[str, text_form(DURATION_PATTERN, examples=("30s", "1m30s", "250ms"))]
 """A Go duration, not negative."""
 
+Lead = Annotated[str, text_form("auto", "0s")]
+"""`auto`, or `0s` for none."""
+
 Quantity = Annotated[str, text_form(QUANTITY_PATTERN, examples=("500Mi", "1.5Gi", "1e9"))]
 """A Kubernetes quantity, not negative."""
 

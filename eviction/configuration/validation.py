@@ -34,7 +34,7 @@ def location_problems(written: ConfigurationFile) -> Iterator[tuple[str, str]]:
         path = getattr(written, name)
         if not path.startswith("/"):
             yield name, f"must be an absolute path, but it was {quoted(path)}"
-    for name in ("stateFile", "historyFile", "controlSocket", "xfsHelperSocket", "kubeconfig"):
+    for name in ("stateFile", "historyFile", "controlSocket", "kubeconfig"):
         path = getattr(written, name)
         if path and not path.startswith("/"):
             yield name, f"must be an absolute path or empty, but it was {quoted(path)}"

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from eviction.configuration.effective import Extent
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_json
+from eviction.reporting.pass_record import pass_json
 from eviction.reporting.pass_shapes import NothingToDoJson
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Decision, EvictionError, FunctionUnusable, Threshold
+from eviction.types import API_VERSION, Decision, EvictionError, Extent, FunctionUnusable, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"

@@ -1,9 +1,9 @@
 """The queue of reclaim requests in the daemon, and the conversation with the client of each.
 
-The daemon runs one pass at a time, and its own go first, so a request that arrives during a pass waits, at most 30 s;
-at most four wait. A dry run waits for other dry runs only. The client gets a line at once, then one line a second as a
-heartbeat, and the result when the pass has ended. A client that disconnects before its turn is removed from the queue;
-a pass that has begun is finished.
+The daemon runs one pass at a time on each filesystem, and its own go first, so a request that arrives during a pass
+waits, at most 30 s; at most four wait. A dry run waits for other dry runs only. The client gets a line at once, then
+one line a second as a heartbeat, and the result when the pass has ended. A client that disconnects before its turn is
+removed from the queue; a pass that has begun is finished.
 
 Covers: the queue and the conversation. Does not cover: the pass (`control.reclaim`), who runs it (`daemon.manager`).
 """
@@ -84,11 +84,10 @@ class ReclaimQueue:
         """The number of requests that wait for their turn."""
         return len(self._waiting)
 
-    def take(self, *, dry_run: bool) -> Ticket | None:
-        """Removes the first request, of those that are a dry run or of those that are not; the caller must finish or
-        refuse it. None if none waits."""
+    def take(self, wanted: Callable[[ReclaimOptions], bool]) -> Ticket | None:
+        """Removes the first wanted request; the caller must finish or refuse it. None if none waits."""
         with self._lock:
-            ticket = next((each for each in self._waiting if each.options.dry_run == dry_run), None)
+            ticket = next((each for each in self._waiting if wanted(each.options)), None)
             if ticket is not None:
                 self._waiting.remove(ticket)
             return ticket

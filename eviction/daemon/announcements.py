@@ -9,10 +9,11 @@ from typing import assert_never
 
 from eviction.daemon.worker import Task
 from eviction.decision.ladder import later_than_kubelet
-from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
 from eviction.decision.thresholds import thresholds_met, usable
+from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.node.table_warnings import table_warnings
+from eviction.record import Pass, PassResult
 from eviction.reporting.conditions import KUBELETS_IS_OVER, OURS_IS_OVER, kubelets_crossed, ours_crossed
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
@@ -23,7 +24,6 @@ from eviction.reporting.explain import (
     unreachable_sentences,
 )
 from eviction.reporting.log import Level, Log
-from eviction.reporting.pass_record import Pass, PassResult
 from eviction.reporting.pass_shapes import PassJson
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
@@ -38,7 +38,7 @@ SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
-class Announcements:
+class Announcements(Listener):
     """Writes the log lines of one node and sends its events. `conditions`: those announced last."""
 
     def __init__(self, node: Node, log: Log, events: EventSink):
@@ -53,14 +53,13 @@ class Announcements:
         self._explained = self._configuration_examined = False
         self._observations: SignalObservations | None = None  # the last ones
         self._no_way_to_kubelet: str | None = None
-        self._not_released: set[str] = set()  # the reasons that were written
 
     @property
     def under_pressure(self) -> bool:
         """Whether our own condition is reported."""
         return NodeCondition.RECLAIM_PRESSURE in self.conditions
 
-    def observed(self, observations: SignalObservations, decision: Decision, task: Task | None, now: float) -> None:
+    def follow(self, observations: SignalObservations, decision: Decision, tasks: tuple[Task, ...], now: float) -> None:
         """After every observation: unreadable filesystems, a slow runtime, and each condition when it changes."""
         self._observations = observations
         for unavailable in observations.unavailable:
@@ -68,9 +67,10 @@ class Announcements:
                 continue  # `runtime_asked` announces it
             self._throttled_log.warn(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
         self._warn_of_the_configuration(observations)
-        if task is not None and (took := now - task.started) > SLOW_SECONDS:
-            sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
-            self._throttled_log.warn(sentence, key="slow")
+        for task in tasks:
+            if (took := now - task.started) > SLOW_SECONDS:
+                sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
+                self._throttled_log.warn(sentence, key=f"slow {task.what}")
         if not decision.thresholds_met:
             while self._unsuccessful:
                 self._throttled_log.resolved(self._unsuccessful.pop())
@@ -149,9 +149,9 @@ class Announcements:
         self._reclaiming.add(sentence)
         self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
 
-    def program_line(self, name: str, line: str) -> None:
+    def program_line(self, function: str, line: str) -> None:
         """A line that a program of the configuration has printed. Any thread."""
-        self._log.info(f"{name}: {line}", function=name)
+        self._log.info(f"{function}: {line}", function=function)
 
     def row_is_empty(self, threshold: Threshold, now: float) -> None:
         """Instead of a pass where no function is to be called: the kubelet's event all the same, as in each of its own
@@ -160,18 +160,15 @@ class Announcements:
             self._empty_row_due = now + KUBELET_INTERVAL_SECONDS
             self.reclaiming(threshold)
 
-    def passed(self, record: Pass, summary: PassJson) -> None:
+    def pass_ended(self, record: Pass, summary: PassJson) -> None:
         """After a pass. One that removed nothing and did not succeed is a repeating warning."""
         fields = {"pass": record.id, "result": str(record.result), "record": summary}
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
-        self._preallocation(record)
         if removed := names_of_removed(record.removals):
             self._log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
-        if record.result is PassResult.SATISFIED and record.released is not None and not record.removals:
-            self._throttled_log.info(head, key="released", **fields)  # a file that grows may cause some in a second
-        elif record.result is PassResult.SATISFIED:
+        if record.result is PassResult.SATISFIED:
             self._log.info(head, **fields)
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
             self._log.warning(head, **fields)
@@ -181,18 +178,6 @@ class Announcements:
             told = self._throttled_log.warn(head, key=key, **fields)
             if told and (planned := names_of_removed(record.removals, Result.PLANNED)):
                 self._log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
-
-    def _preallocation(self, record: Pass) -> None:
-        """Why XFS was not asked to give back what it allocated ahead: each sentence once, and once a minute where it is
-        asked again in between."""
-        if record.released is None:
-            return
-        if record.released.calls:
-            self._not_released.clear()
-        skipped = record.released.skipped
-        if skipped and skipped not in self._not_released:
-            self._not_released.add(skipped)
-            self._throttled_log.warn(f"{RELEASE_SPECULATIVE_PREALLOCATION} was skipped: {skipped}")
 
     def parked(self, outcome: Outcome) -> None:
         """When a pass goes on without a removal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eviction.configuration.functions import FunctionKind
 from eviction.decision.thresholds import highest_mark
+from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision
@@ -15,9 +16,8 @@ from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 
-class BallastKeepers:
-    """One keeper for each ballast of the configuration, of which there is mostly none. `follow` and `close` are for one
-    thread."""
+class BallastKeepers(Listener):
+    """One keeper for each ballast of the configuration, of which there is mostly none. For one thread."""
 
     def __init__(self, node: Node, log: Log):
         self._node = node
@@ -33,7 +33,7 @@ class BallastKeepers:
         """Starts the threads that make them. Raises NoThread."""
         self._threads.prepare(len(self._keepers))
 
-    def follow(self, observations: SignalObservations, decision: Decision) -> None:
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """After each observation: has what is missing made again, never at pressure nor in a dry run. Never raises."""
         if self._node.dry_run:
             return

@@ -15,12 +15,13 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.validation import parse_address
 from eviction.daemon.manager import Manager
 from eviction.decision.thresholds import thresholds_met
+from eviction.listener import Listener
 from eviction.node.hold_off import Holds
 from eviction.node.node import Node
+from eviction.record import Pass
 from eviction.reporting.conditions import conditions_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass
 from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
 from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from eviction.telemetry.metrics import Metrics
 
 
-class DaemonEndpoints:
+class DaemonEndpoints(Listener):
     """Passes observations, inotify events and reclaim passes on to metrics and systemd."""
 
     def __init__(
@@ -63,7 +64,7 @@ class DaemonEndpoints:
         metrics = Metrics(
             manager.node_status,
             self._hold_off.why,
-            self._node.collector.functions,
+            self._node.functions,
             lambda: self._log.dropped,
             self._history_counts,
         )
@@ -84,9 +85,8 @@ class DaemonEndpoints:
             return
         self._log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        self._node.on_call = metrics.count_call
 
-    def on_observation(self, observations: SignalObservations, decision: Decision) -> None:
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Feeds systemd's watchdog, unless a pass is stuck, and tells it the conditions; after the first observation
         the service is ready."""
         known = self._node.responder.state.config.kubelets is not None
@@ -99,12 +99,17 @@ class DaemonEndpoints:
         if self._why_not_alive() is None:
             self._notifier.keep_alive(self._node.clock.monotonic())
 
+    def called(self, call: str, seconds: float, failed: bool) -> None:
+        """Counts a call of the runtime."""
+        if self._metrics is not None:
+            self._metrics.count_call(call, seconds, failed)
+
     def on_watch_event(self) -> None:
         """Counts an observation that inotify asked for."""
         if self._metrics is not None:
             self._metrics.count_watch_event()
 
-    def on_pass(self, record: Pass) -> None:
+    def passed(self, record: Pass) -> None:
         """Counts a pass, and shows it as the status of the service."""
         if self._metrics is not None:
             self._metrics.count_pass(record)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from eviction.record import Pass
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import Pass, function_json
+from eviction.reporting.pass_record import function_json
 from eviction.reporting.status import FunctionTotalJson, LastCallJson
 
 

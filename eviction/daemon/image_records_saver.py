@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 
+from eviction.listener import Listener
 from eviction.reporting.log import Log
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records import ImageRecords
@@ -16,7 +17,7 @@ SAVE_AT_END_SECONDS = 1.0
 THREADS = 2  # one that saves, also while loading hangs
 
 
-class ImageRecordsSaver:
+class ImageRecordsSaver(Listener):
     """The image records of one daemon and their file (None: not saved). A failure is a warning, written once until it
     changes."""
 
@@ -39,6 +40,10 @@ class ImageRecordsSaver:
             self._log.info(loaded.problem)
         elif loaded.problem:
             self._log.warning(loaded.problem)
+
+    def detected(self) -> None:
+        """Saves them."""
+        self.save()
 
     def save(self) -> None:
         """Starts saving, unless an earlier save has not finished. Without a thread nothing is saved, which is a

@@ -1,9 +1,11 @@
 """The loop of the daemon: wait, observe, decide, reclaim, observe again.
 
-* The loop's thread never waits for the runtime. Passes run on a worker, one at a time; the loop keeps observing
-  meanwhile, and keeps its heartbeat.
+* The loop's thread never waits for the runtime. Passes run in lanes, one for each filesystem (`lanes`); the loop keeps
+  observing meanwhile, and keeps its heartbeat.
 * Nothing stands before a pass that may wait: a client's request comes after it, and a dry run and the periodic question
   who uses what (`refresh`) have workers of their own.
+* A pass begins when its threshold is met; where removals have lately taken longer than there is time, before that
+  (`decision.headroom.begins_by_lead`).
 * The next observation is due when a filesystem could have reached its mark (`signals.interval`); the threshold notifier
   or inotify may ask for an earlier one.
 * After a pass that freed nothing the next one of the same row waits longer, up to a minute, or until the next object is
@@ -21,23 +23,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from eviction.configuration.effective import Configuration
-from eviction.control.reclaim import ReclaimAnswer, ReclaimRefused, respond_to_client
+from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused, respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
 from eviction.daemon.announcements import Announcements
 from eviction.daemon.function_totals import FunctionTotals
-from eviction.daemon.reading_ahead import ReadingAhead
+from eviction.daemon.lanes import Lane, Lanes
 from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.refresh import Refresh
-from eviction.daemon.row_backoff import RETRY_SECONDS, RowBackoffs
+from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.daemon.shadow import Shadow
 from eviction.daemon.worker import TICK_SECONDS, Worker
-from eviction.decision.headroom import levels_to_watch, nothing_fills, observation_interval
+from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
 from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.node import DRAIN_SECONDS, Node
+from eviction.record import Pass, Trigger
 from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import Pass, Trigger, pass_summary
+from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.status import (
     NodeStatus,
     StatusFieldsJson,
@@ -49,22 +52,20 @@ from eviction.reporting.status import (
     why_not_alive,
 )
 from eviction.telemetry.events import EventSink, LogSink
-from eviction.types import Decision
+from eviction.types import Decision, Threshold
 from reclaim.execution.workers import Workers
-from signals.types import SignalObservations
+from signals.types import KUBELET_ROLES, SignalObservations
 
 STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
 SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
-READINGS = 2  # the places of images, and lists ahead of a mark: each has a thread even while the other one hangs
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 
 
 class Manager:
     """Runs one node until `stop`.
 
-    `may_act`: called before each pass; returns why no pass may run now, or None. `on_pass`: called after every pass;
-    `on_observation`: after every observation; `on_detected`: when the image records have been updated, unless the disk
-    is under pressure. `event`: makes the events on which the loop waits.
+    `may_act`: called before each pass; returns why no pass may run now, or None. What happens the node's listeners
+    hear. `event`: makes the events on which the loop waits.
     """
 
     def __init__(
@@ -73,33 +74,22 @@ class Manager:
         log: Log,
         *,
         may_act: Callable[[], str | None] = lambda: None,
-        on_pass: Callable[[Pass], None] = lambda _: None,
-        on_observation: Callable[[SignalObservations, Decision], None] = lambda *_: None,
-        on_detected: Callable[[], None] = lambda: None,
         events: EventSink | None = None,
         event: Callable[[], threading.Event] = threading.Event,
     ):
         self._node = node
         self._may_act = may_act
-        self._on_pass = on_pass
-        self._on_observation = on_observation
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._wake = event()
         self._shadow = Shadow()
-        self._reading_threads = Workers("what is asked outside of passes", READINGS)
-        self._refresh = Refresh(
-            node, self._announcements, self._shadow, self._reading_threads, on_detected, lambda: self._worker.begun
-        )
-        self._reading_ahead = ReadingAhead(node, self._reading_threads)
-        self._worker = Worker("passes", node.clock, log, self._refresh.retry, self._wake.set)
+        self._places_thread = Workers("the places of images", 1)
+        self._refresh = Refresh(node, self._announcements, self._shadow, self._places_thread, lambda: self._lanes.begun)
+        roles = len(KUBELET_ROLES) + len(node.configuration.filesystems)
+        self._lanes = Lanes(roles, node.clock, log, self._refresh.retry, self._wake.set)
         self._refresher = Worker("refreshes", node.clock, log, self._refresh.retry, self._wake.set)
         self._dry_runs = Worker("dry runs", node.clock, log, lambda: None, self._wake.set)
-        self._row: tuple[str, ...] = ()  # that of the pass that runs, or ran last
-        self._another_waits = False
-        node.executor.gives_way = lambda: self._another_waits
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
         self._asked = False
-        self._backoffs = RowBackoffs()
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
         self._passes = RecentPasses()
@@ -107,26 +97,24 @@ class Manager:
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
-        node.removals.on_parked = self._announcements.parked
-        node.on_parked_ended = self._announcements.parked_ended
-        node.on_program_line = self._announcements.program_line
+        node.listeners.add(self._announcements)
 
     def prepare(self) -> None:
         """Starts the workers' threads. Raises NoThread."""
-        for worker in (self._worker, self._refresher, self._dry_runs):
+        self._lanes.prepare()
+        for worker in (self._refresher, self._dry_runs):
             worker.prepare()
-        self._reading_threads.prepare(READINGS)
+        self._places_thread.prepare(1)
 
     def doing(self) -> str | None:
         """What is done now, in words, a pass before anything else; None for nothing. Any thread."""
-        tasks = (worker.task for worker in (self._worker, self._refresher, self._dry_runs))
+        tasks = (*self._lanes.tasks, self._refresher.task, self._dry_runs.task)
         return next((task.what for task in tasks if task is not None), None)
 
     def stalled_seconds(self) -> float:
-        """How long the pass has not gone forward: none of its own calls of the runtime was answered, and no removal
-        ended or was parked. 0 without a pass. Any thread."""
-        task, now = self._worker.task, self._node.clock.monotonic()
-        return 0.0 if task is None else max(now - max(task.started, self._node.executor.progress.at), 0.0)
+        """How long a pass has not gone forward: none of its own calls of the runtime was answered, and no removal ended
+        or was parked. 0 without a pass. Any thread."""
+        return self._lanes.stalled_seconds(self._node.clock.monotonic())
 
     def why_not_alive(self) -> str | None:
         """Why the daemon should be started anew, as a sentence; None if it works. Any thread."""
@@ -154,10 +142,6 @@ class Manager:
             "heartbeat_age_seconds": round(now - self.heartbeat, 3),
             "pods_problem": self._node.pods_problem,
             "pod_directories": pod_directories_json(self._node.pods_doubt),
-            "xfs_helper": {
-                "problem": self._node.preallocation.problem or None,
-                "calls": {str(result): count for result, count in self._node.preallocation.counts.items()},
-            },
             "warnings": list(configuration_warnings(self._node.configuration)),
             "dry_run": self._node.dry_run,
             "held_off": self._may_act(),
@@ -165,7 +149,7 @@ class Manager:
             "stalled_seconds": round(self.stalled_seconds(), 3),
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
-            "paused_for_seconds": round(self._backoffs.longest(now), 3),
+            "paused_for_seconds": round(self._lanes.paused_seconds(now), 3),
             "conditions": sorted(map(str, self._announcements.conditions)),
             "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
             "layout": None if observations is None or observations.layout is None else str(observations.layout),
@@ -196,7 +180,6 @@ class Manager:
             parked=len(self._node.removals.parked),
             threads_not_started=self._node.threads_not_started,
             doubt=self._node.pods_doubt,
-            xfs_releases=dict(self._node.preallocation.counts),
             dry_run=self._node.dry_run,
             kubelets_marks_known=self._node.responder.state.config.kubelets is not None,
         )
@@ -229,10 +212,10 @@ class Manager:
         self.requests.close()
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
-        self._worker.leave()
+        self._lanes.leave()
         self._refresher.leave_at_once()
         self._dry_runs.leave_at_once()
-        self._reading_threads.close()
+        self._places_thread.close()
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""
@@ -243,17 +226,13 @@ class Manager:
         now = self._node.clock.monotonic()
         if decision.acted_on is not None and not decision.row:
             self._announcements.row_is_empty(decision.acted_on, now)
-        due = [each for each in self._alternatives(observations, decision) if self._is_due(each.row, now)]
-        self._another_waits = self._worker.task is not None and any(each.row != self._row for each in due)
-        decision = next(iter(due), decision)
-        if due and self._worker.task is None:
-            self._respond(observations, decision, Trigger.WATCH if asked else Trigger.INTERVAL)
-        for worker, dry_run in ((self._worker, False), (self._dry_runs, True)):
-            if worker.task is None and (ticket := self.requests.take(dry_run=dry_run)) is not None:
-                self._serve(worker, ticket, observations, decision)
-        if self._worker.task is None and self._reads_ahead(observations, now):
-            self._worker.start("listing what the runtime has, as a mark is near", self._reading_ahead.read)
-        elif self._worker.task is None and self._refresher.task is None and now >= self._refresh.due:
+        trigger = Trigger.WATCH if asked else Trigger.INTERVAL
+        for each in self._alternatives(observations, decision):
+            self._begin_where_due(each, observations, trigger, now)
+        for each in self._by_lead(observations, decision):
+            self._begin_where_due(each, observations, Trigger.LEAD, now)
+        self._serve_requests(observations, decision)
+        if not self._lanes.tasks and self._refresher.task is None and now >= self._refresh.due:
             self._refresher.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
@@ -262,7 +241,7 @@ class Manager:
     def _apply_configuration(self) -> None:
         """Between two passes, so that none runs with half of the old configuration."""
         configuration = self._next_configuration
-        if configuration is None or self._worker.task is not None:
+        if configuration is None or self._lanes.tasks:
             return
         self._next_configuration = None
         self._announcements.reloaded(self._node.reconfigure(configuration))
@@ -275,10 +254,9 @@ class Manager:
         observations, decision = self._node.responder.synchronize()
         self.heartbeat = self._node.clock.monotonic()
         self._last_observations = observations
-        if not decision.thresholds_met:
-            self._backoffs.pressure_is_over()
-        self._announcements.observed(observations, decision, self._worker.task, self.heartbeat)
-        self._on_observation(observations, decision)
+        self._lanes.observed(decision.thresholds_met, observations)
+        self._announcements.follow(observations, decision, self._lanes.tasks, self.heartbeat)
+        self._node.listeners.observed(observations, decision)
         return observations, decision
 
     def _next_observation_in(self, observations: SignalObservations, decision: Decision) -> float:
@@ -287,11 +265,12 @@ class Manager:
         thresholds, fill_rates = self._node.thresholds(observations.layout), self._node.responder.fill_rates
         interval = observation_interval(thresholds, observations, fill_rates, policy)
         now = self._node.clock.monotonic()
-        if self._worker.task is not None:
+        if self._lanes.tasks:
             return min(interval, TICK_SECONDS)
         longest = policy.ceiling_seconds
         if decision.acted_on is not None:  # under pressure, and its row is empty or paused: the others are watched on
-            pause = self._backoffs.of(decision.row).until - now if decision.row else RETRY_SECONDS
+            lane = self._lanes.of(decision.acted_on.signal, observations)
+            pause = lane.backoff(decision.row).until - now if decision.row else RETRY_SECONDS
             if pause <= 0:
                 return floor
             longest = min(pause, RETRY_SECONDS)
@@ -317,27 +296,95 @@ class Manager:
 
     # ---- reclaiming
 
-    def _respond(self, observations: SignalObservations, decision: Decision, trigger: Trigger) -> None:
+    def _alternatives(self, observations: SignalObservations, decision: Decision) -> Iterator[Decision]:
+        """The decision, and those for the other thresholds that are met: in each lane the first one is acted on whose
+        row is not empty and not paused."""
+        yield decision
+        yield from (self._acting_on(threshold, observations, decision) for threshold in decision.others)
+
+    def _by_lead(self, observations: SignalObservations, decision: Decision) -> Iterator[Decision]:
+        """Decisions for thresholds that are not met, and whose passes begin before that."""
+        responder = self._node.responder
+        config = responder.state.config
+        soon = begins_by_lead(
+            config.in_layout(observations.layout),
+            observations,
+            responder.fill_rates,
+            config.kubelets_in_layout(observations.layout),
+            responder.lead_seconds,
+        )
+        for threshold in soon:
+            lane = self._lanes.of(threshold.signal, observations)
+            if lane.free and not lane.led:
+                lane.led = True
+                yield self._acting_on(threshold, observations, decision)
+
+    def _acting_on(self, threshold: Threshold, observations: SignalObservations, decision: Decision) -> Decision:
+        row = self._node.responder.state.config.row(threshold.signal, observations)
+        return replace(decision, acted_on=threshold, row=row)
+
+    def _begin_where_due(
+        self, decision: Decision, observations: SignalObservations, trigger: Trigger, now: float
+    ) -> None:
+        """Begins the pass in its lane, unless nothing is to be acted on, its row rests, or the lane is at work."""
+        acted_on = decision.acted_on
+        if acted_on is None:
+            return
+        lane = self._lanes.of(acted_on.signal, observations)
+        if not lane.is_due(decision.row, now):
+            return
+        if not lane.free:
+            lane.another_waits = lane.another_waits or decision.row != lane.row
+            return
         why_not = self._may_act()
         if why_not is not None:
             self._announcements.held_off(why_not)
-            self._backoffs.of(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS
+            lane.backoff(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
-        if decision.acted_on is not None:
-            self._announcements.reclaiming(decision.acted_on)
+        self._announcements.reclaiming(acted_on)
+        self._begin(lane, acted_on, observations, decision, trigger)
 
-        self._reading_ahead.pass_begins()
+    def _begin(
+        self,
+        lane: Lane,
+        acted_on: Threshold,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+    ) -> None:
+        backoff, clock = lane.backoff(decision.row), self._node.clock
+        lane.row, lane.another_waits = decision.row, False
+        running = self._node.responder.begin(observations, decision, trigger, gives_way=lambda: lane.another_waits)
+        lane.running = running
 
-        def respond() -> None:
-            self._backoffs.of(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS  # in case it raises
-            record = self._node.responder.reclaim(observations, decision, trigger)
-            self._backoffs.of(decision.row).record(record, self._node.clock.monotonic())
+        def relieve() -> None:
+            backoff.until = clock.monotonic() + RETRY_SECONDS  # in case it raises
+            record = running.run()
+            if trigger is not Trigger.LEAD:  # which has nothing to reach before its mark is met
+                backoff.record(record, clock.monotonic())
+            else:
+                backoff.until = float("-inf")
             self._keep_and_announce(record)
             self._node.disk_survey.explain_later(record, self._keep_attributed)
-            self._on_pass(record)
+            self._node.listeners.passed(record)
 
-        self._row = decision.row
-        self._worker.start(f"relieving {decision.acted_on.signal if decision.acted_on else ''}", respond)
+        lane.worker.start(f"relieving {acted_on.signal}", relieve)
+
+    def _serve_requests(self, observations: SignalObservations, decision: Decision) -> None:
+        """A request that removes waits for the lane of its signal, and goes before nothing there; a dry run is beside
+        all lanes."""
+
+        def lane_of(options: ReclaimOptions) -> Lane:
+            acted_on = None if decision.acted_on is None else decision.acted_on.signal
+            return self._lanes.of(options.signal or acted_on, observations)
+
+        if self._dry_runs.task is None and (ticket := self.requests.take(lambda options: options.dry_run)) is not None:
+            self._serve(self._dry_runs, ticket, observations, decision)
+        ticket = self.requests.take(lambda options: not options.dry_run and lane_of(options).free)
+        if ticket is not None:
+            lane = lane_of(ticket.options)
+            lane.row, lane.running, lane.another_waits = (), None, False
+            self._serve(lane.worker, ticket, observations, decision)
 
     def _serve(self, worker: Worker, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
         """A client's request, on the observations of this turn."""
@@ -350,32 +397,14 @@ class Manager:
             finally:
                 ticket.refuse("its pass ended in a defect")
 
-        if not ticket.options.dry_run:
-            self._row = ()
         worker.start("relieving on request", serve)
 
     def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> ReclaimAnswer:
         answer = respond_to_client(ticket.options, self._node, observations, decision)
         if answer.record is not None and not ticket.options.dry_run:
             self._keep_and_announce(answer.record)
-            self._on_pass(answer.record)
+            self._node.listeners.passed(answer.record)
         return answer
-
-    def _reads_ahead(self, observations: SignalObservations, now: float) -> bool:
-        """Whether what the runtime has is listed now, for a pass that may begin in a moment."""
-        has_runtime = self._node.configuration.has_runtime
-        return has_runtime and self._reading_ahead.due(observations, now) and self._may_act() is None
-
-    def _is_due(self, row: tuple[str, ...], now: float) -> bool:
-        return bool(row) and now >= self._backoffs.of(row).until
-
-    def _alternatives(self, observations: SignalObservations, decision: Decision) -> Iterator[Decision]:
-        """The decision, and those for the other thresholds that are met: the first one is acted on whose row is not
-        empty and not paused."""
-        yield decision
-        config = self._node.responder.state.config
-        for threshold in decision.others:
-            yield replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
 
     def _keep_and_announce(self, record: Pass) -> None:
         summary = pass_summary(record)
@@ -383,7 +412,7 @@ class Manager:
         self._functions.add(record)
         if self._node.dry_run:
             self._shadow.planned(record, self._node.clock.monotonic())
-        self._announcements.passed(record, summary)
+        self._announcements.pass_ended(record, summary)
         self._announcements.pods_compared(self._node.pods_doubt)
 
     def _keep_attributed(self, record: Pass) -> None:

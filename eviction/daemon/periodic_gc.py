@@ -1,7 +1,6 @@
 """The kubelet's periodic garbage collection: containers every minute, images every 5 minutes.
 
-Off by default, because on most nodes the kubelet does it. Independent of the manager: it has a collector of its own,
-and neither waits for the other.
+Off by default, because on most nodes the kubelet does it. Independent of the manager: neither waits for the other.
 
 * Each loop starts with a pass at once, and waits its period after each pass; passes of one loop never overlap.
 * With a high threshold of 100 and no maximum age there is no image loop (`StartGarbageCollection` in
@@ -18,14 +17,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eviction.configuration.effective import Extent
 from eviction.node.node import Node
 from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
+from eviction.types import Extent
 from reclaim.events import EventReason, GCEvent
 from reclaim.execution.workers import NoThread
-from reclaim.images.lister import Lister
+from reclaim.function import ReclaimContext
+from reclaim.functions import garbage_collect_containers
 from reclaim.images.periodic_gc import ImageGC
 from reclaim.types import ReclaimResult, Result
 from signals.quantity import counted, format_bytes
@@ -134,7 +134,7 @@ class PeriodicLoop:
 class PeriodicGC:
     """Both loops over one node. With the manager they share only the node's connection and image records.
 
-    `may_act`: called before each pass; returns why no pass may run now, or None. `on_result`: called after each pass.
+    `may_act`: called before each pass; returns why no pass may run now, or None.
     """
 
     def __init__(
@@ -143,16 +143,10 @@ class PeriodicGC:
         log: Log,
         events: EventSink,
         may_act: Callable[[], str | None],
-        on_result: Callable[[ReclaimResult], None] = lambda _: None,
     ):
-        self._on_result = on_result
         self._node = node
         self._log = log
         self._events = events
-        self._collector = node.make_collector(node.make_executor(parallel=1))
-        lister = Lister(node.client, node.client, node.clock, node.pods.named_images)
-        images_executor = node.make_executor(parallel=1)
-        self._images = ImageGC(node.client, lister, node.records, images_executor, starts=node.pod_starts)
         self._started_at = node.clock.monotonic()
         common = (log, events, node.stopping, may_act)
         self.loops = [
@@ -174,23 +168,24 @@ class PeriodicGC:
             raise NoThread(f"no thread can be started for the periodic loops: {error}") from error
 
     def _container_pass(self) -> str:
-        self._collector.set_policies(self._node.policies())
-        self._collector.start_row()
-        result = self._collector.garbage_collect_containers()
+        result = garbage_collect_containers(self._context())
         self._log_removals("container", result)
         return result.error
 
     def _image_pass(self) -> str:
         exact = self._node.configuration.extent is Extent.ALL
-        policy = self._node.policies().images
-        result = self._images.run(policy, self._started_at, self._node.image_fs_space, exact=exact)
+        result = ImageGC(self._context()).run(self._started_at, self._node.image_fs_space, exact=exact)
         for event in result.events:
             self._events.warn(event)
         self._log_removals("image", result.reclaim)
         return result.reclaim.error
 
+    def _context(self) -> ReclaimContext:
+        """Of one pass, whose removals go one after another."""
+        return self._node.context(self._node.make_executor(parallel=1))
+
     def _log_removals(self, what: str, result: ReclaimResult) -> None:
-        self._on_result(result)
+        self._node.listeners.collected(result)
         removed = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
         for outcome in result.outcomes:
             if outcome.result is Result.FAILED:

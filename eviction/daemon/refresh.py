@@ -14,11 +14,10 @@ from eviction.daemon.announcements import Announcements
 from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.daemon.shadow import Shadow
 from eviction.node.node import Node
-from reclaim.disk_need import NEVER
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.lister import GivenUp
-from reclaim.types import RuntimeUnavailable
+from reclaim.inventory import GivenUp
+from reclaim.types import NEVER, RuntimeUnavailable
 
 REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
 PLACES_SECONDS = 2.0  # how long the question where the images are is waited for
@@ -28,8 +27,7 @@ LONGEST_SECONDS = 30.0  # for all questions of one refresh: what was answered of
 class Refresh:
     """`run` asks, on one thread at a time. `due`: when it is to be asked next, monotonic seconds, for any thread.
 
-    `threads`: it takes one of them at most. `on_detected`: called when the image records have been updated, unless the
-    disk is under pressure. `passes`: how many passes have begun so far.
+    `threads`: it takes one of them at most. `passes`: how many passes have begun so far.
     """
 
     def __init__(
@@ -38,14 +36,12 @@ class Refresh:
         announcements: Announcements,
         shadow: Shadow,
         threads: Workers,
-        on_detected: Callable[[], None],
         passes: Callable[[], int],
     ):
         self._passes = passes
         self._node = node
         self._announcements = announcements
         self._shadow = shadow
-        self._on_detected = on_detected
         self._in_time = ReadingsInTime(threads, PLACES_SECONDS)
         self.due = float("-inf") if node.configuration.has_runtime else NEVER
 
@@ -72,7 +68,7 @@ class Refresh:
         if problem is None and not pressed:
             try:
                 self._node.compare_pods()
-                self._node.collector.detect_images(goes_on)
+                self._node.detect_images(goes_on)
             except GivenUp:
                 given_up = True
             except RuntimeUnavailable as error:
@@ -80,8 +76,8 @@ class Refresh:
         if self._node.stopping.is_set():
             return
         if problem is None and not given_up and not self._announcements.under_pressure:
-            self._on_detected()
-        if problem is None and (gone := self._shadow.gone(self._node.client, self._node.clock.monotonic())):
+            self._node.listeners.detected()
+        if problem is None and (gone := self._shadow.gone(self._node.inventory, self._node.clock.monotonic())):
             self._announcements.removed_by_others(gone)
         self._announcements.runtime_asked(problem, self._node.pods_problem)
         self._announcements.pods_compared(self._node.pods_doubt)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Protocol
 
-from eviction.reporting.pass_record import Pass
-from reclaim.services import ImageService, RuntimeService
+from eviction.record import Pass
+from reclaim.inventory import Inventory
 from reclaim.types import Kind, Result, RuntimeUnavailable
 from signals.quantity import format_duration
 
@@ -22,10 +21,6 @@ MOST_REMEMBERED = 10_000
 MOST_NAMED = 8
 ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
-
-
-class Lists(RuntimeService, ImageService, Protocol):
-    """Both services of one runtime; only their lists are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +54,16 @@ class Shadow:
         with self._lock:
             self._planned = {}
 
-    def gone(self, runtime: Lists, now: float) -> str:
+    def gone(self, inventory: Inventory, now: float) -> str:
         """What of it is gone since, as one sentence; empty if nothing is, or the runtime does not say. Forgets it.
         It is asked every 10 s at most."""
         if not self._planned or now - self._asked_at < ASK_EVERY_SECONDS:
             return ""
         self._asked_at = now
         try:
-            there = {image.id for image in runtime.list_images()}
-            there |= {container.id for container in runtime.list_containers()}
-            there |= {sandbox.id for sandbox in runtime.list_pod_sandboxes()}
+            there = {image.id for image in inventory.images(now)}
+            there |= {container.id for container in inventory.containers(now)}
+            there |= {sandbox.id for sandbox in inventory.sandboxes(now)}
         except RuntimeUnavailable:
             return ""
         with self._lock:

@@ -31,16 +31,25 @@ class Worker:
     """Runs one task at a time. Only one thread may start tasks; `task` may be read by any.
 
     `name`: of its thread. `on_failed`: called on the worker's thread after a task that raised an exception; `on_done`:
-    after every task. `begun`: how many tasks have begun so far.
+    after every task. `threads`: shared with other workers; None: it has one of its own. `begun`: how many tasks have
+    begun so far.
     """
 
-    def __init__(self, name: str, clock: Clock, log: Log, on_failed: Callable[[], None], on_done: Callable[[], None]):
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        log: Log,
+        on_failed: Callable[[], None],
+        on_done: Callable[[], None],
+        threads: Workers | None = None,
+    ):
         self._clock = clock
         self._log = log
         self._on_failed = on_failed
         self._on_done = on_done
         self._task: Task | None = None
-        self._workers = Workers(name, 1)
+        self._workers = threads or Workers(name, 1)
         self.begun = 0
 
     def prepare(self) -> None:
@@ -83,7 +92,6 @@ class Worker:
         task = self._task
         if task is not None and not task.done.wait(LEAVE_SECONDS):
             self._log.warning(f"leaving while {task.what}: the runtime has not answered")
-        self._workers.close()
 
     def leave_at_once(self) -> None:
         """Waits for nothing: what it does removes nothing, and may go on until the process ends."""

@@ -1,17 +1,23 @@
-"""How far each amount is above its thresholds, and how fast it falls: when to observe, what has to come free.
+"""How far each amount is above its thresholds, and how fast it falls: when to observe, how urgent it is, and when a
+pass begins before its mark is reached.
 
-Covers: fill rates, jumps, headrooms, the levels that the polls compare with, what is missing to a threshold that is
-met. Does not cover: the arithmetic of the interval (`signals.interval`), who polls (`signals.probe`).
+Urgency is one number: the seconds until a filesystem reaches what must not be reached (the kubelet's mark where it is
+known, else full), from the room that is left and the steady fill rate. For bytes alone: how many inodes an object frees
+is not known before it is removed, and a minute's worth of them is gone in one `tar`.
+
+Removals take time: on a disk that is written as fast as it can, containerd's fsync alone takes seconds. So a pass
+begins when the urgency is less than what removals have lately taken (the *lead*), and at the latest at our own mark.
+
+Covers: fill rates, headrooms, the levels that the polls compare with, urgency, the lead. Does not cover: the arithmetic
+of the interval (`signals.interval`), who polls (`signals.probe`), what a pass does (`eviction.node.one_pass`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eviction.types import Threshold
-from reclaim.disk_need import Need
-from signals import steady_fill
 from signals.interval import (
     ASSUMED_INODES_PER_SECOND,
     FillRate,
@@ -20,7 +26,6 @@ from signals.interval import (
     next_interval,
     update_fill_rate,
 )
-from signals.steady_fill import Step
 from signals.types import SignalObservation, SignalObservations
 
 FillRates = Mapping[tuple[int, bool], FillRate]
@@ -59,17 +64,7 @@ def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -
     return after
 
 
-def faster(some: FillRates, others: FillRates) -> FillRates:
-    """Of each amount the fill rate that is steadily faster; of equals, and where one is missing, that of `others`."""
-    return {
-        key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
-        for key, rate in others.items()
-    }
-
-
-def newest(some: FillRates, others: FillRates) -> FillRates:
-    """Of each amount the fill rate that was updated last."""
-    return {**others, **{key: rate for key, rate in some.items() if key not in others or rate.time > others[key].time}}
+NEVER = float("inf")
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
@@ -124,73 +119,68 @@ def levels_to_watch(
     }
 
 
-def most_urgent_need(
-    unmet: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
-) -> Need | None:
-    """What has to be freed for the one of these thresholds whose filesystem is full first at its steady fill rate.
+@dataclass(frozen=True, slots=True)
+class Urgency:
+    """`seconds_left`: until a filesystem reaches what must not be reached; `fill_per_second`: bytes, steadily."""
 
-    The minimum reclaim counts. A jump (`signals.steady_fill`) is no rate. None where no signal of them is known.
+    seconds_left: float = NEVER
+    fill_per_second: float = 0.0
+
+
+def urgency(
+    thresholds: Iterable[Threshold],
+    observations: SignalObservations,
+    fill_rates: FillRates,
+    kubelets: Iterable[Threshold] = (),
+) -> Urgency:
+    """That of the filesystem of these thresholds which is there first. `kubelets`: the kubelet's own thresholds.
+
+    Below the kubelet's mark it is the time until nothing is left.
     """
-    needs = []
-    for threshold, observation, _ in _known(unmet, observations):
-        assert observation.filesystem is not None
-        inodes = threshold.signal.counts_inodes
-        rate = fill_rates.get((observation.filesystem.device_id, inodes))
-        wanted = threshold.mark_with_min_reclaim(observation.capacity)
-        needs.append(
-            Need(
-                missing=wanted - observation.available,
-                left=observation.available,
-                fill_per_second=0.0 if rate is None else rate.steady_rate,
-                inodes=inodes,
-                after_jump=jump_below(threshold, observations, fill_rates) is not None,
-            )
-        )
-    return min(needs, key=lambda need: need.seconds_to_full, default=None)
+    limits: dict[int, int] = {}  # device -> the kubelet's mark, the highest one that is not reached yet
+    for _, observation, headroom in _known(kubelets, observations):
+        if headroom > 0 and not observation.signal.counts_inodes:
+            device = _device(observation)
+            limits[device] = max(limits.get(device, 0), observation.available - headroom)
+    found = [Urgency()]
+    for threshold, observation, _ in _known(thresholds, observations):
+        device = _device(observation)
+        rate = fill_rates.get((device, False))
+        if not threshold.signal.counts_inodes and rate is not None and rate.steady_rate > 0:
+            left = observation.available - limits.get(device, 0)
+            found.append(Urgency(max(left, 0) / rate.steady_rate, rate.steady_rate))
+    return min(found, key=lambda each: each.seconds_left)
 
 
-def met_soon_in_a_hurry(
-    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates, seconds: float
+def begins_by_lead(
+    thresholds: Iterable[Threshold],
+    observations: SignalObservations,
+    fill_rates: FillRates,
+    kubelets: Iterable[Threshold],
+    lead_seconds: float,
 ) -> tuple[Threshold, ...]:
-    """Those that are not met and could be within so many seconds, on a disk whose bytes then run out within a minute.
-
-    At the faster one of the recent and the steady rate: to be ready for a fill costs little, so a jump counts as one.
-    """
-    soon = []
-    for threshold, observation, headroom in _known(thresholds, observations):
-        assert observation.filesystem is not None
-        inodes = threshold.signal.counts_inodes
-        rate = fill_rates.get((observation.filesystem.device_id, inodes))
-        if rate is None or headroom < 0:
-            continue
-        fill = max(rate.recent_rate, rate.steady_rate)
-        need = Need(missing=0, left=observation.available, fill_per_second=fill, inodes=inodes)
-        if need.full_within_a_minute and headroom < fill * seconds:
-            soon.append(threshold)
-    return tuple(soon)
+    """The hard thresholds that are not met, and whose pass begins now: the urgency is less than the lead."""
+    kubelets = tuple(kubelets)
+    return tuple(
+        threshold
+        for threshold, _, headroom in _known(thresholds, observations)
+        if threshold.hard
+        and headroom >= 0
+        and urgency([threshold], observations, fill_rates, kubelets).seconds_left < lead_seconds
+    )
 
 
-def jump_below(threshold: Threshold, observations: SignalObservations, fill_rates: FillRates) -> Step | None:
-    """The jump by which the signal fell below this threshold; None if it was a fill, or is not known. Bytes only: what
-    has to be freed in inodes is never in a hurry."""
-    if threshold.signal.counts_inodes:
-        return None
-    for _, observation, _ in _known([threshold], observations):
-        assert observation.filesystem is not None
-        rate = fill_rates.get((observation.filesystem.device_id, False))
-        if rate is not None:
-            return steady_fill.jump_below(threshold.mark(observation.capacity), rate.steps, rate.steady_rate)
-    return None
+def faster(some: FillRates, others: FillRates) -> FillRates:
+    """Of each amount the fill rate that is steadily faster; of equals, and where one is missing, that of `others`."""
+    return {
+        key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
+        for key, rate in others.items()
+    }
 
 
-def would_hurry(threshold: Threshold, observations: SignalObservations, fill_rates: FillRates) -> bool:
-    """Whether the filesystem would be full within a minute if the jump were a rate, and is not without it."""
-    need = most_urgent_need([threshold], observations, fill_rates)
-    observation = observations.signals.get(threshold.signal)
-    if need is None or need.full_within_a_minute or observation is None or observation.filesystem is None:
-        return False
-    rate = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-    return rate is not None and replace(need, fill_per_second=rate.recent_rate).full_within_a_minute
+def _device(observation: SignalObservation) -> int:
+    assert observation.filesystem is not None
+    return observation.filesystem.device_id
 
 
 def _known(

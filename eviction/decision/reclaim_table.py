@@ -3,17 +3,13 @@
 When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
-* Containers before images: a dead container keeps its image in use. (On a disk that is full within a minute, many dead
-  containers go side by side with the images that are unused already: `reclaim.execution.side_by_side`.)
+* Containers before images: a dead container keeps its image in use. (Where it is urgent dead containers go side by side
+  with the images that are unused already: `eviction.node.one_pass`.)
 * One filesystem for everything: any removal relieves any disk signal.
 * A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
   is empty.
 * Split: images and writable layers are on different filesystems; each is relieved by what is on it. The kubelet takes
   its own data to be with the writable layers, and so does this table, also where they are with the images or alone.
-
-Ours, in front of each row whose signal is about an XFS filesystem: `ReleaseSpeculativePreallocation`, because it
-destroys nothing. For inodes too: how many XFS says are free follows from its free space (`xfs_fs_statfs`,
-fs/xfs/xfs_super.c).
 
 A configuration replaces rows by its own and adds rows for filesystems of its own (`Rows`).
 
@@ -28,12 +24,10 @@ from typing import Final, NamedTuple
 
 from eviction.decision.threshold_config import filesystem_of_writable_layers
 from eviction.types import Threshold, ThresholdValue
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations, signals_about
+from signals.types import FilesystemRole, FsLayout, Signal, signals_about
 
 DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
 DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
-RELEASE_SPECULATIVE_PREALLOCATION: Final = "ReleaseSpeculativePreallocation"
-XFS: Final = "xfs"
 _C: Final = DELETE_ALL_UNUSED_CONTAINERS
 _I: Final = DELETE_UNUSED_IMAGES
 
@@ -68,34 +62,25 @@ Rows = Mapping[Signal, tuple[RowEntry, ...]]
 """Rows of the configuration; each replaces the built-in row of its signal."""
 
 NO_ROWS: Final[Rows] = MappingProxyType({})
-NO_XFS: Final[frozenset[FilesystemRole]] = frozenset()
-
-
-def on_xfs(observations: SignalObservations) -> frozenset[FilesystemRole]:
-    """The roles whose filesystem is XFS."""
-    seen = observations.signals.values()
-    return frozenset(one.signal.filesystem for one in seen if one.filesystem is not None and one.filesystem.type == XFS)
 
 
 def row(
     signal: Signal,
     layout: FsLayout | None,
     table: ReclaimTable = RECLAIM_TABLE,
-    xfs: frozenset[FilesystemRole] = NO_XFS,
     rows: Rows = NO_ROWS,
 ) -> tuple[str, ...]:
     """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same built-in row; for one of
     the kubelet's signals there is none while the layout is not known (None), for any other there is none at all.
 
-    `xfs`: the roles whose filesystem is XFS. `rows`: those of the configuration.
+    `rows`: those of the configuration.
     """
     if signal.filesystem.kubelets and layout is None:
         return ()
-    first = (RELEASE_SPECULATIVE_PREALLOCATION,) if signal.filesystem in xfs else ()
     configured = entries_of(signal, layout, rows)
     if configured is not None:
-        return (*first, *(entry.function for entry in configured))
-    return (*first, *(() if layout is None else table.get((signal.filesystem, layout), ())))
+        return tuple(entry.function for entry in configured)
+    return () if layout is None else table.get((signal.filesystem, layout), ())
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
@@ -111,7 +96,7 @@ def functions_of(table: ReclaimTable, rows: Rows = NO_ROWS) -> frozenset[str]:
     """The names of all functions that rows call."""
     built_in = {name for functions in table.values() for name in functions}
     configured = {entry.function for entries in rows.values() for entry in entries}
-    return frozenset(built_in | configured | {RELEASE_SPECULATIVE_PREALLOCATION})
+    return frozenset(built_in | configured)
 
 
 def below_of(function: str, signal: Signal, layout: FsLayout | None, rows: Rows) -> ThresholdValue | None:
@@ -125,7 +110,6 @@ def relieved_by(
     function: str,
     layout: FsLayout | None,
     table: ReclaimTable = RECLAIM_TABLE,
-    xfs: frozenset[FilesystemRole] = NO_XFS,
     rows: Rows = NO_ROWS,
 ) -> tuple[Threshold, ...]:
     """The thresholds that a function can relieve: those with the function in their row.
@@ -133,4 +117,4 @@ def relieved_by(
     A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
     otherwise cost every image.
     """
-    return tuple(one for one in thresholds if function in row(one.signal, layout, table, xfs, rows))
+    return tuple(one for one in thresholds if function in row(one.signal, layout, table, rows))

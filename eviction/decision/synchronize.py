@@ -11,20 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import (
-    NO_XFS,
-    RECLAIM_TABLE,
-    ReclaimTable,
-    Rows,
-    below_of,
-    functions_of,
-    on_xfs,
-    relieved_by,
-    row,
-)
+from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, Rows, below_of, functions_of, relieved_by, row
 from eviction.decision.threshold_config import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +23,14 @@ class EvictionConfig:
 
     `kubelets`: the kubelet's own thresholds, without a margin; None where they are not known.
     `longest_gap_seconds`: grace periods start over where two observations are further apart than this. The thresholds
-    in force in each layout are derived once, because every pass asks for them several times. `release_preallocation`:
-    whether rows of XFS filesystems begin with that function. `rows`: those of the configuration, in place of the
-    built-in ones.
+    in force in each layout are derived once, because every pass asks for them several times. `rows`: those of the
+    configuration, in place of the built-in ones.
     """
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
     reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
-    release_preallocation: bool = True
     rows: Rows = field(default_factory=dict, repr=False)
     kubelets: tuple[Threshold, ...] | None = None
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
@@ -65,13 +53,9 @@ class EvictionConfig:
         """The kubelet's own thresholds in a layout; none where they are not known."""
         return self._kubelets[layout]
 
-    def on_xfs(self, observations: SignalObservations) -> frozenset[FilesystemRole]:
-        """The roles in whose rows XFS is asked first."""
-        return on_xfs(observations) if self.release_preallocation else NO_XFS
-
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
         """The names of the reclaim functions for a signal; none for the kubelet's while the layout is not known."""
-        return row(signal, observations.layout, self.reclaim_table, self.on_xfs(observations), self.rows)
+        return row(signal, observations.layout, self.reclaim_table, self.rows)
 
     def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         """What a reclaim function has to clear: the thresholds in force that it can relieve, each at the mark below
@@ -86,8 +70,8 @@ class EvictionConfig:
         return any(self._own_mark(function, one, observations) is not None for one in relieved)
 
     def _relieves(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
-        in_force, xfs = self.in_layout(observations.layout), self.on_xfs(observations)
-        return relieved_by(in_force, function, observations.layout, self.reclaim_table, xfs, self.rows)
+        in_force = self.in_layout(observations.layout)
+        return relieved_by(in_force, function, observations.layout, self.reclaim_table, self.rows)
 
     def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
         below = below_of(function, threshold.signal, observations.layout, self.rows)

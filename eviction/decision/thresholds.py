@@ -152,3 +152,9 @@ def highest_mark(thresholds: Iterable[Threshold], observations: SignalObservatio
         if observation.filesystem.device_id == device_id:
             marks.append(threshold.mark_with_min_reclaim(observation.capacity))
     return max(marks)
+
+
+def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
+    """Whether a threshold that was met stays so only because its minimum reclaim is not reached."""
+    capacity = observation.capacity
+    return threshold.mark(capacity) <= observation.available < threshold.mark_with_min_reclaim(capacity)

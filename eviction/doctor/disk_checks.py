@@ -179,21 +179,6 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
-def check_xfs(facts: NodeFacts) -> Iterator[Finding]:
-    """XFS allocates behind files that grow, as much again as they have. `allocsize` bounds it, the helper undoes it."""
-    for found in facts.xfs:
-        if found.problem and not found.allocsize:
-            yield Finding(
-                "xfs-preallocation",
-                Severity.RISK,
-                f"XFS on {found.mount_point} counts up to 8GiB as used behind each file that grows, and nothing has it "
-                "give that back, so images go and pods are evicted for space that nobody uses",
-                found.problem,
-                f"systemctl enable --now reclaimd-xfs.socket, with {found.mount_point} among its MOUNT_POINTS; or "
-                "mount it with allocsize=64k",
-            )
-
-
 def check_filesystem_numbers(facts: NodeFacts) -> Iterator[Finding]:
     """What of a filesystem's numbers can jump, and the mount options that matter; facts only."""
     for filesystem in facts.filesystems:

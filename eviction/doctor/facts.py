@@ -13,10 +13,9 @@ from functools import partial
 from typing import TypeVar
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts, XfsFacts
+from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.history_file.reading import why_unusable
 from eviction.node.configuration_warnings import defaults_taken
-from eviction.node.giving_back import SWITCHED_OFF, xfs_mount_points
 from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
@@ -25,13 +24,10 @@ from reclaim.cri.calls import socket_path
 from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.lister import Lister
 from reclaim.images.references import ImageIndex
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
-from reclaim.xfs.client import XfsHelper
-from signals.filesystems import describe_mount
 from signals.mount_table import filesystem_id, mounts_of
 from signals.types import SignalObservations
 
@@ -68,7 +64,6 @@ def gather(node: Node) -> NodeFacts:
         log_symlinks=_symlinks(
             podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
         ),
-        xfs=xfs_facts(node, observations),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
         rows=row_facts(node, observations),
         function_problems=node.function_problems(),
@@ -81,20 +76,9 @@ def gather(node: Node) -> NodeFacts:
 
 def row_facts(node: Node, observations: SignalObservations) -> tuple[RowFacts, ...]:
     """The rows of the signals that are observed."""
-    config, functions = node.responder.state.config, node.collector.functions
+    config, functions = node.responder.state.config, node.functions
     rows = {signal: config.row(signal, observations) for signal in observations.signals}
     return rows_of(rows, config.rows, {name: function.frees for name, function in functions.items()})
-
-
-def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, ...]:
-    """The XFS filesystems of the signals, and whether the helper would have them give back what is allocated ahead."""
-    helper, found = XfsHelper(node.configuration.xfs_helper_socket, node.clock, HELPER_SECONDS), []
-    for mount_point in xfs_mount_points(observations, observations.signals):
-        options = dict(option.partition("=")[::2] for option in describe_mount(mount_point).options)
-        problem = helper.check(mount_point).problem if helper.path else SWITCHED_OFF
-        found.append(XfsFacts(mount_point, options.get("allocsize", ""), problem))
-    helper.close()
-    return tuple(found)
 
 
 def socket_facts(path: str) -> SocketFacts:
@@ -147,7 +131,7 @@ def _with_store(facts: NodeFacts) -> NodeFacts:
 def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
     try:
         version = node.client.version()
-        listing = Lister(node.client, node.client, node.clock).everything()
+        listing = node.inventory.snapshot(node.clock.monotonic())
         images, containers, sandboxes = listing.images, listing.containers, listing.sandboxes
         doubt = node.compare_pods()
         told = facts.pods_readable and doubt is not None and doubt.why not in NO_TROUBLE

@@ -66,16 +66,6 @@ class HeldImages:
 
 
 @dataclass(frozen=True, slots=True)
-class XfsFacts:
-    """An XFS filesystem of the signals: where it is mounted, its mount option `allocsize` (empty without it), and why
-    the helper would have it give nothing back (empty if it would)."""
-
-    mount_point: str
-    allocsize: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """The facts of a node. None: unknown.
 
@@ -90,7 +80,7 @@ class NodeFacts:
     is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
     and are not, with the reason. `history_problem`: why what is at the place of the history is none that can be used,
-    empty if it is one or nothing is there. `xfs`: the filesystems of the signals that are XFS. `filesystems`: what
+    empty if it is one or nothing is there. `filesystems`: what
     those of the signals are. `rows`: of the signals that are observed. `function_problems`: functions of the
     configuration that cannot be called, and why. `socket`: None where there is no runtime. `held_off`: why the daemon
     removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all. `defaults_taken`: why marks
@@ -126,7 +116,6 @@ class NodeFacts:
     daemon_problem: str = ""
     held_off: str = ""
     dry_run: bool = False
-    xfs: tuple[XfsFacts, ...] = ()
     filesystems: tuple[FilesystemFacts, ...] = ()
     rows: tuple[RowFacts, ...] = ()
     function_problems: tuple[tuple[str, str], ...] = ()

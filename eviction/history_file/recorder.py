@@ -18,14 +18,15 @@ from eviction.history_file.entries import (
 )
 from eviction.history_file.store import HistoryStore
 from eviction.history_file.writer import HistoryWriter
-from eviction.reporting.pass_record import Pass
+from eviction.listener import Listener
+from eviction.record import Pass
 from reclaim.types import Outcome, ReclaimResult
 from signals.clock import Clock
 
 REPEAT_SECONDS = 60.0
 
 
-class HistoryRecorder:
+class HistoryRecorder(Listener):
     """The history of one process. All methods may be called from any thread; none waits, except `finish`.
 
     `path`: empty for none. `warn`: called with each new problem, on a thread of the history.

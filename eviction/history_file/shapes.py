@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from eviction.record import PassResult, Trigger
 from eviction.reporting.json_shapes import Count, Keywords, Time, one_of
 from eviction.reporting.observations_json import ThresholdJson
 from eviction.reporting.pass_shapes import (
@@ -13,12 +14,8 @@ from eviction.reporting.pass_shapes import (
     FunctionJson,
     KindWord,
     LayoutName,
-    OrderJson,
     OutcomeJson,
-    PassResult,
-    ReleasedJson,
     TimingsJson,
-    Trigger,
 )
 from reclaim.types import Result
 
@@ -58,10 +55,6 @@ class PassRecordJson(TypedDict):
     errors: list[str]
     """Why functions failed, each sentence once."""
     layout: NotRequired[LayoutName | None]
-    """Not of a periodic loop."""
-    order: NotRequired[OrderJson | None]
-    """Not of a periodic loop."""
-    released: NotRequired[ReleasedJson | None]
     """Not of a periodic loop."""
     functions: NotRequired[list[FunctionJson]]
     """Not of a periodic loop."""

@@ -205,7 +205,6 @@ def _state_json(state: ManagerState, table: _Table) -> Json:
         if state.config.kubelets is None
         else [table.number(threshold) for threshold in state.config.kubelets],
         "transition_period_seconds": state.config.transition_period_seconds,
-        "release_preallocation": state.config.release_preallocation,
         "longest_gap_seconds": None
         if math.isinf(state.config.longest_gap_seconds)
         else state.config.longest_gap_seconds,
@@ -225,7 +224,6 @@ def _state(entry: Json, table: _Table) -> ManagerState:
             tuple(thresholds[n] for n in entry["thresholds"]),
             entry["transition_period_seconds"],
             math.inf if gap is None else gap,
-            release_preallocation=entry.get("release_preallocation", True),
             kubelets=None if kubelets is None else tuple(thresholds[number] for number in kubelets),
         ),
         {thresholds[number]: time for number, time in entry["first_observed_at"]},

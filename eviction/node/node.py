@@ -10,40 +10,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from weakref import WeakKeyDictionary
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
+from eviction.listener import Listeners
 from eviction.node.hold_off import Pause
 from eviction.node.kubelet_watch import KubeletWatch
+from eviction.node.one_pass import Cooldowns, Setting
 from eviction.node.pod_source import believed_pods
 from eviction.node.policies import policies_of
-from eviction.node.responder import BeginPass, Responder
+from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
-from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
+from reclaim.cri.calls import READ_DEADLINE_SECONDS
 from reclaim.cri.client import CriClient
 from reclaim.cri.image_store import brought_at, clocks_at_start
-from reclaim.disk_need import most_in_flight
-from reclaim.execution.executor import Executor
+from reclaim.execution.executor import Executor, Experience
 from reclaim.execution.readings import ReadingsInTime, call_was_answered
-from reclaim.execution.removals import Removals
+from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.functions import FUNCTIONS, Collector, FunctionTable, Policies, ReclaimContext
-from reclaim.images.lister import Lister
-from reclaim.images.pod_startup import PodStarts
+from reclaim.function import Policies, ReclaimContext
+from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
+from reclaim.images.stage import detect_images
+from reclaim.inventory import FRESH_SECONDS, GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.starts import Sightings, directories_of, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import Outcome, Result, RuntimeUnavailable
-from reclaim.xfs.client import DEADLINE_SECONDS, XfsHelper
-from reclaim.xfs.release import PreallocationRelease
+from reclaim.pressure import NO_PRESSURE, Pressure
+from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
@@ -64,7 +65,6 @@ NEEDS_RESTART = {
     "hold_off_seconds": "holdOffAfterStart",
     "kubelet_healthz": "kubeletHealthzEndpoint",
     "metrics_address": "metricsAddress",
-    "xfs_helper_socket": "xfsHelperSocket",
     "kubernetes_events": "kubernetesEvents",
     "kubeconfig": "kubeconfig",
     "node_name": "nodeName",
@@ -118,9 +118,7 @@ class Node(NodeView):
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
-        removals: Removals | None = None,
-        pods: BelievedPods | None = None,
-        xfs_helper_seconds: float = DEADLINE_SECONDS,
+        beside: Node | None = None,
     ):
         super().__init__(
             configuration,
@@ -131,22 +129,18 @@ class Node(NodeView):
             usual_endpoints=usual_endpoints,
         )
         self.stopping = stopping or threading.Event()
-        self.on_program_line: Callable[[str, str], None] = lambda *_: None
-        self.begin_pass: BeginPass = lambda *_: None
+        self.listeners = Listeners()
+        self._beside = beside
         self._given_functions = functions
-        self._functions = self._configured_functions() if functions is None else functions
+        self.functions = self._configured_functions() if functions is None else functions
         self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
-        self._executors: WeakKeyDictionary[Executor, int | None] = WeakKeyDictionary()
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
-        self.on_call: CallObserver = lambda *_: None
         self.client.on_call = self._called
-        self._own_removals = removals is None
-        self.removals = removals or Removals(self.clock, self.stopping, configuration.parallel_removals)
-        self.on_parked_ended: Callable[[Outcome], None] = lambda _: None
-        if self._own_removals:
-            self.removals.on_parked_ended = self._parked_ended
-        self.executor = self.make_executor()
+        if beside is None:
+            self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
+        else:
+            self.removals = beside.removals
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of the runtime that answers then
         self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
@@ -154,11 +148,15 @@ class Node(NodeView):
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
-        self.pods = pods or believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+        if beside is None:
+            self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+            self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
+            self.experience = Experience()
+            self.sightings = Sightings(self.clock)
+        else:
+            self.pods, self.inventory, self.experience = beside.pods, beside.inventory, beside.experience
+            self.sightings = beside.sightings
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
-        self.collector = self.make_collector(self.executor)
-        self.xfs_helper = XfsHelper(configuration.xfs_helper_socket, self.clock, xfs_helper_seconds)
-        self.preallocation = PreallocationRelease(self.xfs_helper.release, self.clock)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
             self._places,
@@ -166,32 +164,77 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        self.responder = Responder(
-            self.summary,
-            self.collector,
-            self._eviction_config(),
+        setting = Setting(
+            self.summary.observe,
+            self.functions,
+            Cooldowns(),
             self.clock,
-            configuration.extent,
-            self.preallocation if configuration.xfs_helper_socket else None,
-            self.begin_pass,
+            self.context,
+            self.make_executor,
+            lambda: self.experience.seconds,
         )
+        self.responder = Responder(setting, self._eviction_config(), configuration.extent, lead=configuration.lead)
 
     def _configured_functions(self) -> FunctionTable:
         """The built-in functions, and those of the configuration. Raises FunctionUnusable."""
         if not self.configuration.functions:
             return FUNCTIONS
-        from eviction.node.own_functions import PressureOfPass, functions_of  # only where there are any
+        from eviction.node.own_functions import functions_of  # only where there are any
 
-        pressure = PressureOfPass(self.summary.observe, lambda: self.responder.fill_rates)
-        self.begin_pass = pressure.begin
-        return functions_of(self.configuration, pressure, self._program_line)
+        return functions_of(self.configuration, self.listeners.program_line)
+
+    def make_executor(
+        self,
+        gives_way: Callable[[], bool] = lambda: False,
+        most: Callable[[], int | None] = lambda: None,
+        *,
+        parallel: int | None = None,
+    ) -> Executor:
+        """An executor for one pass, over the threads and removals of the node. `parallel`: removals side by side; None:
+        as configured."""
+        return Executor(
+            self.clock,
+            self.stopping,
+            parallel=parallel or self.configuration.parallel_removals,
+            dry_run=self.dry_run,
+            removals=self.removals,
+            patience_seconds=self.configuration.removal_patience_seconds,
+            most=most,
+            gives_way=gives_way,
+            last_look=lambda: directories_of(self.pods),
+            experience=self.experience,
+        )
+
+    def context(self, executor: Executor, pressure: Callable[[], Pressure] = lambda: NO_PRESSURE) -> ReclaimContext:
+        """What the stages of one pass may use."""
+        return ReclaimContext(
+            self.client,
+            self.client,
+            self.pods,
+            self.inventory,
+            self.records,
+            self.sightings,
+            self.clock,
+            self.policies(),
+            self.log_paths,
+            executor,
+            pressure,
+        )
+
+    def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Lists images and who uses them, for the records only, beside whatever else is done. `goes_on`: asked from
+        time to time; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
+        listing = self.inventory.snapshot(self.clock.monotonic() - FRESH_SECONDS, goes_on)
+        if not goes_on():  # an image that a pass has removed meanwhile must not be known again by an older list
+            raise GivenUp("something more urgent has begun")
+        usage = images_in_use(listing, self.inventory.index_of(listing.images))
+        detect_images(listing, self.records, self.clock.monotonic(), self.clock.wall(), usage)
+        began = self.pods.start_times() or {}
+        self.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image
         return CriClient(runtime, image, ASK_SECONDS) if self.configuration.has_runtime else None
-
-    def _program_line(self, name: str, line: str) -> None:
-        self.on_program_line(name, line)
 
     def function_problems(self) -> tuple[tuple[str, str], ...]:
         """Functions of the configuration that cannot be called as things are: name, and one sentence why."""
@@ -225,27 +268,11 @@ class Node(NodeView):
             self.client.prepare(most_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
         except OSError as error:
             raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
-        if self.configuration.xfs_helper_socket:
-            self.xfs_helper.connect()
 
     @property
     def dry_run(self) -> bool:
         """Whether nothing is removed, and what would be is only told."""
         return self._dry_run_asked or self.configuration.dry_run
-
-    def make_executor(self, *, parallel: int | None = None) -> Executor:
-        """An executor over the same threads and removals; each caller needs one of its own. `parallel`: removals side
-        by side; None: as configured."""
-        executor = Executor(
-            self.clock,
-            self.stopping,
-            parallel=parallel or self.configuration.parallel_removals,
-            dry_run=self.dry_run,
-            removals=self.removals,
-            patience_seconds=self.configuration.removal_patience_seconds,
-        )
-        self._executors[executor] = parallel
-        return executor
 
     @property
     def threads_not_started(self) -> int:
@@ -253,37 +280,13 @@ class Node(NodeView):
         pools = (self.removals.workers, self.probe_threads, self.directory_threads)
         return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
 
-    def _parked_ended(self, outcome: Outcome) -> None:
-        """What is gone has no age any more, although a list has named it since it was parked."""
-        if outcome.result in (Result.REMOVED, Result.ALREADY_GONE) or outcome.may_have_gone:
-            self.records.forget((outcome.verdict.id,))
-        self.on_parked_ended(outcome)
-
     def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
         call_was_answered()
-        self.on_call(call, seconds, failed)
-
-    def make_collector(self, executor: Executor) -> Collector:
-        """A collector over the same runtime, pods and records; each caller needs one of its own."""
-        context = ReclaimContext(
-            self.client,
-            self.client,
-            self.pods,
-            self.records,
-            executor,
-            self.clock,
-            self.policies(),
-            self.log_paths,
-        )
-        return Collector(context, self._functions)
+        self.listeners.called(call, seconds, failed)
 
     def policies(self) -> Policies:
         """The policies of garbage collection, as configured now."""
         return policies_of(self.configuration)
-
-    def pod_starts(self, hold_off_seconds: float) -> PodStarts:
-        """Which pods are being created right now, for one pass."""
-        return PodStarts(self.client, self.pods, self.clock, hold_off_seconds)
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the image filesystem, for the periodic image GC.
@@ -323,9 +326,7 @@ class Node(NodeView):
 
     def compare_pods(self) -> Doubt | None:
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
-        before = self.pods.read()
-        listing = Lister(self.client, self.client, self.clock).containers()
-        return self.pods.compared(before.merge(self.pods.read()), listing).doubt
+        return self.inventory.pods_and_containers(self.clock.monotonic()).pods.doubt
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Applies another configuration, except for the fields that need a restart; returns those that differ.
@@ -336,11 +337,7 @@ class Node(NodeView):
         changed = self.needs_restart(configuration)
         self.configuration = replace(configuration, **old)
         self.removals.set_parallel(configuration.parallel_removals)
-        for executor, parallel in self._executors.items():
-            executor.set_mode(dry_run=self.dry_run, parallel=parallel or configuration.parallel_removals)
-        self.executor.patience_seconds = configuration.removal_patience_seconds
-        self.collector.set_policies(policies_of(configuration))
-        self.responder.set_config(self._eviction_config(), configuration.extent)
+        self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
         return changed
 
     def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
@@ -361,7 +358,7 @@ class Node(NodeView):
 
     def dry_run_copy(self) -> Node:
         """A second node for a dry run beside this one, with the same state and image records, functions of its own, as
-        a plugin plans on one thread at a time, and an executor that cannot remove. Raises FunctionUnusable."""
+        a plugin plans on one thread at a time, and executors that cannot remove. Raises FunctionUnusable."""
         copy = Node(
             self.configuration,
             dry_run=True,
@@ -371,8 +368,7 @@ class Node(NodeView):
             records=self.records,
             functions=self._given_functions,
             reclaim_table=self._reclaim_table,
-            removals=self.removals,
-            pods=self.pods,
+            beside=self,
         )
         copy.summary.locate(self.summary.paths)
         copy.responder.state, copy.responder.fill_rates = self.responder.state, self.responder.fill_rates
@@ -385,8 +381,7 @@ class Node(NodeView):
         """
         self.directory_threads.close()
         self.kubelet_watch.close()
-        self.xfs_helper.close()
-        if not self._own_removals:
+        if self._beside is not None:
             super().close()
         elif self.removals.wait(DRAIN_SECONDS):
             self.removals.workers.close()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
-from eviction.reporting.pass_record import Pass, PassResult, freed_in_words, released_in_words
-from eviction.reporting.tables import short_of_min_reclaim
+from eviction.decision.thresholds import short_of_min_reclaim
+from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Threshold
 from reclaim.types import Result
 from signals.quantity import counted, format_bytes
@@ -18,12 +17,10 @@ from signals.types import Signal, in_order
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the reason in one sentence, which includes what XFS gave back, why it did not keep
-    to the row, why images were removed by yield, and that there was a jump."""
+    """The record with its result and the reason in one sentence, which says when it was the lead that began it."""
     ended = _with_result(record, dry_run=dry_run)
-    order = "" if record.order is None else record.order.sentence
-    parts = (released_in_words(record, dry_run=dry_run), ended.reason, record.side_by_side, order, record.jump)
-    return replace(ended, reason="; ".join(filter(None, parts)))
+    lead = "begun by the lead, before the mark was reached: removals have lately taken longer than the time left"
+    return replace(ended, reason=f"{ended.reason}; {lead}") if record.trigger is Trigger.LEAD else ended
 
 
 def _with_result(record: Pass, *, dry_run: bool) -> Pass:
@@ -72,9 +69,6 @@ def _unreadable(record: Pass) -> list[Signal]:
 def _why_not_more(record: Pass) -> str:
     if not record.row:
         return "nothing in this layout relieves it: its row of the reclaim table is empty"
-    if record.row == (RELEASE_SPECULATIVE_PREALLOCATION,):
-        skipped = "" if record.released is None else record.released.skipped
-        return skipped or "nothing in this layout relieves it but what XFS allocated ahead"
     skipped_functions = [f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped]
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed = sum(f.count(Result.FAILED) for f in record.functions)
@@ -85,3 +79,18 @@ def _why_not_more(record: Pass) -> str:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     parts += skipped_functions
     return ", ".join(parts) or "everything else is in use or protected"
+
+
+def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
+    """The gain of a pass as text. A filesystem that has less than before was written to meanwhile: nothing is freed
+    below zero."""
+    if gained_bytes >= 0 and gained_inodes >= 0:
+        return f"freed {format_bytes(gained_bytes)} and {counted(gained_inodes, 'inode')}"
+    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)
+    written += [counted(-gained_inodes, "inode")] * (gained_inodes < 0)
+    freed = "nothing"
+    if gained_bytes > 0:
+        freed = f"{format_bytes(gained_bytes)} and no inodes"
+    elif gained_inodes > 0:
+        freed = f"{counted(gained_inodes, 'inode')} and no bytes"
+    return f"freed {freed}, as {' and '.join(written)} were written meanwhile"

@@ -73,7 +73,6 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
         configuration.thresholds,
         configuration.transition_period_seconds,
         longest_gap_seconds,
-        release_preallocation=bool(configuration.xfs_helper_socket),
         rows=configuration.rows,
         kubelets=kubelets_thresholds(configuration),
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from eviction.record import Pass, PassResult
 from eviction.reporting.attribution import (
     Attribution,
     Counted,
@@ -26,7 +27,6 @@ from eviction.reporting.attribution import (
     class_of_log,
     sentence,
 )
-from eviction.reporting.pass_record import Pass, PassResult
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService

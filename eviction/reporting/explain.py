@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from eviction.decision.ladder import LateThreshold
-from eviction.decision.reclaim_table import RELEASE_SPECULATIVE_PREALLOCATION
+from eviction.decision.thresholds import short_of_min_reclaim
+from eviction.record import Pass, PassResult
 from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import MOST_REPORTED, Pass, PassResult, shortened
-from eviction.reporting.tables import acted_on_sentence, amount, short_of_min_reclaim, table
+from eviction.reporting.pass_record import MOST_REPORTED, shortened
+from eviction.reporting.tables import acted_on_sentence, amount, table
 from eviction.types import Threshold
 from reclaim.ballast.plan import BallastReason
 from reclaim.containerd.plan import UNREFERENCED
@@ -199,8 +200,6 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
-    if record.released is not None and record.released.skipped:
-        lines.append(f"{RELEASE_SPECULATIVE_PREALLOCATION} was skipped: {escaped(record.released.skipped)}")
     outcomes = record.removals + (record.kept if with_kept else ())
     lines += outcomes_table(outcomes, width)
     lines.append(f"{record.result}: {escaped(record.reason)}")

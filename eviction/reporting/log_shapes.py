@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from eviction.record import PassResult
 from eviction.reporting.attribution import AttributionJson
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, Time, one_of
-from eviction.reporting.pass_shapes import PassJson, PassResult
+from eviction.reporting.pass_shapes import PassJson
 from eviction.types import NodeCondition
 from reclaim.events import EventReason
 from reclaim.pods.states import Why

@@ -1,4 +1,4 @@
-"""The record of a pass and its JSON form, used in log lines, answers of commands and reports of drills.
+"""The JSON form of the record of a pass, used in log lines, answers of commands and reports of drills.
 
 The fields are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats
 named `*_seconds`. Fields may be added; existing ones keep their names and meanings.
@@ -7,118 +7,17 @@ named `*_seconds`. Fields may be added; existing ones keep their names and meani
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from eviction.reporting.attribution import Attribution, attribution_json
+from eviction.record import Pass, Timings
+from eviction.reporting.attribution import attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
-from eviction.reporting.pass_shapes import (
-    FunctionJson,
-    OrderJson,
-    OutcomeJson,
-    PassFieldsJson,
-    PassJson,
-    ReleasedJson,
-    TimingsJson,
-)
-from eviction.reporting.pass_shapes import PassResult as PassResult
-from eviction.reporting.pass_shapes import Trigger as Trigger
-from eviction.types import API_VERSION, Decision, Threshold
-from reclaim.disk_need import NEVER, OrderDecision
-from reclaim.released import Released
+from eviction.reporting.pass_shapes import FunctionJson, OutcomeJson, PassFieldsJson, PassJson, TimingsJson
+from eviction.types import API_VERSION
 from reclaim.types import Outcome, ReclaimResult, Result
-from signals.quantity import counted, format_bytes
-from signals.types import SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Seconds. `detect_seconds`: from the observation that met the threshold to the start of the pass."""
-
-    detect_seconds: float = 0.0
-    list_seconds: float = 0.0
-    plan_seconds: float = 0.0
-    remove_seconds: float = 0.0
-    total_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Everything that happened in one pass.
-
-    `measured_*`: the gain that the filesystems report, 0 if they have less than before; then `written_*` is how much
-    less. `nominal_bytes`: the sizes that the runtime reported for the removed objects. `after`: the observations at the
-    end. `jumped_bytes`: what went at once when the threshold was crossed, where that decided something; else 0.
-    `started_wall`: seconds since the epoch. `attributions`: what the bytes are used for, one for each filesystem;
-    measured when reclaim was not enough.
-    """
-
-    id: str
-    started_wall: float
-    trigger: Trigger
-    observations: SignalObservations
-    decision: Decision
-    row: tuple[str, ...] = ()
-    functions: tuple[ReclaimResult, ...] = ()
-    measured_bytes: int = 0
-    measured_inodes: int = 0
-    written_bytes: int = 0
-    written_inodes: int = 0
-    result: PassResult = PassResult.IDLE
-    reason: str = ""
-    timings: Timings = Timings()
-    after: SignalObservations | None = None
-    still_met: tuple[Threshold, ...] = ()
-    attributions: tuple[Attribution, ...] = ()
-    jumped_bytes: int = 0
-
-    @property
-    def removals(self) -> tuple[Outcome, ...]:
-        """The objects that were to be removed, function by function, in the order of the plans."""
-        return tuple(outcome for function in self.functions for outcome in function.outcomes)
-
-    @property
-    def kept(self) -> tuple[Outcome, ...]:
-        """The objects that were kept."""
-        return tuple(outcome for function in self.functions for outcome in function.kept)
-
-    @property
-    def order(self) -> OrderDecision | None:
-        """The order in which images were removed, and why; None where there was no choice."""
-        return next((function.order for function in self.functions if function.order is not None), None)
-
-    @property
-    def released(self) -> Released | None:
-        """What was given back without removing anything; None where no function of the row does that."""
-        return next((function.released for function in self.functions if function.released is not None), None)
-
-    @property
-    def side_by_side(self) -> str:
-        """That the pass did not begin with the first function of its row, and why; empty where it did."""
-        called = [f.operation for f in self.functions if f.released is None and not f.skipped]
-        first_of_row = next((name for name in self.row if name in called), None)
-        if not self.removals or first_of_row in (None, called[0]):
-            return ""
-        return f"side by side, {called[0]} first: the disk is full within a minute"
-
-    @property
-    def jump(self) -> str:
-        """That the threshold was crossed by a jump, and what follows from it; empty where it decided nothing."""
-        if not self.jumped_bytes:
-            return ""
-        return f"a jump: {format_bytes(self.jumped_bytes)} went at once, which is no fill, so there was no hurry"
-
-    @property
-    def nominal_bytes(self) -> int:
-        """Sum of the sizes that the runtime reported for the removed objects."""
-        return sum(function.nominal_bytes for function in self.functions)
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        """Why functions failed, each sentence once."""
-        return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
 
 
 def shortened(name: str) -> str:
@@ -186,8 +85,6 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         if record.decision.acted_on is None
         else threshold_json(record.decision.acted_on, record.observations),
         "row": list(record.row),
-        "order": None if record.order is None else order_json(record.order),
-        "released": None if record.released is None else released_json(record.released),
         "functions": [function_json(function) for function in record.functions],
         "removals": [outcome_json(outcome) for outcome in record.removals],
         "removals_by_result": removals_by_result(record.removals),
@@ -195,7 +92,6 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
         "nominal": {"bytes": record.nominal_bytes, "inodes": None},
         "written_meanwhile": {"bytes": record.written_bytes, "inodes": record.written_inodes},
-        "jumped": {"bytes": record.jumped_bytes, "inodes": None},
         "result": str(record.result),
         "reason": record.reason,
         "errors": list(record.errors),
@@ -233,60 +129,6 @@ def function_json(function: ReclaimResult) -> FunctionJson:
         "relieved": function.relieved,
         "skipped": shortened(function.skipped) or None,
         "error": shortened(function.error) or None,
-    }
-
-
-def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
-    """The gain of a pass as text. A filesystem that has less than before was written to meanwhile: nothing is freed
-    below zero."""
-    if gained_bytes >= 0 and gained_inodes >= 0:
-        return f"freed {format_bytes(gained_bytes)} and {counted(gained_inodes, 'inode')}"
-    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)
-    written += [counted(-gained_inodes, "inode")] * (gained_inodes < 0)
-    freed = "nothing"
-    if gained_bytes > 0:
-        freed = f"{format_bytes(gained_bytes)} and no inodes"
-    elif gained_inodes > 0:
-        freed = f"{counted(gained_inodes, 'inode')} and no bytes"
-    return f"freed {freed}, as {' and '.join(written)} were written meanwhile"
-
-
-def released_in_words(record: Pass, *, dry_run: bool) -> str:
-    """What was given back without removing anything, or in a dry run what would be; empty if nothing was."""
-    released = record.released
-    if released is None or not released.mount_points:
-        return ""
-    where = ", ".join(released.mount_points)
-    if dry_run:
-        return f"would first have XFS give back what it allocated ahead of files that grow, on {where}"
-    if released.bytes <= 0:
-        return ""
-    return f"XFS gave back {format_bytes(released.bytes)} that it had allocated ahead of files that grow, on {where}"
-
-
-def released_json(released: Released) -> ReleasedJson:
-    """What was given back without removing anything. `skipped`: null, or why there was no call, or no further one."""
-    return {
-        "bytes": released.bytes,
-        "inodes": released.inodes,
-        "calls": released.calls,
-        "mount_points": list(released.mount_points),
-        "skipped": released.skipped or None,
-    }
-
-
-def order_json(order: OrderDecision) -> OrderJson:
-    """The order in which images were removed: by yield of the unit that is short, or by last use. Seconds are null for
-    never."""
-
-    def seconds(value: float) -> float | None:
-        return None if value == NEVER else round(value, 3)
-
-    return {
-        "by": "yield" if order.by_yield else "last_use",
-        "short": "inodes" if order.inodes else "bytes",
-        "seconds_to_full": seconds(order.seconds_to_full),
-        "seconds_by_last_use": seconds(order.seconds_by_last_use),
     }
 
 

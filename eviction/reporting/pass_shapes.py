@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from eviction.record import PassResult, Trigger
 from eviction.reporting.attribution import AttributionJson
 from eviction.reporting.json_shapes import Count, Seconds, Time, one_of
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson
@@ -12,25 +12,6 @@ from eviction.types import NodeCondition
 from reclaim.reasons import Reason
 from reclaim.types import Action, Kind, Result, Rule
 from signals.types import FsLayout
-
-
-class Trigger(StrEnum):
-    """What started the pass: the polling interval, inotify, or a command."""
-
-    INTERVAL = "interval"
-    WATCH = "watch"
-    REQUEST = "request"
-
-
-class PassResult(StrEnum):
-    """How a pass ended."""
-
-    IDLE = "idle"
-    SATISFIED = "satisfied"
-    NOT_ENOUGH = "not_enough"
-    DRY_RUN = "dry_run"
-    FAILED = "failed"
-
 
 KindWord = Annotated[str, one_of(Kind, open_=True)]
 """A kind of objects: of the kubelet's own functions, or of another one."""
@@ -110,34 +91,6 @@ class FunctionJson(TypedDict):
     """Why it could not do its work; null if it could."""
 
 
-class OrderJson(TypedDict):
-    """The order in which images were removed, and why."""
-
-    by: Literal["yield", "last_use"]
-    """By how much they free of what is short, or the least recently used first."""
-    short: Literal["bytes", "inodes"]
-    """What is short."""
-    seconds_to_full: float | None
-    """At the present fill; null: never."""
-    seconds_by_last_use: float | None
-    """How long the other order would have taken; null: it would not have been enough."""
-
-
-class ReleasedJson(TypedDict):
-    """What XFS gave back of what it had allocated ahead, without anything being removed."""
-
-    bytes: int
-    """What the filesystems gained."""
-    inodes: int
-    """What the filesystems gained."""
-    calls: Count
-    """How often it was asked."""
-    mount_points: list[str]
-    """Where."""
-    skipped: str | None
-    """Why it was not asked, or not once more; null otherwise."""
-
-
 class TimingsJson(TypedDict):
     """Where the time of a pass went."""
 
@@ -174,10 +127,6 @@ class PassFieldsJson(TypedDict):
     """The threshold that it acted on; null where a command asked for it."""
     row: list[str]
     """The functions of the row, in order."""
-    order: OrderJson | None
-    """Null where there was no choice."""
-    released: ReleasedJson | None
-    """Null where no function of the row does that."""
     functions: list[FunctionJson]
     """What each function that was considered did."""
     removals: list[OutcomeJson]
@@ -192,8 +141,6 @@ class PassFieldsJson(TypedDict):
     """The sizes of what was removed."""
     written_meanwhile: AmountsJson
     """How much less the filesystems have than before, where they gained nothing."""
-    jumped: BytesJson
-    """What went at once when the threshold was crossed, where that decided something; else 0."""
     result: Annotated[str, one_of(PassResult)]
     """How it ended."""
     reason: str

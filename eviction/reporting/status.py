@@ -5,8 +5,8 @@ Values for metrics, health pages and the control socket. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from eviction.decision.headroom import FillRates
@@ -24,7 +24,6 @@ from eviction.reporting.pass_shapes import (
 from eviction.types import API_VERSION, NodeCondition, Threshold
 from reclaim.execution.removals import Removal
 from reclaim.pods.states import Doubt, Why
-from reclaim.xfs.client import ReleaseResult
 from signals.interval import FillRate
 from signals.types import SignalObservations
 
@@ -63,15 +62,6 @@ class PodDirectoriesJson(TypedDict):
     """Why not, for people; null if they are."""
 
 
-class XfsHelperJson(TypedDict):
-    """The helper that has XFS give back what it allocated ahead."""
-
-    problem: str | None
-    """Why it gives nothing back; null if it would."""
-    calls: dict[Annotated[str, one_of(ReleaseResult)], Count]
-    """How its calls have ended, and how many."""
-
-
 class LastCallJson(FunctionJson):
     """The last call of a reclaim function."""
 
@@ -105,8 +95,6 @@ class StatusFieldsJson(TypedDict):
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectoriesJson
     """Whether the kubelet's directories of pods are believed."""
-    xfs_helper: XfsHelperJson
-    """The helper for XFS."""
     warnings: list[str]
     """What is wrong or doubtful about the configuration: no threshold, a kubelet that was not found."""
     dry_run: bool
@@ -174,7 +162,7 @@ class NodeStatus:
     next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
     removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
-    the kubelet's directories of pods are not believed. `xfs_releases`: how calls of the XFS helper have ended so far.
+    the kubelet's directories of pods are not believed.
     `dry_run`: whether nothing is removed. `kubelets_marks_known`: whether it can be told if the kubelet would report
     DiskPressure.
     """
@@ -190,7 +178,6 @@ class NodeStatus:
     parked: int = 0
     threads_not_started: int = 0
     doubt: Doubt | None = None
-    xfs_releases: Mapping[ReleaseResult, int] = field(default_factory=dict)
     dry_run: bool = False
     kubelets_marks_known: bool = False
 

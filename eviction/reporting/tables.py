@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Literal
 
-from eviction.decision.thresholds import thresholds_met, usable
+from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import Threshold
 from signals.quantity import counted, format_bytes, format_duration
@@ -94,12 +94,6 @@ def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> s
     goal = threshold.mark_with_min_reclaim(observation.capacity)
     seen, reach = distinguishable(signal, observation.available, goal)
     return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, which is with its minimum reclaim"
-
-
-def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
-    """Whether a threshold that was met stays so only because its minimum reclaim is not reached."""
-    capacity = observation.capacity
-    return threshold.mark(capacity) <= observation.available < threshold.mark_with_min_reclaim(capacity)
 
 
 def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:

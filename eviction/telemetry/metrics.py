@@ -29,14 +29,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.pods.states import Why
 from reclaim.types import Result
-from reclaim.xfs.client import ReleaseResult
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
@@ -228,8 +227,6 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(status.parked))])
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
-    releases = [((str(result),), float(status.xfs_releases.get(result, 0))) for result in ReleaseResult]
-    yield _counter("xfs_releases", "Calls of the XFS helper, by how they ended", releases, "result")
     known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets_marks_known else [])]
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in known]
     text = (

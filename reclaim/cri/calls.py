@@ -26,10 +26,9 @@ from reclaim.cri.entry_cache import EntryCache
 from reclaim.cri.list_entries import MalformedList, entries
 from reclaim.cri.messages import DecodeError
 from reclaim.cri.status import CallError, Code
-from reclaim.disk_need import NEVER
 from reclaim.services import Metadata
 from reclaim.trust import socket_refusal
-from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
+from reclaim.types import NEVER, ReclaimError, RemovalFailed, RuntimeUnavailable
 
 READ_DEADLINE_SECONDS = 10.0
 STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container

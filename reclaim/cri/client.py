@@ -20,9 +20,8 @@ from reclaim.cri.convert import (
 )
 from reclaim.cri.entry_cache import EntryCache
 from reclaim.cri.messages import pb
-from reclaim.disk_need import NEVER
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
-from reclaim.types import Container, Image, PodSandbox, RuntimeUnavailable
+from reclaim.types import NEVER, Container, Image, PodSandbox, RuntimeUnavailable
 
 
 class CriClient(CriCalls):

@@ -1,45 +1,37 @@
-"""Executes a plan: check, remove, verify, measure, and stop when the disk is relieved.
+"""Executes stages: measure; relieved? next candidate; check; send; measure.
 
 * After every removal the filesystem is measured. Once it is relieved nothing more is started.
-* Removals run side by side up to a bound (`in_flight`), which is wider on a disk that is full within a minute.
+* How urgent it is, is one number: the seconds until the filesystem reaches what must not be reached. It decides how
+  many removals are in flight, how long one is waited for, and whether space that comes late is; nothing else.
+* While removals are in flight another one is started only if what they are expected to free is not enough. What a byte
+  is worth that the runtime promises, is learned from removal to removal (`Experience`).
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish; one that is not answered in time is parked
   (`removals`), and the others go on.
-* A remover may ask to wait before an object is checked again (a pod is being made). A stop ends the wait.
+* What another lane of the node is removing already is left to it.
 * An object counts as removed if it is absent when asked afterwards, whatever the call answered.
-* Space may come late. Where the filesystem shows less than the runtime had promised, it is watched for a short while
-  before the next object is removed (`freed_space`). After objects without a promised size (containers) it is watched
-  once, at the end, and only as long as nobody else writes.
-* Several plans may be executed side by side: they share the removals in flight, the measurements and what a promised
-  byte is worth, and `side_by_side` says whose object is next.
-* Where the disk fills faster than the order of the plan makes room, a `RemovalOrder` chooses another one.
-* After a removal that took far longer than usual nothing is sent for a while (`slow_removals`).
+* A stage that reads is left behind when it hangs (`readings`).
 * A dry run is this path minus the one call: what would be removed is credited with its promised size instead.
 
 Covers: the loop, threads, stopping, measuring. Does not cover: which objects (the plans), whether one may be removed
-now (`remover` and its implementations).
+now (`remover` and the stages).
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from reclaim.clock import Clock
-from reclaim.disk_need import NEVER, Need
-from reclaim.execution.freed_space import LATE_LIMIT_SECONDS, STILL_SECONDS, FreedSpace
-from reclaim.execution.in_flight import expected_bytes, promised_bytes
-from reclaim.execution.order import RemovalOrder
-from reclaim.execution.plan_in_execution import ExecutionResult, PlanInExecution, Work, kept_by_guard
 from reclaim.execution.readings import Progress, Readings
-from reclaim.execution.removals import AwaitedRemovals, Removals
-from reclaim.execution.remover import Remover, remove_one
-from reclaim.execution.side_by_side import Standing, next_plan
-from reclaim.execution.slow_removals import SlowRemovals
+from reclaim.execution.removals import AwaitedRemovals, Removals, most_in_flight
+from reclaim.execution.remover import LastLook, Stage, remove_one
 from reclaim.execution.workers import NoThread
 from reclaim.types import (
+    Action,
     DiskState,
     DiskVerdict,
     MeasureDisk,
@@ -47,30 +39,92 @@ from reclaim.types import (
     Plan,
     Reason,
     Result,
+    Rule,
+    Usage,
     Verdict,
 )
 
-LATE_POLL_SECONDS = 0.002  # the shortest pause between two readings of a disk that late space may still reach
-LATE_POLL_SHARE = 0.1  # the pause as a share of the time without a rise: some forty readings in 0.25 s
-STILL_BYTES = 256 * 1024  # a loss of more than this is somebody writing
+URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
-HURRY_PATIENCE_SECONDS = 5.0  # the same on a disk that is full within a minute, and after a jump
+URGENT_PATIENCE_SECONDS = 5.0  # the same where it is urgent
 LOOK_SECONDS = 0.25  # while removals are waited for the disk is measured so often: it may have become urgent
-FIRST_ALONE_SECONDS = 0.15  # of the first removal in a hurry; with others beside it each waits for the syncs of all
+LATE_QUIET_SECONDS = 0.02  # less than promised came: no rise for so long, and nothing more is coming for now
+STILL_SECONDS = 0.25  # the same after objects that promised nothing, and free their space some time later
+LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
+FIRST_WORTH = 2.0  # containerd promises the compressed layers, and frees what was unpacked from them too
+FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
+FADING = 0.9  # of what earlier removals have shown, at each one
+REMEMBERED = 8  # whose seconds count
 
 Answer = TypeVar("Answer")
 
 
-class Executor:
-    """Executes plans, one after another or, of one call, side by side.
+class Experience:
+    """What the removals of one node have shown, of objects whose size the runtime promises. Any thread."""
 
-    `parallel`: removals side by side, at least 1; more on a disk that is full within a minute. (A dry run, which goes
-    by promised sizes, takes one after another.) `stopping`: set when nothing new may start. `removals`: those of the
-    node, by whatever executor; None: this executor is the only one. `patience_seconds`: how long a removal that was
-    sent is waited for. `progress`: marked whenever a removal ends. `gives_way`: whether another row waits for this
-    pass: then what has a patience of its own, a program say, is parked at once. `in_flight`: removals of the present
-    plan that are being checked, or were sent and have not been answered. `planned`: what a dry run would have removed
-    since `forget_planned`.
+    def __init__(self) -> None:
+        self._promised, self._freed = 1.0, FIRST_WORTH
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+
+    def record(self, promised: int, freed: float, seconds: float) -> None:
+        """One removal that promised so many bytes has freed so many, and taken so long."""
+        self._promised = self._promised * FADING + promised
+        self._freed = self._freed * FADING + max(freed, 0.0)
+        self._seconds.append(seconds)
+
+    def worth(self, promised: int) -> int:
+        """The bytes that so many promised ones are expected to free."""
+        return int(promised * self._freed / self._promised)
+
+    @property
+    def seconds(self) -> float:
+        """What removals have lately taken: the slowest of the last ones, as far as one is waited for."""
+        return min(max(self._seconds, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
+
+
+@dataclass(slots=True)
+class Work:
+    """One stage while it is executed. `pending`: what is left of its plan, in its order; `begun`: how many are not."""
+
+    stage: Stage
+    plan: Plan
+    plan_seconds: float = 0.0
+    pending: deque[Verdict] = field(default_factory=deque)
+    outcomes: list[Outcome] = field(default_factory=list)
+    kept: list[Outcome] = field(default_factory=list)
+    begun: int = 0
+    error: str = ""
+    relieved: bool = False
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.pending.extend(self.plan.remove)
+        self.kept.extend(map(Outcome, self.plan.keep))
+
+    def keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
+        """Keeps what was to be removed."""
+        self.kept += [Outcome(kept_by_guard(verdict, reason)) for verdict in verdicts]
+
+    def leave_out(self, ids: frozenset[str]) -> None:
+        """Keeps the objects that are being removed already."""
+        self.keep([verdict for verdict in self.pending if verdict.id in ids], Reason.BEING_REMOVED)
+        self.pending = deque(verdict for verdict in self.pending if verdict.id not in ids)
+
+
+def kept_by_guard(verdict: Verdict, reason: Reason) -> Verdict:
+    """The verdict of an object that was to be removed, and is kept for this reason."""
+    return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)
+
+
+class Executor:
+    """Executes the stages of one pass. For one caller at a time.
+
+    `removals`: those of the node, by whatever pass; None: this is the only one. `parallel`: removals side by side, at
+    least 1; more where it is urgent. (A dry run, which goes by promised sizes, takes one after another.) `most`: how
+    many removals of each stage may be begun; None: as many as are needed. `stopping`: set when nothing new may start.
+    `gives_way`: whether another row of the same filesystem waits for this pass: then what has a patience of its own, a
+    program say, is parked at once. `last_look`: the directories of pods, right before each call. `progress`: marked
+    whenever a removal ends. `planned`: what a dry run would have removed so far.
     """
 
     def __init__(
@@ -82,93 +136,122 @@ class Executor:
         dry_run: bool = False,
         removals: Removals | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        most: Callable[[], int | None] = lambda: None,
+        gives_way: Callable[[], bool] = lambda: False,
+        last_look: LastLook = lambda: None,
+        experience: Experience | None = None,
     ):
         self.clock = clock
         self.stopping = stopping
-        self.set_mode(dry_run=dry_run, parallel=parallel)
+        self.dry_run = dry_run
+        self.parallel = 1 if dry_run else max(parallel, 1)
         self.removals = removals or Removals(clock, stopping, self.parallel)
         self.patience_seconds = patience_seconds
         self.progress = Progress(clock)
-        self.gives_way: Callable[[], bool] = lambda: False
-        self.awaited = AwaitedRemovals(self.removals, clock)
-        self.slow_removals = SlowRemovals()
         self.planned: tuple[Verdict, ...] = ()
+        self._most = most
+        self._gives_way = gives_way
+        self._last_look = last_look
+        self._experience = experience or Experience()
+        self._awaited = AwaitedRemovals(self.removals, clock)
         self._readings = Readings(clock, self.removals.workers, self.progress)
-
-    def set_mode(self, *, dry_run: bool, parallel: int) -> None:
-        """From now on a dry run or not, with so many removals side by side. What was sent is not touched."""
-        self.dry_run = dry_run
-        self.parallel = 1 if dry_run else max(parallel, 1)
-
-    def execute(
-        self, plan: Plan, remover: Remover, measure: MeasureDisk, order: RemovalOrder | None = None
-    ) -> ExecutionResult:
-        """Removes what the plan names, in its order or as `order` chooses, until `measure` says that the disk is
-        relieved. Never raises for one object that fails."""
-        return self.execute_side_by_side([Work(plan, remover, order)], measure)[0]
-
-    def execute_side_by_side(self, works: Sequence[Work], measure: MeasureDisk) -> tuple[ExecutionResult, ...]:
-        """The same for several plans, of which no object needs one of another: one result for each. The first one leads
-        until another has freed more."""
-        results = _Execution(self, works, measure).run()
-        self.planned += tuple(o.verdict for each in results for o in each.outcomes if o.result is Result.PLANNED)
-        return results
 
     @property
     def in_flight(self) -> dict[str, Verdict]:
-        """What is being removed for the present plan, by id: checked, or sent and not answered."""
-        return self.awaited.verdicts
+        """What is being removed for this pass, by id: checked, or sent and not answered."""
+        return self._awaited.verdicts
 
-    def begin(self, verdict: Verdict, remover: Remover) -> None:
-        """Begins to remove one object on a thread; `awaited` has its outcome. Raises NoThread."""
+    def may_begin(self, work: Work) -> bool:
+        """Whether another removal of this stage may be begun at all."""
+        most = self._most()
+        return bool(work.pending) and (most is None or work.begun < most)
+
+    def plan(self, what: str, stage: Stage) -> Work | None:
+        """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot, or hangs."""
+        began = self.clock.monotonic()
+        plan = self._readings.read(what, stage.plan)
+        return None if plan is None else Work(stage, plan, self.clock.monotonic() - began)
+
+    def execute(self, works: Sequence[Work], measure: MeasureDisk) -> None:
+        """Removes what the plans name until `measure` says that the disk is relieved. Several plans, of which no object
+        needs one of another, take turns. Never raises for one object that fails: each work has its outcomes."""
+        began = self.clock.monotonic()
+        try:
+            _Execution(self, works, measure).run()
+        finally:
+            while self.in_flight:  # only after a defect: what was sent is waited for all the same
+                self._awaited.next_outcome(self.patience_seconds)
+        for work in works:
+            work.seconds = self.clock.monotonic() - began
+            self.planned += tuple(each.verdict for each in work.outcomes if each.result is Result.PLANNED)
+
+    def begin(self, verdict: Verdict, stage: Stage) -> None:
+        """Begins to remove one object on a thread; `next_outcome` has its outcome. Raises NoThread."""
 
         def remove(may_send: Callable[[], bool]) -> Outcome:
             try:
-                return remove_one(verdict, remover, self.clock, self.stopping, dry_run=self.dry_run, may_send=may_send)
+                return remove_one(
+                    verdict,
+                    stage,
+                    self.clock,
+                    self.stopping,
+                    dry_run=self.dry_run,
+                    may_send=may_send,
+                    last_look=self._last_look,
+                )
             except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
                 return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
             finally:
                 self.progress.mark()
 
-        self.awaited.begin(verdict, remove)
+        self._awaited.begin(verdict, remove)
 
-    def patience(self, need: Need | None, works: Sequence[Work] = ()) -> float:
-        """How long a removal that was sent is waited for, in seconds; `works`: those being executed."""
-        own = [work.patience_seconds for work in works if work.patience_seconds is not None]
+    def next_outcome(self, works: Sequence[Work], disk: DiskState) -> Outcome | None:
+        """The next removal that ends, or is parked; None: for a moment none did, and the disk is to be measured."""
+        until = self.clock.monotonic() + LOOK_SECONDS
+        return self._awaited.next_outcome_until(until, self._patience(works, disk))
+
+    def _patience(self, works: Sequence[Work], disk: DiskState) -> float:
+        """How long a removal that was sent is waited for, in seconds."""
+        own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
         if own:
-            return 0.0 if self.gives_way() else max(own)
-        if need is not None and (need.full_within_a_minute or need.after_jump):
-            return min(self.patience_seconds, HURRY_PATIENCE_SECONDS)
+            return 0.0 if self._gives_way() else max(own)
+        if disk.seconds_left < URGENT_SECONDS:
+            return min(self.patience_seconds, URGENT_PATIENCE_SECONDS)
         return self.patience_seconds
 
-    def remove(self, verdict: Verdict, remover: Remover) -> Outcome:
+    def room_for_another(self, disk: DiskState, measure: Callable[[int], DiskState]) -> bool:
+        """Whether another removal may be started beside those in flight. `measure`: with so many bytes more."""
+        flying = self.in_flight
+        if not flying:
+            return True
+        bound = most_in_flight(self.parallel) if disk.seconds_left < URGENT_SECONDS else self.parallel
+        expected = self._experience.worth(sum(verdict.size_bytes or 0 for verdict in flying.values()))
+        return len(flying) < bound and measure(expected).verdict is DiskVerdict.GO_ON
+
+    def learn(self, outcome: Outcome, freed: float) -> None:
+        """What a removal has freed of what the runtime had promised, and how long it took."""
+        if outcome.verdict.size_bytes:
+            self._experience.record(outcome.verdict.size_bytes, freed, outcome.duration_seconds)
+
+    def remove(self, verdict: Verdict, stage: Stage) -> Outcome:
         """Removes one object, alone. For a caller that decides after each removal whether it goes on.
 
         While the runtime is stuck or no thread can be had, the outcome is UNANSWERED.
         """
-        if verdict.id in self.removals.parked:
+        if verdict.id in self.removals.ids:
             return Outcome(kept_by_guard(verdict, Reason.BEING_REMOVED))
         if self.removals.stuck and not self.dry_run:
             return Outcome(verdict, Result.UNANSWERED, self.removals.stuck_sentence)
         try:
-            self.begin(verdict, remover)
+            self.begin(verdict, stage)
         except NoThread as error:
             return Outcome(verdict, Result.UNANSWERED, str(error))
-        return self.awaited.next_outcome(self.patience_seconds)
+        return self._awaited.next_outcome(self.patience_seconds)
 
-    def read(self, what: str, read: Callable[[], Answer]) -> Answer:
-        """What `read` returns. Raises what it raises, and ReclaimError if it hangs: see `readings`."""
-        return self._readings.read(what, read)
-
-    def forget_planned(self) -> None:
-        """A dry run starts over: everything is there again."""
-        self.planned = ()
-
-    def settle(
-        self, measure: MeasureDisk, quiet_seconds: float, limit_seconds: float, *, while_still: bool = False
-    ) -> DiskState:
+    def settle(self, measure: MeasureDisk, quiet_seconds: float, limit_seconds: float) -> DiskState:
         """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
-        `limit_seconds` have passed; with `while_still` also until somebody writes."""
+        `limit_seconds` have passed."""
         latest = measure(0)
         best = latest.usage
         started = quiet_since = self.clock.monotonic()
@@ -177,11 +260,9 @@ class Executor:
             left = min(quiet_since + quiet_seconds, started + limit_seconds) - now
             if left <= 0:
                 break
-            self.stopping.wait(min(max(LATE_POLL_SECONDS, LATE_POLL_SHARE * (now - quiet_since)), left))
+            self.stopping.wait(min(quiet_seconds / 8, left))
             latest = measure(0)
             gained_bytes, gained_inodes = latest.usage.gained_since(best)
-            if while_still and gained_bytes < -STILL_BYTES:
-                break
             if gained_bytes > 0 or gained_inodes > 0:
                 best, quiet_since = latest.usage, self.clock.monotonic()
         return latest
@@ -192,153 +273,110 @@ class _Execution:
 
     def __init__(self, executor: Executor, works: Sequence[Work], measure: MeasureDisk):
         self._executor = executor
+        self._works = works
         self._measure = measure
-        self._plans = [PlanInExecution(work) for work in works]
-        self._plan_of: dict[str, PlanInExecution] = {}  # by id, of what was started
-        self._started: dict[str, int] = {}  # id -> the how many-th it was
-        self._credit = 0
-        self._freed = FreedSpace()
+        self._work_of: dict[str, Work] = {}  # by id, of what was started
+        self._credit = 0  # bytes that a dry run has planned to free
         self._error = ""
-        self._alone_until = NEVER  # until when nothing is started beside the first removal; NEVER: something may be
+        self._measured_at = executor.clock.monotonic()
 
-    def run(self) -> tuple[ExecutionResult, ...]:
-        try:
-            return self._run()
-        finally:
-            while self._executor.in_flight:  # only after a defect: what was sent is waited for all the same
-                self._executor.awaited.next_outcome(self._executor.patience_seconds)
-
-    def _run(self) -> tuple[ExecutionResult, ...]:
-        executor, works = self._executor, [plan.work for plan in self._plans]
-        for plan in self._plans:
-            plan.leave_out(executor.removals.parked)
-        latest = seen = self._measure(0)  # after the last removal, and at the last look
+    def run(self) -> None:
+        executor = self._executor
+        for each in self._works:
+            each.leave_out(executor.removals.ids)
+        disk = self._now()
         while True:
-            self._start_removals(seen)
+            while (work := self._next(disk)) is not None and self._begin(work):
+                pass
             if not executor.in_flight:
                 break
-            look_at = min(self._alone_until, executor.clock.monotonic() + LOOK_SECONDS)
-            outcome = executor.awaited.next_outcome_until(look_at, executor.patience(seen.need, works))
-            self._alone_until = NEVER
-            if outcome is None:  # the first one takes long: the others begin beside it
-                seen = self._measure(self._credit)
-                continue
-            executor.progress.mark()
-            latest = seen = self._after_slow_removal(outcome, self._after_removal(outcome, latest))
-        if any(plan.may_free_late for plan in self._plans):
-            latest = executor.settle(self._measure, STILL_SECONDS, LATE_LIMIT_SECONDS, while_still=True)
-        return tuple(self._result(plan, latest) for plan in self._plans)
+            outcome = executor.next_outcome(self._works, disk)
+            disk = self._now() if outcome is None else self._after(outcome, disk)
+        order = {object_id: number for number, object_id in enumerate(self._work_of)}
+        for each in self._works:
+            if each.stage.frees_late and any(outcome.result is Result.REMOVED for outcome in each.outcomes):
+                disk = self._late_space(disk, STILL_SECONDS)
+            each.outcomes.sort(key=lambda outcome: order[outcome.verdict.id])
+            each.keep(each.pending, self._why_stopped(disk))
+            each.relieved, each.error = disk.verdict is not DiskVerdict.GO_ON, self._error
 
-    def _result(self, plan: PlanInExecution, latest: DiskState) -> ExecutionResult:
-        plan.keep(plan.pending, self._why_stopped(latest))
-        plan.outcomes.sort(key=lambda outcome: self._started[outcome.verdict.id])
-        relieved = latest.verdict is not DiskVerdict.GO_ON
-        return ExecutionResult(tuple(plan.outcomes), tuple(plan.kept), relieved, self._error)
-
-    def _next_plan(self) -> PlanInExecution | None:
-        """The plan whose object is next; None if nothing is left of any."""
-        standings = [Standing(bool(p.pending), self._freed.each(promising=p.promising)) for p in self._plans]
-        index = next_plan(standings, len(self._started))
-        return None if index is None else self._plans[index]
-
-    @property
-    def _order(self) -> RemovalOrder | None:
-        """What earlier plans have shown, of whichever plan has an order."""
-        return next((plan.work.order for plan in self._plans if plan.work.order is not None), None)
-
-    def _start_removals(self, latest: DiskState) -> None:
-        executor = self._executor
-        ordered = self._order is not None  # else how fast the disk fills says nothing of how many are good for it
-        bound = latest.need.max_in_flight(executor.parallel) if latest.need and ordered else executor.parallel
-        while len(executor.in_flight) < bound and self._may_start_another(latest):
-            plan = self._next_plan()
-            if plan is None:
-                return
-            order = plan.work.order
-            index = 0 if order is None else order.next_index(plan.pending, latest.need)
-            verdict = plan.pending[index]
-            try:
-                executor.begin(verdict, plan.work.remover)
-            except NoThread as error:
-                if not executor.in_flight:  # else the next one that ends makes room
-                    self._error = str(error)
-                return
-            del plan.pending[index]
-            self._plan_of[verdict.id] = plan
-            self._started[verdict.id] = len(self._started)
-            if len(self._started) == 1 and bound > executor.parallel and plan.promising:
-                self._alone_until = executor.clock.monotonic() + FIRST_ALONE_SECONDS
-                return
-
-    def _may_start_another(self, latest: DiskState) -> bool:
-        executor = self._executor
-        if not any(plan.pending for plan in self._plans):
-            return False
-        if executor.stopping.is_set() or self._error or latest.verdict is not DiskVerdict.GO_ON:
-            return False
-        if executor.removals.stuck and not executor.dry_run:
-            self._error = executor.removals.stuck_sentence
-            return False
-        if not executor.in_flight:
-            return True
-        expected = expected_bytes(executor.in_flight.values(), latest.need, self._freed, self._order)
-        return expected is not None and self._measure(self._credit + expected).verdict is DiskVerdict.GO_ON
-
-    def _after_removal(self, outcome: Outcome, before: DiskState) -> DiskState:
-        """Records what one removal has freed; returns the disk as it is now."""
-        plan = self._plan_of[outcome.verdict.id]
-        match outcome.result:
-            case None | Result.IN_USE:
-                plan.kept.append(outcome)
-                return before
-            case Result.PLANNED:
-                self._credit += outcome.verdict.size_bytes or 0
-                plan.outcomes.append(outcome)
-                return self._measure(self._credit)
-            case Result.UNANSWERED:
-                self._error = self._error or outcome.error
-            case Result.REMOVED | Result.ALREADY_GONE | Result.FAILED | Result.PARKED:
-                pass
-        after = self._measure(self._credit)
-        if outcome.result is not Result.REMOVED:  # what others freed is not ours
-            plan.outcomes.append(outcome)
-            return after
-        promised = outcome.verdict.size_bytes or 0
-        after = self._wait_for_late_space(before, after, promised)
-        gained_bytes, gained_inodes = after.usage.gained_since(before.usage)
-        own_bytes = self._freed.record(promised, gained_bytes, promised_bytes(self._executor.in_flight.values()))
-        outcome = replace(outcome, freed_bytes=max(gained_bytes, 0), freed_inodes=max(gained_inodes, 0))
-        plan.outcomes.append(outcome)
-        if plan.work.order is not None:
-            shared = len(self._plans) > 1  # then what the objects of other plans have freed teaches this one nothing
-            plan.work.order.record_removal(replace(outcome, freed_bytes=own_bytes) if shared else outcome)
-        return after
-
-    def _wait_for_late_space(self, before: DiskState, after: DiskState, promised: int) -> DiskState:
-        gained, _ = after.usage.gained_since(before.usage)
-        wait = None if after.verdict is not DiskVerdict.GO_ON else self._freed.late_wait(promised, gained)
-        if wait is None:
-            return after
-        later = self._executor.settle(
-            self._measure, wait.quiet_seconds, LATE_LIMIT_SECONDS, while_still=wait.while_still
-        )
-        late, _ = later.usage.gained_since(after.usage)
-        self._freed.waited(promised - gained, late)
-        return later
-
-    def _after_slow_removal(self, outcome: Outcome, latest: DiskState) -> DiskState:
-        """The disk after the pause that a slow removal calls for; a stop ends the pause."""
-        seconds = self._executor.slow_removals.pause_after(outcome)
-        if not seconds or not any(plan.pending for plan in self._plans) or latest.verdict is not DiskVerdict.GO_ON:
-            return latest
-        self._executor.stopping.wait(seconds)
+    def _now(self) -> DiskState:
+        self._measured_at = self._executor.clock.monotonic()
         return self._measure(self._credit)
 
-    def _why_stopped(self, latest: DiskState) -> Reason:
+    def _next(self, disk: DiskState) -> Work | None:
+        """Whose object is started next; None: nothing is, for now or at all. The one that has begun fewest is first."""
+        executor = self._executor
+        left = [work for work in self._works if executor.may_begin(work)]
+        if not left or executor.stopping.is_set() or self._error or disk.verdict is not DiskVerdict.GO_ON:
+            return None
+        if executor.removals.stuck and not executor.dry_run:
+            self._error = executor.removals.stuck_sentence
+            return None
+        if not executor.room_for_another(disk, lambda more: self._measure(self._credit + more)):
+            return None
+        return min(left, key=lambda work: work.begun)
+
+    def _begin(self, work: Work) -> bool:
+        """Whether it could be; without a thread the next removal that ends makes room."""
+        verdict = work.pending.popleft()
+        try:
+            self._executor.begin(verdict, work.stage)
+        except NoThread as error:
+            work.pending.appendleft(verdict)
+            self._error = "" if self._executor.in_flight else str(error)
+            return False
+        self._work_of[verdict.id] = work
+        work.begun += 1
+        return True
+
+    def _after(self, outcome: Outcome, before: DiskState) -> DiskState:
+        """Records what one removal has freed; returns the disk as it is now."""
+        work, since = self._work_of[outcome.verdict.id], self._measured_at
+        promised = outcome.verdict.size_bytes or 0
+        self._executor.progress.mark()
+        if outcome.result is None or outcome.result is Result.IN_USE:
+            work.kept.append(outcome)
+            return before
+        if outcome.result is Result.PLANNED:
+            self._credit += promised
+        elif outcome.result is Result.UNANSWERED:
+            self._error = self._error or outcome.error
+        disk = self._now()
+        if outcome.result is Result.REMOVED:  # else what others freed is not ours
+            gained, _ = disk.usage.gained_since(before.usage)
+            if gained < promised and not self._executor.in_flight:
+                disk = self._late_space(disk, LATE_QUIET_SECONDS)
+            gained, inodes = disk.usage.gained_since(before.usage)
+            outcome = replace(outcome, freed_bytes=max(gained, 0), freed_inodes=max(inodes, 0))
+            self._executor.learn(outcome, gained + disk.fill_per_second * (self._measured_at - since))
+        work.outcomes.append(outcome)
+        return disk
+
+    def _late_space(self, disk: DiskState, quiet_seconds: float) -> DiskState:
+        """The disk once what comes late has come; at once where it is urgent, or relieved."""
+        if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON:
+            return disk
+        return self._executor.settle(lambda _: self._now(), quiet_seconds, LATE_LIMIT_SECONDS)
+
+    def _why_stopped(self, disk: DiskState) -> Reason:
         if self._executor.stopping.is_set():
             return Reason.STOPPING
         if self._executor.removals.stuck and self._error:
             return Reason.RUNTIME_STUCK
         if self._error:
             return Reason.INCOMPLETE_LISTING
-        return Reason.UNREADABLE if latest.verdict is DiskVerdict.UNREADABLE else Reason.RELIEVED
+        if disk.verdict is DiskVerdict.UNREADABLE:
+            return Reason.UNREADABLE
+        return Reason.RELIEVED
+
+
+def aggregate(errors: Sequence[str]) -> str:
+    """Several errors as one text, as Kubernetes does it: one gives its own, more a bracketed list; each once."""
+    distinct = list(dict.fromkeys(error for error in errors if error))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]" if distinct else ""
+
+
+def never_relieved(_credit_bytes: int) -> DiskState:
+    """Measures nothing and never says that the disk is relieved: for passes that run to their end."""
+    return DiskState(Usage(), DiskVerdict.GO_ON)

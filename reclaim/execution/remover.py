@@ -1,15 +1,17 @@
-"""How one object is removed: a last check, one call, and a question whether the object is gone.
+"""How one object is removed: a check, the last look, one call, and a question whether the object is gone.
 
 A container runtime protects nothing: it removes an image that is in use, kills a running container, and takes the
-prefix of an id for the id. So a remover checks the object once more right before the removal, and sends only a whole
-id that a list has named.
+prefix of an id for the id. So each object is checked once more right before its removal, and only a whole id is sent
+that a list has named.
 
-* `check` says that the object may be removed *now*, or why not.
+* `check` says that the object may be removed *now*, and by what evidence.
+* The last look reads the directories of pods once more, right before the call, for every object: where a pod has begun
+  since the evidence was, that counts no longer, and the object is checked again. Nothing is sent by any other way.
 * `remove` is the one call.
 * `present` asks whether the object is still there: a call that failed may have removed it, and one that succeeded may
   not have.
 
-Covers: the protocol, and one removal. Does not cover: the order of removals and when they stop (`executor`).
+Covers: the shape of a stage, and one removal. Does not cover: the order of removals and when they stop (`executor`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.clock import Clock
+from reclaim.pods.starts import Directories
 from reclaim.types import Action, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent
@@ -28,9 +31,11 @@ CHECK_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The object may be removed, as of `checked_at` (monotonic seconds)."""
+    """The object may be removed, as of `checked_at` (monotonic seconds). `directories`: those of pods right before the
+    evidence was begun; None: of an object that no pod can begin to use, or they cannot be read."""
 
     checked_at: float
+    directories: Directories | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +57,21 @@ class Refused:
 GONE = Refused(result=Result.ALREADY_GONE)
 
 
-class Remover(Protocol):
-    """How one kind of object is removed.
+class Stage(Protocol):
+    """One step of a reclaim function: it offers candidates in order, checks one, removes one. Made for one pass.
 
     `fresh_seconds`: how old a `Ready` may be when the removal is sent. `frees_late`: whether the space may come some
-    time after the removal was answered, although no size was promised.
+    time after the removal was answered, although no size was promised. `patience_seconds`: how long one of its removals
+    is waited for before it is parked; None: as configured.
     """
 
     fresh_seconds: float
     frees_late: bool
+    patience_seconds: float | None
+
+    def plan(self) -> Plan | None:
+        """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what
+        it needs."""
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Checks the object once more. Raises RuntimeUnavailable. The sum of all waits that it asks for is bounded."""
@@ -75,17 +86,8 @@ class Remover(Protocol):
         """Whether the object is still there. Raises RuntimeUnavailable when that cannot be told."""
 
 
-class Stage(Remover, Protocol):
-    """One step of a reclaim function: it offers candidates in order, checks one, removes one. Made for one pass.
-
-    `patience_seconds`: how long one of its removals is waited for before it is parked; None: as configured.
-    """
-
-    patience_seconds: float | None
-
-    def plan(self) -> Plan | None:
-        """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what
-        it needs."""
+LastLook = Callable[[], Directories | None]
+"""The directories of pods as they are now; None where they cannot be read. Asks no runtime."""
 
 
 def _always() -> bool:
@@ -94,27 +96,28 @@ def _always() -> bool:
 
 def remove_one(
     verdict: Verdict,
-    remover: Remover,
+    stage: Stage,
     clock: Clock,
     stopping: threading.Event,
     *,
     dry_run: bool,
     may_send: Callable[[], bool] = _always,
+    last_look: LastLook = lambda: None,
 ) -> Outcome:
-    """Removes one object: check, one call, and the question whether it is gone. A dry run leaves out the call.
+    """Removes one object: check, last look, one call, and the question whether it is gone. A dry run leaves out the
+    call.
 
     `may_send`: asked right before the call; False: a stop came, or its pass does not wait for it any longer, and the
     object is kept. Never raises for what the runtime or the filesystem does.
     """
     started = clock.monotonic()
-
     call_seconds = 0.0
 
     def outcome(result: Result | None, error: str = "") -> Outcome:
         return Outcome(verdict, result, error, clock.monotonic() - started, call_seconds=call_seconds)
 
     try:
-        refused = _refusal(verdict, remover, clock, stopping)
+        refused = _refusal(verdict, stage, clock, stopping, last_look)
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
@@ -126,12 +129,12 @@ def remove_one(
         return replace(outcome(None), verdict=_kept(verdict, Reason.STOPPING))
     failure, was_there, sent = "", True, clock.monotonic()
     try:
-        was_there = remover.remove(verdict)
+        was_there = stage.remove(verdict)
     except RemovalFailed as error:
         failure = str(error)
     call_seconds = clock.monotonic() - sent
     try:
-        if remover.present(verdict):
+        if stage.present(verdict):
             failed = outcome(Result.FAILED, failure or "the runtime reported success but still has it")
             return replace(failed, may_have_gone=not failure)
     except RuntimeUnavailable as error:
@@ -143,21 +146,31 @@ def _kept(verdict: Verdict, reason: str) -> Verdict:
     return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None)
 
 
-def _refusal(verdict: Verdict, remover: Remover, clock: Clock, stopping: threading.Event) -> Refused | None:
+def _refusal(
+    verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event, last_look: LastLook
+) -> Refused | None:
     """None if the object may be removed now. Raises RuntimeUnavailable."""
     attempts = 0
     while attempts < CHECK_ATTEMPTS:
-        answer = remover.check(verdict)
-        match answer:
-            case Refused():
-                return answer
-            case Wait():
-                if stopping.wait(answer.seconds):
+        match stage.check(verdict):
+            case Refused() as refused:
+                return refused
+            case Wait(seconds):
+                if stopping.wait(seconds):
                     return Refused(Reason.STOPPING)
-            case Ready():
-                if clock.monotonic() - answer.checked_at <= remover.fresh_seconds:
+            case Ready() as ready:
+                if _still_holds(ready, last_look) and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
                     return None
                 attempts += 1
     raise RuntimeUnavailable(
-        f"no check of it was fresher than {remover.fresh_seconds:g} s when the removal was to be sent"
+        f"no check of it was fresher than {stage.fresh_seconds:g} s, and of after the last pod began, when the removal "
+        "was to be sent"
     )
+
+
+def _still_holds(ready: Ready, last_look: LastLook) -> bool:
+    """Whether no pod has begun since the evidence was."""
+    if ready.directories is None:
+        return True
+    now = last_look()
+    return now is not None and now <= ready.directories

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from reclaim.events import GCEvent
-from reclaim.execution.executor import Executor
+from reclaim.function import ReclaimContext
 from reclaim.images.gc_thresholds import (
     InvalidDiskCapacity,
     SpaceDecision,
@@ -35,17 +35,10 @@ from reclaim.images.gc_thresholds import (
     invalid_capacity_event,
     removals_failed,
 )
-from reclaim.images.in_use import images_in_use
-from reclaim.images.lister import Lister
-from reclaim.images.newest import NewestOfRepositories
-from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
-from reclaim.images.pod_startup import PodStarts
-from reclaim.images.records import ImageRecords
-from reclaim.images.remover import ImageRemover
-from reclaim.services import ImageService
+from reclaim.images.plan import plan_image_gc, plan_maximum_age
+from reclaim.images.stage import ListedImages, UnusedImages
 from reclaim.types import (
     Action,
-    Listing,
     Outcome,
     Plan,
     Reason,
@@ -77,74 +70,45 @@ class ImageGCResult:
 
 
 class ImageGC:
-    """Passes over one runtime, one at a time. `executor`: its own. `starts`: the pods that removals wait for, by the
-    hold-off in seconds."""
+    """One pass. `context`: that of the pass, with an executor of its own."""
 
-    def __init__(
-        self,
-        images: ImageService,
-        lister: Lister,
-        records: ImageRecords,
-        executor: Executor,
-        *,
-        starts: Callable[[float], PodStarts] | None = None,
-    ):
-        self._images = images
-        self._starts = starts  # also in a dry run, which may end while a pass runs
-        self._lister = lister
-        self._records = records
-        self._executor = executor
-        self._clock = executor.clock
+    def __init__(self, context: ReclaimContext):
+        self._executor = context.executor
+        self._clock = context.clock
+        self._records = context.records
+        self._policy = context.policies.images
+        self._stage = UnusedImages(context)
 
-    def run(
-        self, policy: ImageGCPolicy, started_at: float, stats: ImageFsStats, *, exact: bool = False
-    ) -> ImageGCResult:
-        """One pass. Never raises for what the runtime, the filesystem or one image does: `reclaim.error` says it.
+    def run(self, started_at: float, stats: ImageFsStats, *, exact: bool = False) -> ImageGCResult:
+        """Never raises for what the runtime, the filesystem or one image does: `reclaim.error` says it.
 
         `started_at`: when the loop of passes began, monotonic seconds. `exact`: the maximum age as the kubelet has it.
         """
-        began, wall = self._clock.monotonic(), self._clock.wall()
         try:
-            listing = self._lister.everything()
+            found = self._stage.read()
         except RuntimeUnavailable as error:
             return ImageGCResult(ReclaimResult(IMAGE_GC, error=str(error)))
-        listed_at = self._clock.monotonic()
-        usage = images_in_use(listing, self._lister.index_of(listing.images))
-        self._records.update(listing.images, usage.by_containers | usage.by_sandboxes, began, wall)
-        records = self._records.records
-        newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, began)
-        plan = plan_maximum_age(listing, records, policy, began, started_at, exact=exact, newest=newest)
-        starts = None if self._starts is None else self._starts(policy.pod_start_seconds)
-        remover = ImageRemover(
-            self._images, self._lister, listing, self._clock, keep=policy.keep, starts=starts, newest=newest
-        )
+        records, now = self._records.records, found.detected_at
+        plan = plan_maximum_age(found.listing, records, self._policy, now, started_at, exact=exact, newest=found.newest)
         planned_at = self._clock.monotonic()
-        aged = self._remove(plan, remover)
+        aged = self._remove(plan)
         if aged.failures or aged.cut_short:
             failed = f"maximum age of images: {removals_failed(aged.failures)}" if aged.failures else ""
             result = _result((aged,), plan.keep, error=failed)
         else:
-            result = self._free_space(policy, began, listing, remover, aged, stats)
+            result = self._free_space(found, aged, stats)
         timings = replace(
             result.reclaim,
-            list_seconds=listed_at - began,
-            plan_seconds=planned_at - listed_at,
+            list_seconds=found.list_seconds,
+            plan_seconds=planned_at - found.detected_at,
             remove_seconds=self._clock.monotonic() - planned_at,
         )
         return replace(result, reclaim=timings)
 
-    def _free_space(
-        self,
-        policy: ImageGCPolicy,
-        began: float,
-        listing: Listing,
-        remover: ImageRemover,
-        aged: _Part,
-        stats: ImageFsStats,
-    ) -> ImageGCResult:
+    def _free_space(self, found: ListedImages, aged: _Part, stats: ImageFsStats) -> ImageGCResult:
         """The second part. In a dry run what the first part would remove counts as freed."""
-        rest = listing.without(outcome.verdict for outcome in (*aged.outcomes, *aged.kept))
-        plan = plan_image_gc(rest, self._records.records, policy, began)
+        rest = found.listing.without(outcome.verdict for outcome in (*aged.outcomes, *aged.kept))
+        plan = plan_image_gc(rest, self._records.records, self._policy, found.detected_at)
         unread = _Part.not_begun(plan, Reason.UNREADABLE)
         try:
             capacity, available = stats()
@@ -153,19 +117,19 @@ class ImageGC:
         if self._executor.dry_run and available is not None:
             available += aged.freed_bytes
         try:
-            space = decide_space(available, capacity, policy)
+            space = decide_space(available, capacity, self._policy)
         except InvalidDiskCapacity as error:
             return _result((aged, unread), plan.keep, error=str(error), events=(invalid_capacity_event(error),))
         if space.target_bytes is None:
             return _result((aged, _Part.not_begun(plan, Reason.ENOUGH_FREED)), plan.keep, space=space)
-        part = self._remove(plan, remover, space.target_bytes)
+        part = self._remove(plan, space.target_bytes)
         if part.cut_short and not part.failures:  # it was stopped: not reaching the target is no failure
             return _result((aged, part), plan.keep, space=space)
         outcome = free_space_outcome(space, part.freed_bytes, part.failures)
         events = () if outcome.event is None else (outcome.event,)
         return _result((aged, part), plan.keep, space=space, error=outcome.error, events=events)
 
-    def _remove(self, plan: Plan, remover: ImageRemover, target_bytes: int | None = None) -> _Part:
+    def _remove(self, plan: Plan, target_bytes: int | None = None) -> _Part:
         """Removes in the order of the plan until the nominal sum reaches the target; without a target to the end. The
         sum is compared after a removal: a target of 0 removes one image."""
         part = _Part()
@@ -175,10 +139,8 @@ class ImageGC:
             if self._executor.stopping.is_set():
                 part.keep_all(pending, Reason.STOPPING)
                 return part
-            outcome = self._executor.remove(pending.popleft(), remover)
+            outcome = self._executor.remove(pending.popleft(), self._stage)
             gone = part.add(outcome)
-            if (gone or outcome.may_have_gone) and not self._executor.dry_run:
-                self._records.forget((outcome.verdict.id,))
             if gone and target_bytes is not None and part.freed_bytes >= target_bytes:
                 ended = Reason.ENOUGH_FREED
             elif outcome.result is Result.UNANSWERED:

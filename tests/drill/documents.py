@@ -18,7 +18,7 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.scenario.reader import scenario_of
 from eviction.drill.scenario.types import Scenario
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.quantity import parse_quantity

@@ -19,7 +19,8 @@ from typing import Any
 
 from eviction.node.responder import Request
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass, pass_json
+from eviction.record import Pass
+from eviction.reporting.pass_record import pass_json
 from reclaim.types import Kind, Result
 from signals.types import Signal
 from tests.nodes.small_node import DEAD_SECONDS, EVERYTHING, SmallNode, relieve

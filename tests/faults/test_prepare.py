@@ -23,7 +23,7 @@ RECLAIM_AFTER_PREPARE = """
 import json, sys
 from eviction.configuration.effective import load
 from eviction.node.node import Node
-from eviction.reporting.pass_record import Trigger
+from eviction.record import Trigger
 node = Node(load(sys.argv[1], {}, {}))
 node.prepare()
 node.locate()

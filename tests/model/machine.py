@@ -11,7 +11,7 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from eviction.configuration.effective import Extent
+from eviction.types import Extent
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import (
     ActThenFail,

@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from eviction.configuration.effective import Extent
+from eviction.types import Extent
 from eviction.node.responder import Request
-from eviction.reporting.pass_record import Pass, Trigger
+from eviction.record import Pass, Trigger
 from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
 from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import ImageGC

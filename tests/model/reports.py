@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import grpc
 
 from eviction.drill.runtime.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Pretend
-from eviction.reporting.pass_record import Pass
+from eviction.record import Pass
 from reclaim.types import Outcome, Result
 from tests.model.truth import TrueRuntime
 

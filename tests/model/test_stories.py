@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration.effective import Extent
+from eviction.types import Extent
 from eviction.drill.runtime.pod_records import Container
 from reclaim.cri import cri_pb2 as pb
 from tests.model import events, mishaps

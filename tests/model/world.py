@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from eviction.configuration.effective import Extent, load
+from eviction.types import Extent
+from eviction.configuration.effective import load
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31
 from eviction.drill.runtime.failpoints import Distort, Hang, MethodFault, Pretend

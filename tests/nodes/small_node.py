@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eviction.configuration.effective import Extent, load
+from eviction.types import Extent
+from eviction.configuration.effective import load
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.node.pod_maker import PodMaker
@@ -23,7 +24,7 @@ from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.node.node import Node
 from eviction.node.responder import Request
-from eviction.reporting.pass_record import Pass, Trigger
+from eviction.record import Pass, Trigger
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
 from reclaim.functions import FUNCTIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.disk_need import NEVER
+from reclaim.types import NEVER
 from reclaim.pods.states import Doubt, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable

@@ -11,7 +11,7 @@ from eviction.configuration.effective import load
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.node.node import Node
-from eviction.reporting.pass_record import PassResult
+from eviction.record import PassResult
 from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function, problem_of
 from reclaim.containerd.plan import OBJECT_ID
 from reclaim.cri.leases import ID_PREFIX

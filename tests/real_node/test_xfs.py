@@ -14,7 +14,7 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.node.node import Node
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from tests.nodes.real_node import RealNode
 from tests.nodes.xfs_helper import asked, running_helper
 from tests.real_node.conftest import NodeFactory

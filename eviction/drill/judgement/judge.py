@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
 from eviction.drill.scenario.types import Expectation, ObjectPattern
-from eviction.reporting.pass_record import PassResult
+from eviction.record import PassResult
 from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, Threshold
 from reclaim.types import Kind, Result

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
-from eviction.reporting.pass_record import Pass
+from eviction.record import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import FilesystemRole, FsStats, Signal, SignalObservations
 

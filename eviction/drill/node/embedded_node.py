@@ -20,7 +20,6 @@ from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.node.population import Population
 from eviction.drill.node.sized_directory import SizedDirectory, reader_of
 from eviction.drill.node.wait_for_runtime import until_answered
-from eviction.drill.node.xfs_helper import NodeXfsHelper
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
@@ -56,7 +55,6 @@ class EmbeddedNode:
             for role, spec in self._spec.filesystems.items()
             if spec.type is FilesystemType.DIRECTORY or (spec.type is FilesystemType.TMPFS and not mounts.available)
         }
-        self._helper: NodeXfsHelper | None = None
         self.root_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "kubelet")
         self.pod_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "pods")
         self.container_logs_directory = os.path.join(self._disks[FilesystemRole.NODEFS], "log", "containers")
@@ -76,11 +74,6 @@ class EmbeddedNode:
         self.population.maker.close()
         self.server.close()
         self._clean()
-
-    @property
-    def xfs_helper_socket(self) -> str:
-        """Where the XFS helper of the node listens; empty if it has no XFS filesystem."""
-        return f"{self._base}/xfs.sock" if self._xfs else ""
 
     @property
     def simulated(self) -> bool:
@@ -131,12 +124,6 @@ class EmbeddedNode:
             phrases.append(f"{count} {each}{' on a loop device' * (each in ON_LOOP_DEVICES)}")
         return f"{' and '.join(phrases)} of {'their' if many else 'its'} own (mounted {how})"
 
-    @property
-    def _xfs(self) -> list[str]:
-        """The mount points of the XFS filesystems."""
-        filesystems = self._spec.filesystems.items()
-        return [self._disks[role] for role, spec in filesystems if spec.type is FilesystemType.XFS]
-
     def _build(self) -> None:
         self._make_filesystems()
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
@@ -167,8 +154,6 @@ class EmbeddedNode:
             os.mkdir(self._disks[role])
             if role not in self._simulated:
                 self._mount(self._disks[role], spec)
-        if self._xfs:
-            self._helper = NodeXfsHelper(self.xfs_helper_socket, self._xfs)
         for directory in (
             os.path.join(self.root_directory, "pods"),
             self.pod_logs_directory,
@@ -209,8 +194,6 @@ class EmbeddedNode:
             raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
 
     def _clean(self) -> None:
-        if self._helper is not None:
-            self._helper.close()
         for role, disk in self._disks.items():
             if role not in self._simulated:
                 unmount(disk)

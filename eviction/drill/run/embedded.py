@@ -24,12 +24,13 @@ from eviction.drill.node.wait_for_runtime import until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.fault_schedule import FaultSchedule
 from eviction.drill.pressure.schedule import PressureSchedule
+from eviction.drill.run.listener import DrillListener
 from eviction.drill.scenario.reader import configured_tables
 from eviction.drill.scenario.types import Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
+from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass
 from eviction.telemetry.events import LogSink
 from eviction.types import Decision
 from reclaim.images.records import ImageRecords
@@ -58,7 +59,6 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
-        "xfsHelperSocket": node.xfs_helper_socket,
         **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),
     }
     return load(None, {}, {**made, **scenario.node.configuration})
@@ -92,16 +92,9 @@ class Drill:
         self._observer = Observer(self.node.thresholds)
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
-        self._managers = [
-            Manager(
-                node,
-                log,
-                may_act=hold_off.why,
-                on_pass=self._on_pass_of(number),
-                on_observation=self._on_observation if number == 1 else lambda *_: None,
-            )
-            for number, node in enumerate(self._nodes, 1)
-        ]
+        self._managers = [Manager(node, log, may_act=hold_off.why) for node in self._nodes]
+        for number, node in enumerate(self._nodes, 1):
+            node.listeners.add(DrillListener(self._on_pass_of(number), self._on_observation if number == 1 else None))
         self._periodic = [
             PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
         ]

@@ -19,10 +19,11 @@ from eviction.drill.measurement.real_node import Limits, NodeObservation
 from eviction.drill.pressure.real_fill import RealGrowers
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import PressureSchedule
+from eviction.drill.run.listener import DrillListener
 from eviction.drill.scenario.types import Grows, Scenario
 from eviction.node.hold_off import HoldOff
+from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass
 from eviction.types import Decision, EvictionError
 from signals.types import SignalObservations
 
@@ -70,13 +71,9 @@ class RealDrill:
         self._passes: list[MeasuredPass] = []
         self._growers = RealGrowers(directory, lambda pressure: plan.reserve[pressure.counts_inodes])
         self._pressures = PressureSchedule(plan.pressures, self._growers)
-        self._manager = (
-            None
-            if hold_off is None
-            else Manager(
-                observation.node, log, may_act=hold_off.why, on_pass=self._on_pass, on_observation=self._on_observation
-            )
-        )
+        self._manager = None if hold_off is None else Manager(observation.node, log, may_act=hold_off.why)
+
+        observation.node.listeners.add(DrillListener(self._on_pass, self._on_observation))
 
     @property
     def response(self) -> Response:

@@ -17,7 +17,7 @@ from eviction.drill.measurement.measurements import (
     NamedObject,
 )
 from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
-from eviction.reporting.pass_record import PassResult
+from eviction.record import PassResult
 from eviction.types import NodeCondition
 from signals.types import Signal
 from tests.drill.documents import MIB, measurements, one_pass

@@ -11,12 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.effective import (
-    Configuration,
-    ConfigurationError,
-    Extent,
-    load,
-)
+from eviction.types import Extent
+from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import KIND, parse_pairs
 from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION

@@ -11,7 +11,8 @@ from eviction.configuration.effective import load
 from eviction.daemon.announcements import Announcements
 from eviction.node.node import Node
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass, PassResult, Trigger, pass_summary
+from eviction.record import Pass, PassResult, Trigger
+from eviction.reporting.pass_record import pass_summary
 from eviction.telemetry.events import LogSink
 from eviction.types import Decision
 from reclaim.released import Released

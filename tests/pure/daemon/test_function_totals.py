@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eviction.cli.status import function_lines
 from eviction.daemon.function_totals import FunctionTotals
-from eviction.reporting.pass_record import Pass, Trigger
+from eviction.record import Pass, Trigger
 from eviction.types import Decision
 from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal

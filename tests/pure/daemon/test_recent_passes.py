@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from eviction.daemon.recent_passes import RecentPasses
-from eviction.reporting.pass_record import Pass, Trigger, pass_summary
+from eviction.record import Pass, Trigger
+from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.pass_shapes import PassJson
 from eviction.types import Decision
 from signals.types import SignalObservations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eviction.daemon.row_backoff import RowBackoff
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision
 from reclaim.released import Released
 from reclaim.types import ReclaimResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal

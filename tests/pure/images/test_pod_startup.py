@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.images.pod_startup import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts, Sightings
+from reclaim.pods.starts import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts, Sightings
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox

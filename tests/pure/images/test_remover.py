@@ -6,7 +6,7 @@ import pytest
 
 from reclaim.execution.remover import Ready, Refused, Wait
 from reclaim.images.lister import Lister
-from reclaim.images.pod_startup import PodStarts
+from reclaim.pods.starts import PodStarts
 from reclaim.images.remover import ImageRemover
 from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime

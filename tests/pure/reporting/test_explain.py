@@ -19,7 +19,7 @@ from eviction.reporting.explain import (
     pass_lines,
     reclaiming_sentence,
 )
-from eviction.reporting.pass_record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.tables import amount, distinguishable, signals_table, table
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.reporting.pass_record import Pass, PassResult, Timings, Trigger
+from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_status
 from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
 from eviction.types import Decision, NodeCondition

@@ -10,7 +10,8 @@ import pytest
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.reporting.explain import outcomes_table
-from eviction.reporting.pass_record import PassResult, pass_json
+from eviction.record import PassResult
+from eviction.reporting.pass_record import pass_json
 from reclaim.ballast.create import create_ballast
 from reclaim.ballast.file import BallastRefused
 from reclaim.ballast.plan import BallastSettings

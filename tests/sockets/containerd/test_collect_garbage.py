@@ -13,7 +13,7 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.runtime.dialects import CRI_O_1_31
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
 from eviction.node.node import Node
-from eviction.reporting.pass_record import Pass, PassResult
+from eviction.record import Pass, PassResult
 from reclaim.containerd.collect_garbage import GarbageRemover, GarbageSettings, collect_garbage_function, problem_of
 from reclaim.containerd.plan import OBJECT_ID, PLAN
 from reclaim.cri import leases_pb2 as pb

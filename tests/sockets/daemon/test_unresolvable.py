@@ -17,7 +17,7 @@ import pytest
 from eviction.daemon.manager import Manager
 from eviction.drill.runtime.failpoints import Fail, Failpoint
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import Pass
+from eviction.record import Pass
 from eviction.telemetry.events import FanOutSink, LogSink
 from reclaim.events import EventReason, GCEvent
 from reclaim.images.records import ImageRecords

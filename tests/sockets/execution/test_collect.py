@@ -14,7 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.configuration.effective import Extent, load
+from eviction.types import Extent
+from eviction.configuration.effective import load
 from eviction.drill.runtime.failpoints import Fail, Hang
 from reclaim.execution.stages import never_relieved
 from signals.types import Signal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.configuration.effective import Extent
+from eviction.types import Extent
 from eviction.node.responder import Request
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve

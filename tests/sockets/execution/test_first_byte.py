@@ -11,12 +11,12 @@ import grpc
 import pytest
 
 from eviction.cli.plan import plan_lines
-from eviction.configuration.effective import Extent
+from eviction.types import Extent
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import Fail, Hang
 from eviction.node.node import Node
 from eviction.node.responder import Request
-from eviction.reporting.pass_record import Pass, Trigger
+from eviction.record import Pass, Trigger
 from reclaim.execution.side_by_side import ANOTHERS_TURN
 from reclaim.execution.stages import FEW
 from reclaim.types import Result

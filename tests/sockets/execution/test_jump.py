@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from eviction.node.node import Node
-from eviction.reporting.pass_record import Pass, Trigger, pass_json
+from eviction.record import Pass, Trigger
+from eviction.reporting.pass_record import pass_json
 from signals.types import FsLayout
 from tests.nodes.small_node import MIB, SmallNode
 from tests.sockets.conftest import SmallNodeFactory

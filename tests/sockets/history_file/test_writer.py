@@ -17,7 +17,7 @@ from eviction.history_file.reading import NoHistoryYet, read_records
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.history_file.store import HistoryStore
 from eviction.history_file.writer import HistoryWriter
-from eviction.reporting.pass_record import PassResult
+from eviction.record import PassResult
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import outcome, pass_of
 from tests.pure.values import MIB, SteppedClock

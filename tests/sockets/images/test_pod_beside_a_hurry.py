@@ -18,7 +18,7 @@ import pytest
 from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.node import Node
-from eviction.reporting.pass_record import Pass
+from eviction.record import Pass
 from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from eviction.cli.plan import plan_lines
-from eviction.configuration.effective import Extent
+from eviction.types import Extent
 from eviction.drill.runtime.failpoints import Delay
 from eviction.node.node import Node
 from eviction.node.responder import Request
-from eviction.reporting.pass_record import Pass, Trigger, pass_json
+from eviction.record import Pass, Trigger
+from eviction.reporting.pass_record import pass_json
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import GIB, filling

@@ -15,7 +15,8 @@ import pytest
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.reporting.explain import outcomes_table
-from eviction.reporting.pass_record import PassResult, pass_json
+from eviction.record import PassResult
+from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused

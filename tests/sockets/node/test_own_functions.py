@@ -11,7 +11,7 @@ import pytest
 
 from eviction.node.own_functions import PressureOfPass
 from eviction.node.responder import Request
-from eviction.reporting.pass_record import PassResult
+from eviction.record import PassResult
 from eviction.types import FunctionUnusable, Threshold
 from reclaim.ballast.create import create_ballast
 from reclaim.ballast.plan import BallastSettings

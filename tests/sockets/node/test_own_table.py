@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration.effective import Extent, load
+from eviction.types import Extent
+from eviction.configuration.effective import load
 from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.node.table_warnings import table_warnings
-from eviction.reporting.pass_record import PassResult, pass_json
+from eviction.record import PassResult
+from eviction.reporting.pass_record import pass_json
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan
 from reclaim.functions import FUNCTIONS, FunctionTable, ReclaimContext, ReclaimFunction, table_of

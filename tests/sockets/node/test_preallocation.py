@@ -19,7 +19,8 @@ import pytest
 from eviction.drill.runtime.failpoints import Delay
 from eviction.node.node import Node
 from eviction.reporting.explain import pass_lines
-from eviction.reporting.pass_record import PassResult, Trigger, pass_json
+from eviction.record import PassResult, Trigger
+from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.types import Result

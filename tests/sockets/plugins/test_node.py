@@ -14,7 +14,8 @@ import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
-from eviction.reporting.pass_record import PassResult, pass_json
+from eviction.record import PassResult
+from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.plugins import ENTRY_POINT_GROUP
 from reclaim.plugins.function import plugin_function

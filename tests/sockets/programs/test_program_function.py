@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.reporting.pass_record import Pass, PassResult, pass_json
+from eviction.record import Pass, PassResult
+from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
 from reclaim.programs.function import program_function
 from reclaim.programs.planned_objects import NoPlan, PlannedObject

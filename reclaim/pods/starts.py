@@ -21,14 +21,11 @@ a part; from then on its age is counted on the monotonic clock (`Sightings`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from reclaim.clock import Clock
-from reclaim.cri.retry import retried
-from reclaim.disk_need import NEVER
 from reclaim.pods.states import PodStateProvider
-from reclaim.services import RuntimeService
-from reclaim.types import Container, PodSandbox, PodSandboxState
+from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 
 PATIENCE_HOLD_OFFS = 2.0
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod without its next part is one that is being made
@@ -36,13 +33,19 @@ AGAIN_HOLD_OFFS = 0.1  # after which it is checked whether that part is there
 
 
 STEP_SECONDS = 0.5  # by which the two clocks must differ between two looks to be taken for a step
-LATE_SECONDS = 1.0  # the list of a look may be so much older than the look (`lister.FRESH_SECONDS`)
+LATE_SECONDS = 1.0  # the list of a look may be so much older than the look (`inventory.FRESH_SECONDS`)
 
 Part = tuple[str, float]
 """What was made of a pod, and the wall time that it is dated with."""
 
 Directories = frozenset[Part]
 """The directories of pods as they are at one moment. The kubelet makes that of a pod before anything else of it."""
+
+
+def directories_of(pods: PodStateProvider) -> Directories | None:
+    """Those of all pods now; None where they cannot be read. Asks no runtime."""
+    times = pods.start_times()
+    return None if times is None else frozenset(times.items())
 
 
 class Sightings:
@@ -86,13 +89,14 @@ class Sightings:
 class PodStarts:
     """How long to wait for pods that are being made. For one pass. Not for two callers at a time.
 
-    `sightings`: what earlier passes have seen. `hold_off_seconds`: how long after a part of a pod was made its
-    containers may need an image; 0: never wait. `under_way`: whether a pod was being made when this was last asked.
+    `list_sandboxes`: asks the runtime. `sightings`: what earlier passes have seen. `hold_off_seconds`: how long after a
+    part of a pod was made its containers may need an image; 0: never wait. `under_way`: whether a pod was being made
+    when this was last asked.
     """
 
     def __init__(
         self,
-        runtime: RuntimeService,
+        list_sandboxes: Callable[[], Sequence[PodSandbox]],
         pods: PodStateProvider,
         clock: Clock,
         hold_off_seconds: float,
@@ -100,17 +104,12 @@ class PodStarts:
     ):
         self.under_way = False
         self._sightings = sightings or Sightings(clock)
-        self._runtime = runtime
+        self._list_sandboxes = list_sandboxes
         self._pods = pods
         self._clock = clock
         self._hold_off_seconds = hold_off_seconds
         self._waiting_until = float("-inf")
         self._patience_seconds = PATIENCE_HOLD_OFFS * hold_off_seconds
-
-    def directories(self) -> Directories | None:
-        """Those of all pods now; None where they cannot be read. It asks no runtime."""
-        times = self._pods.start_times()
-        return None if times is None else frozenset(times.items())
 
     def wait_seconds(self, containers: Sequence[Container]) -> float:
         """How long to wait before checking again; 0 if no pod is being made. `containers`: as just listed.
@@ -122,7 +121,7 @@ class PodStarts:
         now = self._clock.monotonic()
         if now < self._waiting_until:  # a removal side by side waits for the same pod
             return self._waiting_until - now
-        sandboxes = retried(self._runtime.list_pod_sandboxes)
+        sandboxes = self._list_sandboxes()
         longest = max(self._waits(containers, sandboxes), default=0.0)
         self.under_way = longest > 0
         wait = min(longest, self._patience_seconds)

@@ -1,4 +1,8 @@
-"""Removes dead containers and pod sandboxes: checks each once more, sends one removal, asks whether it is gone.
+"""The stages of `DeleteAllUnusedContainers`, in the kubelet's order.
+
+They are dead containers, empty sandboxes, log directories of vanished pods, and dangling log symlinks
+(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Each plans on lists of its own: where the stage before
+has removed nothing, the inventory still has them.
 
 The status of an object is read right before its removal, at most 50 ms earlier, and again if another question took
 longer than that.
@@ -6,22 +10,87 @@ longer than that.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
-from reclaim.clock import Clock
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
-from reclaim.pods.states import PodStateProvider, is_pod_uid
-from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
+from reclaim.containers.plan import plan_container_gc
+from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
+from reclaim.function import ReclaimContext
+from reclaim.pod_logs.gc import DanglingLogSymlinks, LogDirectories, PodsAndUids
+from reclaim.pod_logs.plan import LogPolicy
+from reclaim.pod_logs.removers import ContainerLogs
+from reclaim.pods.states import PodStateProvider, PodStates, is_pod_uid
+from reclaim.services import NO_STATUS, ContainerStatus
 from reclaim.types import (
     ContainerState,
     Identity,
     Listing,
+    Plan,
     PodSandboxState,
     Reason,
     RemovalFailed,
     RuntimeUnavailable,
     Verdict,
 )
+
+
+class _Planner(Protocol):
+    """`plan_container_gc` and `plan_sandbox_gc`."""
+
+    def __call__(
+        self,
+        listing: Listing,
+        pods: PodStates,
+        policy: ContainerGCPolicy,
+        now_ns: int,
+        /,
+        *,
+        evict_non_deleted_pods: bool,
+    ) -> Plan: ...
+
+
+def container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
+    """In the order in which they run. `evict_non_deleted_pods`: whether the containers of terminated pods that still
+    exist are removed too: under pressure, not periodically."""
+    policy = context.policies.containers
+
+    def log_policy(pods: PodStates) -> LogPolicy:
+        return LogPolicy(cautious=policy.guarded(pods), settle_seconds=policy.settle_seconds)
+
+    def pods_and_uids() -> PodsAndUids:
+        """The pods, and the UIDs that have a container or a sandbox; None if the runtime gave no complete lists."""
+        try:
+            found = context.inventory.pods_and_containers(context.not_older_than())
+        except RuntimeUnavailable:
+            return context.pods.compared(context.pods.read(), None), None
+        listing = found.listing.without(context.planned)
+        of_containers = {container.pod_uid for container in listing.containers}
+        return found.pods, frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
+
+    return (
+        DeadContainers(context, evict_non_deleted_pods=evict_non_deleted_pods),
+        EmptySandboxes(context, evict_non_deleted_pods=evict_non_deleted_pods),
+        LogDirectories(context, log_policy, pods_and_uids, missing_root_is_empty=evict_non_deleted_pods),
+        DanglingLogSymlinks(context, log_policy),
+    )
+
+
+def _planned_by(planner: _Planner, context: ReclaimContext, *, evict_non_deleted_pods: bool) -> Plan:
+    """The plan from complete lists. Raises RuntimeUnavailable."""
+    began = context.clock.monotonic()
+    found = context.inventory.pods_and_containers(context.not_older_than())
+    list_seconds = context.clock.monotonic() - began
+    plan = planner(
+        found.listing.without(context.planned),
+        found.pods,
+        context.policies.containers,
+        int(context.clock.wall() * 1e9),
+        evict_non_deleted_pods=evict_non_deleted_pods,
+    )
+    return replace(plan, list_seconds=list_seconds)
+
 
 _STILL_ALIVE = {
     ContainerState.RUNNING: Reason.RUNNING,
@@ -50,14 +119,7 @@ def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
         raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
 
 
-class LogFiles(Protocol):
-    """What deletes a container's log files."""
-
-    def remove(self, status: ContainerStatus) -> int:
-        """All of them, the rotated ones and the symlink too; how many there were. Raises RemovalFailed."""
-
-
-class ContainerRemover:
+class DeadContainers:
     """Removes a container whose status, read within the last 50 ms, is EXITED (which is final in CRI).
 
     Only a plan made with the kubelet's own state names others: one that is CREATED must still be CREATED; one whose
@@ -68,13 +130,20 @@ class ContainerRemover:
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = True
+    patience_seconds: float | None = None
 
-    def __init__(self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock, logs: LogFiles | None = None):
-        self._runtime = runtime
-        self._pods = pods
-        self._clock = clock
-        self._logs = logs
+    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
+        self._context = context
+        self._evict_non_deleted_pods = evict_non_deleted_pods
+        self._runtime = context.runtime
+        self._pods = context.pods
+        self._clock = context.clock
+        self._logs = ContainerLogs(context.log_paths)
         self._checked: dict[str, ContainerStatus] = {}
+
+    def plan(self) -> Plan:
+        """Dead containers. Raises RuntimeUnavailable."""
+        return _planned_by(plan_container_gc, self._context, evict_non_deleted_pods=self._evict_non_deleted_pods)
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
@@ -112,7 +181,7 @@ class ContainerRemover:
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
-        if self._logs is not None and status.state is ContainerState.EXITED:  # one that never started has no log
+        if status.state is ContainerState.EXITED:  # one that never started has no log
             self._logs.remove(status)
         return self._runtime.remove_container(verdict.id)
 
@@ -133,22 +202,23 @@ class ContainerRemover:
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
-class SandboxRemover:
-    """Stops and removes a sandbox that is not READY and has no containers (the runtime would remove those with it).
-
-    `planned`: what a dry run would have removed before: these containers count as gone.
-    """
+class EmptySandboxes:
+    """Stops and removes a sandbox that is not READY and has no containers (the runtime would remove those with it)."""
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = True
+    patience_seconds: float | None = None
 
-    def __init__(
-        self, runtime: RuntimeService, pods: PodStateProvider, clock: Clock, planned: tuple[Verdict, ...] = ()
-    ):
-        self._runtime = runtime
-        self._pods = pods
-        self._clock = clock
-        self._planned = planned
+    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
+        self._context = context
+        self._evict_non_deleted_pods = evict_non_deleted_pods
+        self._runtime = context.runtime
+        self._pods = context.pods
+        self._clock = context.clock
+
+    def plan(self) -> Plan:
+        """Sandboxes; one that the stage before has emptied counts as empty. Raises RuntimeUnavailable."""
+        return _planned_by(plan_sandbox_gc, self._context, evict_non_deleted_pods=self._evict_non_deleted_pods)
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
@@ -156,7 +226,9 @@ class SandboxRemover:
         read_at = self._clock.monotonic()
         if refused is not None:
             return refused
-        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(self._planned)
+        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(
+            self._context.planned
+        )
         if any(container.sandbox_id == verdict.id for container in listing.containers):
             return Refused(Reason.HAS_CONTAINERS)
         if self._clock.monotonic() - read_at > self.fresh_seconds:  # on a node under pressure lists are slow

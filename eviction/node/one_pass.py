@@ -1,0 +1,342 @@
+"""One pass over a row of the reclaim table: measure; relieved? next candidate; check; send; measure.
+
+A pass is an object that is made once and knows its row, what each function of it has to clear, how far it goes, and
+what it is about. It calls every function of the row in order, as the kubelet does; an error of one does not stop the
+next. With `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum
+reclaim. Where it is urgent it begins with the functions whose objects need nothing of each other, side by side, and
+goes on with the row if that is not enough. The loop over candidates is in `reclaim.execution.executor`; how the pass
+ended, in `pass_result`.
+
+A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
+reached, and ends when it is not urgent any more. Once the mark is reached it is a pass like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from eviction.decision.headroom import FillRates, Urgency, faster, update_fill_rates, urgency
+from eviction.decision.synchronize import EvictionConfig
+from eviction.decision.thresholds import thresholds_met, usable
+from eviction.node.pass_result import with_result
+from eviction.record import Pass, Timings, Trigger
+from eviction.types import Decision, Extent, Threshold
+from reclaim.execution.executor import URGENT_SECONDS, Executor
+from reclaim.function import ReclaimContext
+from reclaim.functions import Call, FunctionTable
+from reclaim.pressure import NO_PRESSURE, Pressure
+from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result, Usage
+from signals.clock import Clock
+from signals.types import FilesystemRole, SignalObservations
+
+SETTLE_QUIET_SECONDS = 0.25
+SETTLE_LIMIT_SECONDS = 5.0
+RUN_SECONDS = 1.0  # so long a program is taken to run: what is written meanwhile has to come free as well
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command asks for instead of the configured behaviour; None: as configured.
+
+    `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
+    `every_function`: also those that wait for a lower mark, to show what they would remove.
+    """
+
+    row: tuple[str, ...] | None = None
+    until: tuple[Threshold, ...] | None = None
+    extent: Extent | None = None
+    every_function: bool = False
+
+
+AS_CONFIGURED = Request()
+
+
+class Cooldowns:
+    """How long each function of the configuration rests after a call: for its `cooldown`. Any thread."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def why_not(self, name: str, now: float) -> str:
+        """Why the function is not called, as the end of a sentence; empty: it may be. `now`: monotonic seconds."""
+        left = self._until.get(name, now) - now
+        return f"its cooldown is not over, so it rests for {left:.0f} s more" if left > 0 else ""
+
+    def called(self, name: str, cooldown_seconds: float, now: float) -> None:
+        """A call has ended `now`."""
+        if cooldown_seconds > 0:
+            self._until[name] = now + cooldown_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every pass of a node has in common.
+
+    `context`: makes what the stages of one pass may use, with its executor and what the pass is about. `fill_rates`:
+    as the loop last wrote them. `lead_seconds`: what removals have lately taken.
+    """
+
+    observe: Callable[[], SignalObservations]
+    functions: FunctionTable
+    cooldowns: Cooldowns
+    clock: Clock
+    context: Callable[[Executor, Callable[[], Pressure]], ReclaimContext]
+    executor: Callable[[Callable[[], bool], Callable[[], int | None]], Executor]
+    lead_seconds: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One function of the row. `goal`: the thresholds that have to be clear before it may stop. `waits`: it is called
+    only below a mark of its own. `stops`: whether it stops early at all."""
+
+    name: str
+    goal: tuple[Threshold, ...]
+    waits: bool
+    stops: bool
+
+
+class OnePass:
+    """Made for one pass; `run` is for one thread, `progress_at` for any.
+
+    `extent`: as configured. `fill_rates`: as they are known when it begins. `gives_way`: whether another row of the
+    same filesystem waits for it. `by_lead`: the lead began it, before its mark was reached.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        config: EvictionConfig,
+        extent: Extent,
+        fill_rates: FillRates,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        request: Request = AS_CONFIGURED,
+        *,
+        gives_way: Callable[[], bool] = lambda: False,
+    ):
+        self.id = os.urandom(6).hex()
+        self._setting = setting
+        self._config = config
+        self._extent = request.extent or extent
+        self._begun_rates, self._rates = fill_rates, fill_rates
+        self._observations = observations
+        self._decision = decision
+        self._trigger = trigger
+        self._request = request
+        self._kubelets = config.kubelets_in_layout(observations.layout)
+        self._row = decision.row if request.row is None else request.row
+        self._entries = tuple(map(self._entry, self._row))
+        self._crossed = trigger is not Trigger.LEAD
+        self._executor = setting.executor(gives_way, lambda: None if self._crossed else 1)
+        self._context = setting.context(self._executor, self._pressure)
+
+    @property
+    def progress_at(self) -> float:
+        """When it last went forward, monotonic seconds: a call that a stage made was answered, a removal ended."""
+        return self._executor.progress.at
+
+    def run(self) -> Pass:
+        """Calls the functions of the row and observes again. Never raises for what the runtime or one object does."""
+        clock, started_wall = self._setting.clock, self._setting.clock.wall()
+        began, before = clock.monotonic(), usage_of(self._setting.observe())
+        functions = self._call_functions()
+        after = self._settled(functions)
+        gained_bytes, gained_inodes = usage_of(after).gained_since(before)
+        record = Pass(
+            self.id,
+            started_wall,
+            self._trigger,
+            self._observations,
+            self._decision,
+            self._row,
+            functions,
+            measured_bytes=max(gained_bytes, 0),
+            measured_inodes=max(gained_inodes, 0),
+            written_bytes=max(-gained_bytes, 0),
+            written_inodes=max(-gained_inodes, 0),
+            after=after,
+            still_met=self._still_met(after),
+            timings=_timings(self._observations, began, clock.monotonic(), functions),
+        )
+        return with_result(record, dry_run=self._executor.dry_run)
+
+    def _call_functions(self) -> tuple[ReclaimResult, ...]:
+        """Calls the functions until the disk is relieved; one result for each that was called or skipped."""
+        calls = self._side_by_side()
+        if calls and (not self._crossed or any(call.result.relieved for call in calls.values())):
+            return tuple(call.result for call in calls.values())
+        results = {name: call.result for name, call in calls.items()}
+        for entry in self._entries:
+            why_not = self._why_not(entry)
+            if why_not:
+                results[entry.name] = ReclaimResult(entry.name, skipped=why_not)
+                continue
+            call = calls.get(entry.name) or self._call(entry)
+            results[entry.name] = call.run(self._measure(entry))
+            self._called(entry)
+            # one that waits for a lower mark is relieved there, which the thresholds may not be
+            if entry.stops and not entry.waits and call.result.relieved:
+                break
+        return tuple(results.values())
+
+    def _side_by_side(self) -> dict[str, Call]:
+        """Where it is urgent: the functions with which the row begins and whose objects need nothing of each other, if
+        they have the same thresholds to clear. Their first stages take turns."""
+        functions = self._setting.functions
+        leading = list(takewhile(lambda one: functions[one.name].side_by_side and not one.waits, self._entries))
+        if self._extent is Extent.ALL or len(leading) < 2 or len({entry.goal for entry in leading}) > 1:
+            return {}
+        measure = self._measure(leading[0])
+        if measure(0).seconds_left >= URGENT_SECONDS:
+            return {}
+        calls = {entry.name: self._call(entry) for entry in leading}
+        works = {name: work for name, call in calls.items() if (work := call.first()) is not None}
+        self._executor.execute(tuple(works.values()), measure)
+        for name, work in works.items():
+            calls[name].ended(work)
+        return calls
+
+    def _call(self, entry: Entry) -> Call:
+        return Call(self._setting.functions[entry.name], self._context)
+
+    def _entry(self, name: str) -> Entry:
+        waits = not self._request.every_function and self._config.waits(name, self._observations)
+        goal = self._config.goal(name, self._observations)
+        if self._request.until is not None and not waits:
+            goal = self._request.until
+        return Entry(name, goal, waits, waits or (self._extent is Extent.ENOUGH and bool(goal)))
+
+    def _why_not(self, entry: Entry) -> str:
+        """Why a function is not called; empty: it is."""
+        if entry.waits:
+            now = self._setting.observe()
+            if not thresholds_met(entry.goal, usable(now.signals), enforce_min_reclaim=True):
+                return ", ".join(f"{one.signal} is not below {one.value}" for one in entry.goal)
+        if self._executor.dry_run:
+            return ""
+        return self._setting.cooldowns.why_not(entry.name, self._setting.clock.monotonic())
+
+    def _called(self, entry: Entry) -> None:
+        if not self._executor.dry_run:
+            seconds = self._setting.functions[entry.name].cooldown_seconds
+            self._setting.cooldowns.called(entry.name, seconds, self._setting.clock.monotonic())
+
+    def _measure(self, entry: Entry) -> MeasureDisk:
+        """Measures the disk between removals of this function."""
+        role = FilesystemRole(self._setting.functions[entry.name].frees)
+
+        def measure(credit_bytes: int) -> DiskState:
+            observations = self._setting.observe()
+            self._rates = update_fill_rates(self._rates, observations)
+            seen = _credited(observations, role, credit_bytes)
+            unmet = thresholds_met(entry.goal, usable(seen.signals), enforce_min_reclaim=True)
+            how = self._urgency(entry, observations)
+            self._crossed = self._crossed or bool(
+                thresholds_met(entry.goal, usable(observations.signals), enforce_min_reclaim=False)
+            )
+            relieved = not unmet if self._crossed else how.seconds_left >= self._setting.lead_seconds()
+            verdict = DiskVerdict.GO_ON
+            if entry.stops and _has_stale_reading(entry.goal, observations):
+                verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything
+            elif entry.stops and relieved:
+                verdict = DiskVerdict.RELIEVED
+            return DiskState(usage_of(observations), verdict, how.seconds_left, how.fill_per_second)
+
+        return measure
+
+    def _urgency(self, entry: Entry, observations: SignalObservations) -> Urgency:
+        """As fast as it fills, or filled when the pass began, which freed bytes hide. With `extent: all` nothing is."""
+        if self._extent is Extent.ALL:
+            return Urgency()
+        return urgency(entry.goal, observations, faster(self._begun_rates, self._rates), self._kubelets)
+
+    def _pressure(self) -> Pressure:
+        """What the pass acts on, and what is missing for it now, with its minimum reclaim and what is written while a
+        program runs."""
+        acted_on = self._decision.acted_on if self._request.row is None else None
+        goal = dict.fromkeys(threshold for entry in self._entries for threshold in entry.goal)
+        acted_on = acted_on or next(iter(goal), None)
+        if acted_on is None:
+            return replace(NO_PRESSURE, pass_id=self.id)
+        observation = self._setting.observe().signals.get(acted_on.signal)
+        if observation is None:
+            return Pressure(signal=str(acted_on.signal), pass_id=self.id)
+        missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
+        inodes, where = acted_on.signal.counts_inodes, observation.filesystem
+        fill = None if where is None else self._rates.get((where.device_id, inodes))
+        if missing and fill is not None:
+            missing += int(fill.steady_rate * RUN_SECONDS)
+        return Pressure(
+            signal=str(acted_on.signal),
+            filesystem="" if where is None else where.mount_point or where.path,
+            available=observation.available,
+            mark=acted_on.mark(observation.capacity),
+            missing_bytes=0 if inodes else missing,
+            missing_inodes=missing if inodes else 0,
+            pass_id=self.id,
+        )
+
+    def _settled(self, functions: Sequence[ReclaimResult]) -> SignalObservations:
+        """The observations at the end, after waiting for space that the runtime frees late."""
+        if self._entries and any(function.count(Result.REMOVED) for function in functions):
+            called = [entry for entry in self._entries if not entry.waits] or [self._entries[-1]]
+            measure = self._measure(replace(called[-1], stops=True))
+            self._executor.settle(measure, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
+        return self._setting.observe()
+
+    def _still_met(self, after: SignalObservations) -> tuple[Threshold, ...]:
+        until = self._request.until
+        goal = self._config.in_layout(after.layout) if until is None else until
+        return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
+
+
+def usage_of(observations: SignalObservations) -> Usage:
+    """Available and free bytes and free inodes, summed over the distinct filesystems."""
+    by_device = {identity.device_id: stats for identity, stats in observations.filesystems.values()}
+    return Usage(
+        sum(stats.available_bytes for stats in by_device.values()),
+        sum(stats.free_bytes for stats in by_device.values()),
+        sum(stats.inodes_free for stats in by_device.values()),
+    )
+
+
+def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalObservations) -> bool:
+    """Whether the signal of one of these thresholds could not be read just now."""
+    signals = observations.signals
+    return any(threshold.signal in signals and signals[threshold.signal].stale for threshold in thresholds)
+
+
+def _credited(observations: SignalObservations, role: FilesystemRole | None, credit_bytes: int) -> SignalObservations:
+    """The observations as they would be with so many bytes more available on the filesystem of this role."""
+    if not credit_bytes or role is None or role not in observations.filesystems:
+        return observations
+    device = observations.filesystems[role][0].device_id
+    signals = {
+        signal: replace(observation, available=observation.available + credit_bytes)
+        if not signal.counts_inodes
+        and observation.filesystem is not None
+        and observation.filesystem.device_id == device
+        else observation
+        for signal, observation in observations.signals.items()
+    }
+    return replace(observations, signals=signals)
+
+
+def _timings(
+    observations: SignalObservations, began: float, ended: float, functions: Sequence[ReclaimResult]
+) -> Timings:
+    def total(name: str) -> float:
+        return float(sum(getattr(function, name) for function in functions))
+
+    return Timings(
+        detect_seconds=max(began - observations.time, 0.0),
+        list_seconds=total("list_seconds"),
+        plan_seconds=total("plan_seconds"),
+        remove_seconds=total("remove_seconds"),
+        total_seconds=ended - began,
+    )

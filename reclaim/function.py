@@ -1,0 +1,85 @@
+"""What a reclaim function is, and what its stages may use of their node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reclaim.clock import Clock
+from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.execution.executor import Executor
+from reclaim.execution.remover import Stage
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.records import ImageRecords
+from reclaim.inventory import FRESH_SECONDS, Inventory
+from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.starts import Sightings
+from reclaim.pods.states import PodStateProvider
+from reclaim.pressure import NO_PRESSURE, Pressure
+from reclaim.services import ImageService, RuntimeService
+from reclaim.types import Verdict
+
+
+class Filesystem(StrEnum):
+    """What a filesystem is to the node; the kubelet's words."""
+
+    NODEFS = "nodefs"
+    IMAGEFS = "imagefs"
+    CONTAINERFS = "containerfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What may be removed of each kind of object."""
+
+    containers: ContainerGCPolicy
+    images: ImageGCPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimContext:
+    """What the stages of a reclaim function may use of their node, in one pass.
+
+    `sightings` remember from pass to pass since when parts of pods are there. `executor`: that of the pass. `pressure`:
+    what the pass is about, measured when it is called.
+    """
+
+    runtime: RuntimeService
+    images: ImageService
+    pods: PodStateProvider
+    inventory: Inventory
+    records: ImageRecords
+    sightings: Sightings
+    clock: Clock
+    policies: Policies
+    log_paths: LogPaths
+    executor: Executor
+    pressure: Callable[[], Pressure] = lambda: NO_PRESSURE
+
+    @property
+    def planned(self) -> tuple[Verdict, ...]:
+        """What this pass, a dry run, would have removed so far: it counts as gone."""
+        return self.executor.planned
+
+    def not_older_than(self) -> float:
+        """How old what a plan is made of may be: a second, and of after the last removal on this node."""
+        return max(self.executor.removals.ended_at, self.clock.monotonic() - FRESH_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimFunction:
+    """One entry of the table.
+
+    `frees`: the filesystem on which it frees space, one of `Filesystem` or one of the configuration's; a dry run
+    credits promised sizes there. `kinds`: of the objects that it removes, for metrics. `stages`: makes the stages of
+    one call. `cooldown_seconds`: how long it rests after each call. `side_by_side`: whether, where it is urgent, the
+    objects of its first stage may go side by side with those of other such functions, whatever their order in the row.
+    """
+
+    name: str
+    frees: str
+    kinds: tuple[str, ...]
+    stages: Callable[[ReclaimContext], tuple[Stage, ...]]
+    cooldown_seconds: float = 0.0
+    side_by_side: bool = False

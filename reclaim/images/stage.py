@@ -1,0 +1,187 @@
+"""The one stage of `DeleteUnusedImages`: plans, checks an image against who uses it now, sends one removal.
+
+The periodic pass over images (`periodic_gc`) makes plans of its own, and removes through the same stage.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from reclaim.execution.remover import GONE, Ready, Refused, Wait
+from reclaim.function import ReclaimContext
+from reclaim.images.in_use import ImagesInUse, images_in_use
+from reclaim.images.newest import NewestOfRepositories, repositories_of
+from reclaim.images.plan import plan_image_gc
+from reclaim.images.records import ImageRecords
+from reclaim.inventory import FRESH_SECONDS, Evidence
+from reclaim.pods.starts import PodStarts, directories_of
+from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
+
+LIST_AGE_SECONDS = 0.25  # how old a list of containers may be when an image is checked; no pod has begun since
+
+
+@dataclass(frozen=True, slots=True)
+class ListedImages:
+    """What a plan is made of: complete lists, what uses images by them, the newest of each repository, and when they
+    were detected, monotonic seconds. `list_seconds`: how long reading them took."""
+
+    listing: Listing
+    usage: ImagesInUse
+    newest: NewestOfRepositories
+    detected_at: float
+    list_seconds: float
+
+
+def detect_images(listing: Listing, records: ImageRecords, now: float, wall: float, usage: ImagesInUse) -> None:
+    """Records which of these images are in use now (the kubelet's detectImages). `usage`: that of `listing`."""
+    records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, wall)
+
+
+class UnusedImages:
+    """Removes an image that a list of containers shows to be unused: a list that is at most a quarter of a second old,
+    and of after the newest pod began to start. Removals that run side by side share one.
+
+    While a pod is being made, and where the directories of pods cannot be read, a list serves only those who asked
+    before it was begun. A dry run waits for no pod.
+    """
+
+    fresh_seconds = FRESH_SECONDS
+    frees_late = False
+    patience_seconds: float | None = None
+
+    def __init__(self, context: ReclaimContext):
+        policy = context.policies.images
+        self._context = context
+        self._clock = context.clock
+        self._inventory = context.inventory
+        self._policy = policy
+        self._starts = PodStarts(
+            lambda: context.inventory.sandboxes(context.clock.monotonic()),
+            context.pods,
+            context.clock,
+            policy.pod_start_seconds,
+            context.sightings,
+        )
+        self._lock = threading.Lock()  # over the evidence: those who check at the same time share it
+        self._evidence: Evidence | None = None
+        self._answered: set[str] = set()  # whose removals the runtime has answered with success
+
+    def plan(self) -> Plan:
+        """Unused images, the least recently used first. Raises RuntimeUnavailable."""
+        found = self.read()
+        records = self._context.records.records
+        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, found.newest)
+        return replace(plan, list_seconds=found.list_seconds)
+
+    def read(self) -> ListedImages:
+        """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
+        began, context = self._clock.monotonic(), self._context
+        listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
+        listed_at = self._clock.monotonic()
+        usage = images_in_use(listing, self._inventory.index_of(listing.images))
+        detect_images(listing, context.records, listed_at, self._clock.wall(), usage)
+        records, count = context.records.records, self._policy.keep_newest_per_repository
+        self._listing = listing
+        self._newest = NewestOfRepositories(listing.images, records, count, listed_at)
+        return ListedImages(listing, usage, self._newest, listed_at, listed_at - began)
+
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
+        """Refuses an image that is in use by now, or may be: its user cannot be told. Waits while a pod is made. Raises
+        RuntimeUnavailable."""
+        asked_at = self._clock.monotonic()
+        with self._lock:
+            evidence = self._usable_evidence(asked_at)
+            if evidence is not self._evidence:
+                seconds = self._starts.wait_seconds(evidence.listing.containers) if self._waits else 0.0
+                self._evidence = evidence if seconds <= 0 else None  # after a wait everything is read anew
+                if seconds > 0:
+                    return Wait(seconds)
+                self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
+            usage = self._usage
+        refused = self._refusal(verdict, usage, evidence)
+        if refused is not None:
+            return refused
+        slow = evidence.answered_at - evidence.begun_at >= FRESH_SECONDS / 2  # from the question never young enough
+        return Ready(evidence.answered_at if slow else evidence.begun_at, evidence.directories if self._waits else None)
+
+    @property
+    def _waits(self) -> bool:
+        return not self._context.executor.dry_run
+
+    def _usable_evidence(self, asked_at: float) -> Evidence:
+        """The evidence so far; or another one where a pod has begun since, or it is too old for one who asked at this
+        time. Raises RuntimeUnavailable."""
+        known = self._evidence
+        now = directories_of(self._context.pods) if self._waits else None
+        unchanged = known is not None and now is not None and known.directories is not None and now <= known.directories
+        alone = self._waits and (not unchanged or self._starts.under_way)
+        oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
+        if known is not None and known.begun_at > oldest:
+            return known
+        named_since = None if known is None or not alone else asked_at  # the kubelet may not have told of a new pod yet
+        evidence = self._inventory.evidence(self._listing, oldest, named_since)
+        return replace(evidence, listing=evidence.listing.without(self._context.planned))
+
+    def _refusal(self, verdict: Verdict, usage: ImagesInUse, evidence: Evidence) -> Refused | None:
+        """Why the image stays, by who uses it and by its own status of now. Raises RuntimeUnavailable."""
+        if verdict.id in usage.by_containers:
+            return Refused(Reason.IN_USE, Result.IN_USE)
+        if usage.unresolved:
+            return Refused(Reason.UNRESOLVED_IMAGE)
+        image = self._context.images.image_status(verdict.id)
+        if image is None or image.id != verdict.id:
+            self._context.records.forget((verdict.id,))
+            return GONE
+        reason = self._protected(image, evidence.listing)
+        return None if reason is None else Refused(reason)
+
+    def _protected(self, image: Image, listing: Listing) -> Reason | None:
+        """Why its status of now keeps the image: it may have been pinned, or got another name, since it was listed, and
+        the list may have been wrong."""
+        if image.pinned:
+            return Reason.PINNED
+        if self._policy.keep.kept_ids((image,)):
+            return Reason.KEEP_LIST
+        if self._is_newest(image):
+            return Reason.NEWEST_OF_REPOSITORY
+        usage = images_in_use(replace(listing, images=(image,)))
+        if image.id in usage.by_containers:
+            return Reason.IN_USE
+        return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
+
+    def _is_newest(self, image: Image) -> bool:
+        """Whether too few newer images of a repository of it are still there: others remove images too, and a tag may
+        have moved."""
+        return any(
+            not self._has(repository, newer, self._newest.count) for repository, newer in self._newest.newer_than(image)
+        )
+
+    def _has(self, repository: str, ids: list[str], count: int) -> bool:
+        """Whether so many of these images are there, and of this repository."""
+        there = (image_id for image_id in ids if self._is_of(repository, image_id))
+        return len(ids) >= count and len(list(islice(there, count))) == count
+
+    def _is_of(self, repository: str, image_id: str) -> bool:
+        image = self._context.images.image_status(image_id)
+        return image is not None and image.id == image_id and repository in repositories_of(image)
+
+    def remove(self, verdict: Verdict) -> bool:
+        """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""
+        removed = self._context.images.remove_image(verdict.id)
+        self._answered.add(verdict.id)
+        return removed
+
+    def present(self, verdict: Verdict) -> bool:
+        """True if ImageStatus answers with this very id. What is gone, or may be, has no age any more: should it be
+        pulled again, it is a new image."""
+        image, known = None, False
+        try:
+            image = self._context.images.image_status(verdict.id)
+            known = True
+        finally:
+            there = image is not None and image.id == verdict.id
+            if not (known and there) or verdict.id in self._answered:
+                self._context.records.forget((verdict.id,))
+        return there

@@ -1,0 +1,348 @@
+"""What is on the node: the one place that asks the runtime for its lists.
+
+Everybody who needs a list says how old it may be at most: when its reading must have *begun*. Callers who are content
+with a reading that is under way, or has ended, share it, and its failure too, which so is remembered for as long as an
+answer would be. No lock is held while the runtime is asked: a question that is not answered holds up those who wait for
+that very answer, until its deadline, and nobody else.
+
+* Images are listed first, containers after them: a container that starts in between is seen, never missed.
+* The directories of pods are read right before each list of containers: what they show of a pod that begins is as old
+  as the list, so a directory that is new or has changed tells that the list is too old (`pods.starts`).
+* Any failing call discards everything: a partial list would make a used image look unused.
+* What specs of pods name is read after the images too, and with each fresh list of containers.
+* For references that no listed image has, the runtime is asked, which resolves them by its own rules. If it answers
+  with an image that a digest does not mean, the digest stays unresolved.
+* Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
+  That there is none may only mean that this version does not say it, so it is forgotten with the version.
+* A runtime may be replaced at any time, and containers survive it. So with each new connection its version and its
+  configured sandbox image are asked again. Lists that did not all come from one version are discarded, and a list of
+  containers is not compared with a plan that was made by what another runtime had said.
+
+Covers: asking, sharing, what holds together. Does not cover: which image is in use (`images.in_use`), whether the
+directories of pods are believed (`pods`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from reclaim.clock import Clock
+from reclaim.cri.retry import retried
+from reclaim.images.in_use import images_in_use
+from reclaim.images.references import ImageIndex, means
+from reclaim.pods.starts import Directories, directories_of
+from reclaim.pods.states import PodStateProvider, PodStates
+from reclaim.services import ImageService, RuntimeService, RuntimeVersion
+from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState, RuntimeUnavailable
+
+FRESH_SECONDS = 1.0  # how old what a plan is made of may be; each removal is checked by evidence of its own
+SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
+ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
+ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
+
+Answer = TypeVar("Answer")
+ImageVolumes = tuple[tuple[str, ...], ...]
+"""The images that a container mounts, each with all its references."""
+
+
+class RuntimeReplaced(RuntimeUnavailable):
+    """Some answers came from one runtime, and some from the one that replaced it."""
+
+
+class GivenUp(RuntimeUnavailable):
+    """A reading was ended by its caller: there is something more urgent, or it has taken too long."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading(Generic[Answer]):
+    """One reading; times are monotonic seconds. `answers` has the one answer, or `error` is set, once it has ended."""
+
+    begun_at: float
+    ended: threading.Event
+    answered_at: float = NEVER
+    answers: tuple[Answer, ...] = ()
+    error: BaseException | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """After it has ended. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.answers[0]
+
+
+class SharedReading(Generic[Answer]):
+    """One question that several ask at the same time. Any thread may call."""
+
+    def __init__(self, ask: Callable[[], Answer], clock: Clock):
+        self._ask = ask
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: _Reading[Answer] | None = None  # of those that were begun, the one that was begun last
+
+    def read(self, not_older_than: float) -> _Reading[Answer]:
+        """A reading that was begun after this time (monotonic seconds), and has ended. Raises what it raised."""
+        with self._lock:
+            reading = self._last
+            mine = reading is None or reading.begun_at <= not_older_than
+            if mine:
+                reading = self._last = _Reading(self._clock.monotonic(), threading.Event())
+        assert reading is not None
+        if mine:
+            try:
+                reading.answers = (self._ask(),)
+            except BaseException as error:  # noqa: BLE001 # raised again below, to everybody who waits for it
+                reading.error = error
+            reading.answered_at = self._clock.monotonic()
+            reading.ended.set()
+        else:
+            reading.ended.wait()
+        if reading.error is not None:
+            raise reading.error
+        return reading
+
+
+@dataclass(frozen=True, slots=True)
+class ListedContainers:
+    """The containers, and the directories of pods right before they were listed; None where those cannot be read."""
+
+    containers: tuple[Container, ...]
+    directories: Directories | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows that nobody uses an image: complete lists, of which that of the containers was begun at `begun_at` and
+    answered at `answered_at` (monotonic seconds), right after the directories of pods were as in `directories`."""
+
+    listing: Listing
+    directories: Directories | None
+    begun_at: float
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAndContainers:
+    """Containers and sandboxes, and the pods as they were before that; compare them with what is there afterwards."""
+
+    listing: Listing
+    pods: PodStates
+
+
+@dataclass(frozen=True, slots=True)
+class _RuntimeFacts:
+    """What holds for a runtime as long as it is not replaced or restarted."""
+
+    version: RuntimeVersion
+    sandbox_image: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version.name} {self.version.version} with sandbox image {self.sandbox_image or 'not reported'}"
+
+
+def _always() -> bool:
+    return True
+
+
+class Inventory:
+    """The containers, sandboxes and images of one node, and the evidence of its pods. Any thread may call.
+
+    `not_older_than` is always in monotonic seconds: what was begun after it serves, and nothing older.
+    """
+
+    def __init__(self, runtime: RuntimeService, images: ImageService, pods: PodStateProvider, clock: Clock):
+        self._runtime = runtime
+        self._image_service = images
+        self._pods = pods
+        self._clock = clock
+        self._images = SharedReading(lambda: retried(images.list_images), clock)
+        self._containers = SharedReading(self._list_containers, clock)
+        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
+        self._of_pods = SharedReading(self._read_pods_and_containers, clock)
+        self._lock = threading.Lock()  # over what follows
+        self._volumes: dict[str, ImageVolumes] = {}
+        self._sandbox_images: dict[str, str | None] = {}
+        self._silent: dict[str, float] = {}  # sandboxes that did not say their image -> until when they are not asked
+        self._facts: _RuntimeFacts | None = None
+        self._facts_asked_at = 0  # connections made until then
+        self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
+
+    def containers(self, not_older_than: float) -> tuple[Container, ...]:
+        """All containers. Raises RuntimeUnavailable."""
+        return self._containers.read(not_older_than).answer.containers
+
+    def sandboxes(self, not_older_than: float) -> tuple[PodSandbox, ...]:
+        """All sandboxes. Raises RuntimeUnavailable."""
+        return self._sandboxes.read(not_older_than).answer
+
+    def images(self, not_older_than: float) -> tuple[Image, ...]:
+        """All images. Raises RuntimeUnavailable."""
+        return self._images.read(not_older_than).answer
+
+    def pods_and_containers(self, not_older_than: float) -> PodsAndContainers:
+        """Containers and sandboxes, and the pods: those of before the lists and of now, as a pod exists if either
+        reading has it, and believed or not by what the lists show. Raises RuntimeUnavailable."""
+        found = self._of_pods.read(not_older_than).answer
+        pods = self._pods.compared(found.pods.merge(self._pods.read()), found.listing)
+        return replace(found, pods=pods)
+
+    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = _always) -> Listing:
+        """Images, then containers and sandboxes, and which image is used by what. `goes_on`: asked before the lists and
+        before what is asked of each container; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
+        for _ in range(ATTEMPTS - 1):
+            with suppress(RuntimeReplaced):
+                return self._everything(not_older_than, goes_on)
+        return self._everything(not_older_than, goes_on)
+
+    def evidence(self, listing: Listing, not_older_than: float, named_since: float | None) -> Evidence:
+        """The same images with another list of containers, and who uses them by it.
+
+        `named_since`: when the kubelet must have been asked what specs name, at the earliest; None: lately. Raises
+        RuntimeUnavailable; RuntimeReplaced if it is not the runtime any more that `listing` came from.
+        """
+        named = self._named(named_since)
+        reading = self._containers.read(not_older_than)
+        found = reading.answer
+        volumes = self._image_volumes(found.containers, self._current_facts())
+        fresh = replace(listing, containers=found.containers, image_volumes=volumes, named_images=named)
+        fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
+        return Evidence(fresh, found.directories, reading.begun_at, reading.answered_at)
+
+    def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
+        """The index of listed images. It is made once for as long as they stay the same."""
+        known, index = self._index
+        if known is not images and known != images:
+            index = ImageIndex(images)
+            self._index = (images, index)
+        return index
+
+    def _list_containers(self) -> ListedContainers:
+        directories = directories_of(self._pods)
+        return ListedContainers(retried(self._runtime.list_containers), directories)
+
+    def _read_pods_and_containers(self) -> PodsAndContainers:
+        pods, now = self._pods.read(), self._clock.monotonic()
+        listing = Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
+        return PodsAndContainers(listing, pods)
+
+    def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Listing:
+        facts = retried(self._current_facts)
+        _check(goes_on)
+        of_images = self._images.read(not_older_than)
+        _check(goes_on)
+        named, after = self._named(None), max(not_older_than, of_images.answered_at)
+        listing = Listing(
+            images=of_images.answer,
+            containers=self.containers(after),
+            sandboxes=self.sandboxes(after),
+            runtime=str(facts),
+            named_images=named,
+        )
+        listing = replace(
+            listing,
+            sandbox_image_references=self._sandbox_image_references(listing, facts),
+            image_volumes=self._image_volumes(listing.containers, facts, goes_on),
+        )
+        return self._of_one_runtime(self._resolved(listing, self.index_of(listing.images)))
+
+    def _named(self, since: float | None) -> frozenset[str]:
+        return frozenset().union(*self._pods.named_images(since).values())
+
+    def _current_facts(self) -> _RuntimeFacts:
+        """Asked again once a connection was made since they were asked.
+
+        The count is read before the question: of two runtimes that answer one after the other, the later one is asked
+        once more.
+        """
+        made = self._runtime.connections_made
+        with self._lock:
+            if self._facts is not None and made == self._facts_asked_at:
+                return self._facts
+        facts = _RuntimeFacts(self._runtime.version(), self._runtime.sandbox_image())
+        with self._lock:
+            if self._facts is not None and facts.version != self._facts.version:
+                self._volumes = {known: volumes for known, volumes in self._volumes.items() if volumes}
+                self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if image}
+            if made >= self._facts_asked_at:  # else another thread has asked a later runtime meanwhile
+                self._facts, self._facts_asked_at = facts, made
+        return facts
+
+    def _of_one_runtime(self, listing: Listing) -> Listing:
+        """The listing, if the runtime is still the one that it came from."""
+        facts = self._current_facts()
+        if str(facts) != listing.runtime:
+            raise RuntimeReplaced(f"the runtime was replaced: it was {listing.runtime}, and is {facts}")
+        return listing
+
+    def _sandbox_image_references(self, listing: Listing, facts: _RuntimeFacts) -> frozenset[str] | None:
+        """The configured one, and those that ready sandboxes were made from; None when neither is known."""
+        ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
+        with self._lock:
+            self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
+            images = dict(self._sandbox_images)
+        images.update(self._asked_for_sandbox_images(ready - images.keys(), facts))
+        references = frozenset(image for image in (facts.sandbox_image, *images.values()) if image)
+        return references or None
+
+    def _asked_for_sandbox_images(self, sandbox_ids: set[str], facts: _RuntimeFacts) -> dict[str, str | None]:
+        """Which image each was made from. A sandbox of which that is not answered (its shim hangs, say) does not keep
+        all images where the configured one is known: it is asked again a minute later, and the rest next time."""
+        asked: dict[str, str | None] = {}
+        now, known = self._clock.monotonic(), facts.sandbox_image is not None
+        with self._lock:
+            self._silent = {each: until for each, until in self._silent.items() if until > now}
+            silent = set(self._silent)
+        for sandbox_id in sandbox_ids - silent if known else sandbox_ids:
+            try:
+                image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
+                asked[sandbox_id] = image
+                with self._lock:
+                    if self._facts == facts:
+                        self._sandbox_images[sandbox_id] = image
+            except RuntimeUnavailable as error:
+                if not (known and error.late):
+                    raise
+                with self._lock:
+                    self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
+                break
+        return asked
+
+    def _image_volumes(
+        self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = _always
+    ) -> dict[str, ImageVolumes]:
+        listed = {container.id for container in containers}
+        with self._lock:
+            self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
+            mounted = dict(self._volumes)
+        for container_id in listed - mounted.keys() if facts.version.mounts_images() else ():
+            _check(goes_on)
+            status = self._runtime.container_status(container_id)
+            if status is not None and status.id == container_id:
+                mounted[container_id] = status.image_volumes
+                with self._lock:
+                    if self._facts == facts:  # else another runtime may mount images that this one has not told of
+                        self._volumes[container_id] = status.image_volumes
+            elif status is not None or any(c.id == container_id for c in self.containers(self._clock.monotonic())):
+                raise RuntimeUnavailable(f"container {container_id} is listed, but what it mounts is not said")
+        return {container_id: volumes for container_id, volumes in mounted.items() if volumes}
+
+    def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:
+        """Asks the runtime about references that the image list does not resolve."""
+        resolved = dict(listing.resolved)
+        names = listing.named_images.union(listing.sandbox_image_references or ())
+        unlisted = {reference for reference in names if not index.find(reference)}
+        for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
+            image = self._image_service.image_status(reference)
+            if image is None or means(reference, image):
+                resolved[reference] = None if image is None else image.id
+        return replace(listing, resolved=resolved)
+
+
+def _check(goes_on: Callable[[], bool]) -> None:
+    """Raises GivenUp where the caller says no."""
+    if not goes_on():
+        raise GivenUp("the lists were given up")
