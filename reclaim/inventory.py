@@ -34,7 +34,7 @@ from reclaim.clock import Clock
 from reclaim.cri.retry import retried
 from reclaim.images.in_use import images_in_use
 from reclaim.images.references import ImageIndex, means
-from reclaim.pods.starts import Directories, directories_of
+from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState, RuntimeUnavailable
@@ -221,7 +221,7 @@ class Inventory:
         return index
 
     def _list_containers(self) -> ListedContainers:
-        directories = directories_of(self._pods)
+        directories = look(self._pods)
         return ListedContainers(retried(self._runtime.list_containers), directories)
 
     def _read_pods_and_containers(self) -> PodsAndContainers:

@@ -41,7 +41,7 @@ from reclaim.images.stage import detect_images
 from reclaim.inventory import FRESH_SECONDS, GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.starts import Sightings, directories_of, parts_of_pods
+from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.pressure import NO_PRESSURE, Pressure
 from reclaim.types import RuntimeUnavailable
@@ -201,7 +201,6 @@ class Node(NodeView):
             patience_seconds=self.configuration.removal_patience_seconds,
             most=most,
             gives_way=gives_way,
-            last_look=lambda: directories_of(self.pods),
             experience=self.experience,
         )
 

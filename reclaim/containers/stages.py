@@ -119,6 +119,13 @@ def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
         raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
 
 
+class LogFiles(Protocol):
+    """What deletes a container's log files."""
+
+    def remove(self, status: ContainerStatus) -> int:
+        """All of them, the rotated ones and the symlink too; how many there were. Raises RemovalFailed."""
+
+
 class DeadContainers:
     """Removes a container whose status, read within the last 50 ms, is EXITED (which is final in CRI).
 
@@ -132,13 +139,15 @@ class DeadContainers:
     frees_late = True
     patience_seconds: float | None = None
 
-    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
+    def __init__(
+        self, context: ReclaimContext, logs: LogFiles | None = None, *, evict_non_deleted_pods: bool = True
+    ):
         self._context = context
         self._evict_non_deleted_pods = evict_non_deleted_pods
         self._runtime = context.runtime
         self._pods = context.pods
         self._clock = context.clock
-        self._logs = ContainerLogs(context.log_paths)
+        self._logs = logs or ContainerLogs(context.log_paths)
         self._checked: dict[str, ContainerStatus] = {}
 
     def plan(self) -> Plan:

@@ -28,7 +28,7 @@ from typing import TypeVar
 from reclaim.clock import Clock
 from reclaim.execution.readings import Progress, Readings
 from reclaim.execution.removals import AwaitedRemovals, Removals, most_in_flight
-from reclaim.execution.remover import LastLook, Stage, remove_one
+from reclaim.execution.remover import Stage, remove_one
 from reclaim.execution.workers import NoThread
 from reclaim.types import (
     Action,
@@ -123,7 +123,7 @@ class Executor:
     least 1; more where it is urgent. (A dry run, which goes by promised sizes, takes one after another.) `most`: how
     many removals of each stage may be begun; None: as many as are needed. `stopping`: set when nothing new may start.
     `gives_way`: whether another row of the same filesystem waits for this pass: then what has a patience of its own, a
-    program say, is parked at once. `last_look`: the directories of pods, right before each call. `progress`: marked
+    program say, is parked at once. `progress`: marked
     whenever a removal ends. `planned`: what a dry run would have removed so far.
     """
 
@@ -138,7 +138,6 @@ class Executor:
         patience_seconds: float = PATIENCE_SECONDS,
         most: Callable[[], int | None] = lambda: None,
         gives_way: Callable[[], bool] = lambda: False,
-        last_look: LastLook = lambda: None,
         experience: Experience | None = None,
     ):
         self.clock = clock
@@ -151,7 +150,6 @@ class Executor:
         self.planned: tuple[Verdict, ...] = ()
         self._most = most
         self._gives_way = gives_way
-        self._last_look = last_look
         self._experience = experience or Experience()
         self._awaited = AwaitedRemovals(self.removals, clock)
         self._readings = Readings(clock, self.removals.workers, self.progress)
@@ -197,7 +195,6 @@ class Executor:
                     self.stopping,
                     dry_run=self.dry_run,
                     may_send=may_send,
-                    last_look=self._last_look,
                 )
             except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
                 return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
@@ -209,9 +206,9 @@ class Executor:
     def next_outcome(self, works: Sequence[Work], disk: DiskState) -> Outcome | None:
         """The next removal that ends, or is parked; None: for a moment none did, and the disk is to be measured."""
         until = self.clock.monotonic() + LOOK_SECONDS
-        return self._awaited.next_outcome_until(until, self._patience(works, disk))
+        return self._awaited.next_outcome_until(until, self.patience(works, disk))
 
-    def _patience(self, works: Sequence[Work], disk: DiskState) -> float:
+    def patience(self, works: Sequence[Work], disk: DiskState) -> float:
         """How long a removal that was sent is waited for, in seconds."""
         own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
         if own:
@@ -221,11 +218,13 @@ class Executor:
         return self.patience_seconds
 
     def room_for_another(self, disk: DiskState, measure: Callable[[int], DiskState]) -> bool:
-        """Whether another removal may be started beside those in flight. `measure`: with so many bytes more."""
+        """Whether another removal may be started beside those in flight, of which parked ones are some still.
+        `measure`: with so many bytes more."""
         flying = self.in_flight
         if not flying:
             return True
         bound = most_in_flight(self.parallel) if disk.seconds_left < URGENT_SECONDS else self.parallel
+        bound -= 0 if self.dry_run else len(self.removals.parked)
         expected = self._experience.worth(sum(verdict.size_bytes or 0 for verdict in flying.values()))
         return len(flying) < bound and measure(expected).verdict is DiskVerdict.GO_ON
 

@@ -86,10 +86,6 @@ class Stage(Protocol):
         """Whether the object is still there. Raises RuntimeUnavailable when that cannot be told."""
 
 
-LastLook = Callable[[], Directories | None]
-"""The directories of pods as they are now; None where they cannot be read. Asks no runtime."""
-
-
 def _always() -> bool:
     return True
 
@@ -102,7 +98,6 @@ def remove_one(
     *,
     dry_run: bool,
     may_send: Callable[[], bool] = _always,
-    last_look: LastLook = lambda: None,
 ) -> Outcome:
     """Removes one object: check, last look, one call, and the question whether it is gone. A dry run leaves out the
     call.
@@ -117,7 +112,7 @@ def remove_one(
         return Outcome(verdict, result, error, clock.monotonic() - started, call_seconds=call_seconds)
 
     try:
-        refused = _refusal(verdict, stage, clock, stopping, last_look)
+        refused = _refusal(verdict, stage, clock, stopping)
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
@@ -146,9 +141,7 @@ def _kept(verdict: Verdict, reason: str) -> Verdict:
     return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None)
 
 
-def _refusal(
-    verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event, last_look: LastLook
-) -> Refused | None:
+def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event) -> Refused | None:
     """None if the object may be removed now. Raises RuntimeUnavailable."""
     attempts = 0
     while attempts < CHECK_ATTEMPTS:
@@ -159,18 +152,11 @@ def _refusal(
                 if stopping.wait(seconds):
                     return Refused(Reason.STOPPING)
             case Ready() as ready:
-                if _still_holds(ready, last_look) and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
+                holds = ready.directories is None or ready.directories.no_pod_has_begun_since()
+                if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
                     return None
                 attempts += 1
     raise RuntimeUnavailable(
         f"no check of it was fresher than {stage.fresh_seconds:g} s, and of after the last pod began, when the removal "
         "was to be sent"
     )
-
-
-def _still_holds(ready: Ready, last_look: LastLook) -> bool:
-    """Whether no pod has begun since the evidence was."""
-    if ready.directories is None:
-        return True
-    now = last_look()
-    return now is not None and now <= ready.directories

@@ -100,7 +100,7 @@ class ImageGC:
         timings = replace(
             result.reclaim,
             list_seconds=found.list_seconds,
-            plan_seconds=planned_at - found.detected_at,
+            plan_seconds=planned_at - found.detected_at - found.list_seconds,
             remove_seconds=self._clock.monotonic() - planned_at,
         )
         return replace(result, reclaim=timings)

@@ -16,7 +16,7 @@ from reclaim.images.newest import NewestOfRepositories, repositories_of
 from reclaim.images.plan import plan_image_gc
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Evidence
-from reclaim.pods.starts import PodStarts, directories_of
+from reclaim.pods.starts import PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
 
 LIST_AGE_SECONDS = 0.25  # how old a list of containers may be when an image is checked; no pod has begun since
@@ -24,8 +24,8 @@ LIST_AGE_SECONDS = 0.25  # how old a list of containers may be when an image is 
 
 @dataclass(frozen=True, slots=True)
 class ListedImages:
-    """What a plan is made of: complete lists, what uses images by them, the newest of each repository, and when they
-    were detected, monotonic seconds. `list_seconds`: how long reading them took."""
+    """What a plan is made of: complete lists, what uses images by them, the newest of each repository, and when the
+    detection began, as in the kubelet (monotonic seconds). `list_seconds`: how long reading them took."""
 
     listing: Listing
     usage: ImagesInUse
@@ -77,15 +77,15 @@ class UnusedImages:
 
     def read(self) -> ListedImages:
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
-        began, context = self._clock.monotonic(), self._context
+        began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
         listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        detect_images(listing, context.records, listed_at, self._clock.wall(), usage)
+        detect_images(listing, context.records, began, wall, usage)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
-        self._newest = NewestOfRepositories(listing.images, records, count, listed_at)
-        return ListedImages(listing, usage, self._newest, listed_at, listed_at - began)
+        self._newest = NewestOfRepositories(listing.images, records, count, began)
+        return ListedImages(listing, usage, self._newest, began, listed_at - began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Refuses an image that is in use by now, or may be: its user cannot be told. Waits while a pod is made. Raises
@@ -114,8 +114,8 @@ class UnusedImages:
         """The evidence so far; or another one where a pod has begun since, or it is too old for one who asked at this
         time. Raises RuntimeUnavailable."""
         known = self._evidence
-        now = directories_of(self._context.pods) if self._waits else None
-        unchanged = known is not None and now is not None and known.directories is not None and now <= known.directories
+        directories = None if known is None else known.directories
+        unchanged = directories is not None and directories.no_pod_has_begun_since()
         alone = self._waits and (not unchanged or self._starts.under_way)
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
         if known is not None and known.begun_at > oldest:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from reclaim.clock import Clock
 from reclaim.pods.states import PodStateProvider
@@ -38,14 +39,27 @@ LATE_SECONDS = 1.0  # the list of a look may be so much older than the look (`in
 Part = tuple[str, float]
 """What was made of a pod, and the wall time that it is dated with."""
 
-Directories = frozenset[Part]
-"""The directories of pods as they are at one moment. The kubelet makes that of a pod before anything else of it."""
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """The directories of pods as they were at one moment. The kubelet makes that of a pod before anything else of it.
+
+    Evidence that was begun right after it tells nothing of a pod that has begun since.
+    """
+
+    parts: frozenset[Part]
+    pods: PodStateProvider = field(repr=False, compare=False)
+
+    def no_pod_has_begun_since(self) -> bool:
+        """The last look: reads the directories once more. False where they cannot be read. Asks no runtime."""
+        now = look(self.pods)
+        return now is not None and now.parts <= self.parts
 
 
-def directories_of(pods: PodStateProvider) -> Directories | None:
-    """Those of all pods now; None where they cannot be read. Asks no runtime."""
+def look(pods: PodStateProvider) -> Directories | None:
+    """The directories of all pods now; None where they cannot be read. Asks no runtime."""
     times = pods.start_times()
-    return None if times is None else frozenset(times.items())
+    return None if times is None else Directories(frozenset(times.items()), pods)
 
 
 class Sightings:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.types import NEVER
 from reclaim.pods.states import Doubt, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
-from reclaim.types import Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
+from reclaim.types import NEVER, Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
 
 

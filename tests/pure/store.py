@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from reclaim.disk_need import Need
-from reclaim.execution.executor import Executor
-from reclaim.execution.plan_in_execution import ExecutionResult
+from reclaim.execution.executor import Executor, Work
 from reclaim.execution.remover import Ready, Refused, Wait
 from reclaim.types import (
+    NEVER,
     Action,
     DiskState,
     DiskVerdict,
@@ -34,7 +33,7 @@ class Disk:
         self._lock = threading.Lock()
         self._coming: list[tuple[float, int]] = []
         self.freed_bytes = 0
-        self.need: Need | None = None
+        self.seconds_left = NEVER
         self.credits: list[int] = []
 
     def free(self, size_bytes: int, after_seconds: float = 0.0) -> None:
@@ -51,14 +50,15 @@ class Disk:
             self.credits.append(credit_bytes)
             usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
             relieved = self.freed_bytes + credit_bytes >= self._wanted_bytes
-            return DiskState(usage, DiskVerdict.RELIEVED if relieved else DiskVerdict.GO_ON, self.need)
+            return DiskState(usage, DiskVerdict.RELIEVED if relieved else DiskVerdict.GO_ON, self.seconds_left)
 
 
 class Store:
-    """A remover of objects in memory; each way to go wrong is a set of ids."""
+    """A stage over objects in memory; each way to go wrong is a set of ids."""
 
     fresh_seconds = 1.0
     frees_late = False
+    patience_seconds: float | None = None
 
     def __init__(self, disk: Disk, clock: SteppedClock, sizes: Mapping[str, int]):
         self.disk = disk
@@ -76,6 +76,10 @@ class Store:
         self.check_seconds = 0.0
         self.on_check: Callable[[str], None] = lambda _: None
         self.on_remove: Callable[[str], None] = lambda _: None
+
+    def plan(self) -> Plan:
+        """Everything, in order."""
+        return plan_of(self.sizes)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Checks the object, then takes `check_seconds`."""
@@ -134,19 +138,20 @@ class Site:
         self.store = Store(self.disk, self.clock, self.sizes)
         self.executor = Executor(self.clock, self.stopping, parallel=parallel, dry_run=dry_run)
 
-    def execute(self, *, sized: bool = True) -> ExecutionResult:
-        """The plan to remove everything, executed out as far as needed."""
-        executed = self.executor.execute(plan_of(self.sizes, sized=sized), self.store, self.disk.measure)
+    def execute(self, plan: Plan | None = None, *, sized: bool = True) -> Work:
+        """A plan, by default to remove everything, executed as far as needed."""
+        work = Work(self.store, plan_of(self.sizes, sized=sized) if plan is None else plan)
+        self.executor.execute([work], self.disk.measure)
         assert self.executor.in_flight == {}
-        return executed
+        return work
 
 
-def results(executed: ExecutionResult) -> dict[str, Result | None]:
+def results(executed: Work) -> dict[str, Result | None]:
     """What became of what was tried."""
     return {outcome.verdict.id: outcome.result for outcome in executed.outcomes}
 
 
-def reasons(executed: ExecutionResult) -> dict[str, str]:
+def reasons(executed: Work) -> dict[str, str]:
     """Why the rest was kept."""
     assert all(outcome.verdict.action is Action.KEEP for outcome in executed.kept)
     return {outcome.verdict.id: outcome.verdict.reason for outcome in executed.kept}

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.types import Extent
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import KIND, parse_pairs
 from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
-from eviction.types import API_VERSION
+from eviction.types import API_VERSION, Extent
 from signals.quantity import parse_percentage, parse_quantity
 from signals.types import Signal
 from tests.pure.values import GIB, MIB, value

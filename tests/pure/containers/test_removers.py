@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.containers.removers import ContainerRemover, SandboxRemover
+from reclaim.containers.stages import DeadContainers, EmptySandboxes
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.services import ContainerStatus
 from reclaim.types import (
@@ -17,6 +17,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
+from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, sandbox
 
@@ -40,13 +41,14 @@ class Node:
         self.pods = MemoryPods(*living_pods)
         self.runtime.hold(container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s"))
 
-    def containers(self) -> ContainerRemover:
-        """The remover of containers."""
-        return ContainerRemover(self.runtime, self.pods, self.clock)
+    def containers(self, *, undeletable: bool = False) -> DeadContainers:
+        """The stage over containers."""
+        logs = Logs(self.runtime.calls, undeletable=undeletable)
+        return DeadContainers(context_of(self.runtime, self.clock, self.pods), logs)
 
-    def sandboxes(self) -> SandboxRemover:
-        """The remover of sandboxes."""
-        return SandboxRemover(self.runtime, self.pods, self.clock)
+    def sandboxes(self) -> EmptySandboxes:
+        """The stage over sandboxes."""
+        return EmptySandboxes(context_of(self.runtime, self.clock, self.pods))
 
 
 class Logs:
@@ -126,6 +128,7 @@ def test_a_removal_is_one_call_with_the_whole_id() -> None:
     containers.remove(ORPHAN)
     node.sandboxes().remove(ORPHAN_SANDBOX)
     assert node.runtime.calls == [
+        "logs of old",
         "remove_container old",
         "stop_pod_sandbox s",
         "remove_pod_sandbox s",
@@ -145,7 +148,7 @@ def test_what_was_removed_is_absent() -> None:
 def test_the_log_is_removed_before_the_container() -> None:
     """Kubelet: removeContainer (kuberuntime_container.go) cleans the log files first."""
     node = Node()
-    remover = ContainerRemover(node.runtime, node.pods, node.clock, Logs(node.runtime.calls))
+    remover = node.containers()
     remover.check(ORPHAN)
     node.runtime.calls.clear()
     remover.remove(ORPHAN)
@@ -155,7 +158,7 @@ def test_the_log_is_removed_before_the_container() -> None:
 def test_a_container_whose_log_cannot_be_deleted_is_kept() -> None:
     """The next pass tries again."""
     node = Node()
-    remover = ContainerRemover(node.runtime, node.pods, node.clock, Logs(node.runtime.calls, undeletable=True))
+    remover = node.containers(undeletable=True)
     remover.check(ORPHAN)
     with pytest.raises(RemovalFailed, match="its log cannot be deleted"):
         remover.remove(ORPHAN)
@@ -182,7 +185,7 @@ def test_an_unknown_container_is_stopped_and_must_have_exited() -> None:
     remover.check(planned)
     node.runtime.calls.clear()
     remover.remove(planned)
-    assert node.runtime.calls == ["stop_container old 2", "container_status", "remove_container old"]
+    assert node.runtime.calls == ["stop_container old 2", "container_status", "logs of old", "remove_container old"]
 
 
 def test_an_unknown_container_that_does_not_stop_is_kept() -> None:

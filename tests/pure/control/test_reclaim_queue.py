@@ -19,13 +19,18 @@ def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQue
     return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
 
 
+def that_removes(options: ReclaimOptions) -> bool:
+    """Which request is taken."""
+    return not options.dry_run
+
+
 def test_a_request_wakes_the_daemon_and_is_taken_in_its_turn() -> None:
     """First come, first served."""
     woken = threading.Event()
     made = ReclaimQueue(woken.set, lambda: None)
     first, second = made.ask(ReclaimOptions()), made.ask(ReclaimOptions(now=True))
     assert woken.is_set()
-    assert [made.take(dry_run=False), made.take(dry_run=False), made.take(dry_run=False)] == [first, second, None]
+    assert [made.take(that_removes), made.take(that_removes), made.take(that_removes)] == [first, second, None]
 
 
 def test_the_conversation_ends_with_the_answer() -> None:
@@ -33,7 +38,7 @@ def test_the_conversation_ends_with_the_answer() -> None:
     made = requests("relieving nodefs.available")
     lines = made.converse(REQUEST, {})
     assert next(lines) == {"accepted": True, "busy": "relieving nodefs.available"}
-    ticket = made.take(dry_run=False)
+    ticket = made.take(that_removes)
     assert ticket is not None
     ticket.finish(ReclaimAnswer(1, "held off", {"a": 1}, ("x",)))
     assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ["x"]}]
@@ -53,7 +58,7 @@ def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
     made = requests("relieving on request", turn_seconds=0.1)
     lines = made.converse(REQUEST, {})
     next(lines)
-    ticket = made.take(dry_run=False)
+    ticket = made.take(that_removes)
     assert ticket is not None
     assert next(lines) == {"accepted": True, "busy": "relieving on request"}
     ticket.refuse("its pass ended in a defect")
@@ -68,7 +73,7 @@ def test_the_request_of_a_client_that_disconnects_is_removed() -> None:
     assert made.waiting == 1
     lines.close()
     assert made.waiting == 0
-    assert made.take(dry_run=False) is None
+    assert made.take(that_removes) is None
 
 
 def test_one_too_many_is_refused() -> None:

@@ -6,16 +6,16 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from reclaim.released import Released
 
 from eviction.configuration.effective import load
 from eviction.daemon.announcements import Announcements
 from eviction.node.node import Node
-from eviction.reporting.log import Log
 from eviction.record import Pass, PassResult, Trigger
+from eviction.reporting.log import Log
 from eviction.reporting.pass_record import pass_summary
 from eviction.telemetry.events import LogSink
 from eviction.types import Decision
-from reclaim.released import Released
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from tests.pure.values import SteppedClock, observations_of
 

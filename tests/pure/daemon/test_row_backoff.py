@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from reclaim.released import Released
 
 from eviction.daemon.row_backoff import RowBackoff
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision
-from reclaim.released import Released
 from reclaim.types import ReclaimResult
 from tests.pure.values import observations_of
 

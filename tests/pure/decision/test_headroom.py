@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,23 +10,20 @@ from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
     PollPolicy,
+    Urgency,
+    begins_by_lead,
     faster,
-    jump_below,
     levels_to_watch,
-    met_soon_in_a_hurry,
-    most_urgent_need,
     observation_interval,
     update_fill_rates,
-    would_hurry,
+    urgency,
 )
 from eviction.types import Threshold, ThresholdValue
-from reclaim.disk_need import Need
 from signals.interval import FillRate
 from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
     FsLayout,
-    Poll,
     Signal,
     SignalObservation,
     SignalObservations,
@@ -121,49 +117,6 @@ def test_fill_rates_are_kept_by_device_and_forgotten_with_it() -> None:
     assert second[2, False].fastest == 0.0
 
 
-def test_the_need_is_that_of_the_filesystem_that_is_full_first() -> None:
-    """nodefs has 50 MiB left at 100 MiB/s, imagefs 200 MiB at 10: the need is of nodefs, with its minimum reclaim."""
-    nodefs = Threshold(
-        Signal.NODEFS_AVAILABLE,
-        ThresholdValue(quantity=Fraction(60 * MIB)),
-        min_reclaim=ThresholdValue(quantity=Fraction(5 * MIB)),
-    )
-    imagefs, inodes = below(Signal.IMAGEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)
-    now = observed(1.0, nodefs_available=50 * MIB, imagefs_available=200 * MIB, nodefs_inodesFree=900)
-    first = update_fill_rates({}, observed(-1.0, nodefs_available=250 * MIB, imagefs_available=220 * MIB))
-    once = update_fill_rates(first, observed(0.0, nodefs_available=150 * MIB, imagefs_available=210 * MIB))
-    fill_rates = update_fill_rates(once, now)
-    assert most_urgent_need([imagefs, nodefs, inodes], now, fill_rates) == Need(15 * MIB, 50 * MIB, 100.0 * MIB)
-    assert most_urgent_need([inodes], now, fill_rates) == Need(100, 900, 0.0, inodes=True)
-    assert most_urgent_need([imagefs], now, {}) == Need(GIB - 200 * MIB, 200 * MIB, 0.0)
-    assert most_urgent_need([], now, fill_rates) is None
-    assert most_urgent_need([imagefs], observed(), fill_rates) is None
-
-
-@pytest.mark.regression
-def test_a_jump_across_the_mark_is_no_hurry_and_its_removals_go_one_at_a_time() -> None:
-    """10 GiB went at once, and 5 GiB are left: as a rate that would be full within a second."""
-    mark = below(Signal.NODEFS_AVAILABLE, 8 * GIB)
-    rates = update_fill_rates(
-        update_fill_rates({}, observed(0.0, nodefs_available=15 * GIB)), observed(1.0, nodefs_available=15 * GIB)
-    )
-    polls = {FilesystemRole.NODEFS: (Poll(1.49, 15 * GIB, 500), Poll(1.5, 5 * GIB, 500))}
-    now = replace(observed(1.51, nodefs_available=5 * GIB), polls=polls)
-    rates = update_fill_rates(rates, now)
-    jump = jump_below(mark, now, rates)
-    assert jump is not None
-    assert jump.fall == 10 * GIB
-    assert would_hurry(mark, now, rates)
-    need = most_urgent_need([mark], now, rates)
-    assert need == Need(3 * GIB, 5 * GIB, 0.0, after_jump=True)
-    assert [need.max_in_flight(parallel) for parallel in (1, 2, 8)] == [1, 1, 1]
-    fills = {key: filling(rate, GIB) for key, rate in rates.items()}
-    assert jump_below(mark, now, fills) is None
-    assert not would_hurry(mark, now, fills), "it is in a hurry without the jump"
-    assert jump_below(below(Signal.NODEFS_INODES_FREE, 8 * GIB), now, rates) is None
-    assert jump_below(mark, now, {}) is None
-
-
 def test_the_faster_of_two_fills_of_one_amount_counts() -> None:
     """As before the first removal, or as it is now; a filesystem that is gone is left out."""
     rest = update_fill_rates({}, observed(0.0))
@@ -188,51 +141,62 @@ def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
         assert 0.01 <= poll <= seconds
 
 
-def approaching(rate: float, *, steady: float | None = None) -> dict[tuple[int, bool], FillRate]:
-    """Both disks fall by so many bytes a second recently, and steadily unless that is said."""
-    recent = FillRate(0, 0.0, recent_fall=rate, watched_seconds=1.0, steady_rate=rate if steady is None else steady)
-    return {(1, False): recent, (2, False): recent, (1, True): recent}
+def filled(rate: float) -> dict[tuple[int, bool], FillRate]:
+    """Both disks are filled steadily, by so many bytes a second; nodefs loses inodes as fast."""
+    each = FillRate(0, 0.0, steady_rate=rate)
+    return {(1, False): each, (2, False): each, (1, True): each}
 
 
-@pytest.mark.parametrize(
-    ("fill_rates", "expected"),
-    [
-        (approaching(100 * MIB), True),
-        (approaching(100 * MIB, steady=0), True),
-        (approaching(0, steady=100 * MIB), True),
-        (approaching(30 * MIB), False),
-        (approaching(0), False),
-        ({}, False),
-    ],
-    ids=["fills fast", "only recently", "steadily, not just now", "more than a second away", "stands still", "unknown"],
-)
-def test_a_mark_that_is_near_on_a_disk_that_fills_fast_is_met_soon(
-    fill_rates: dict[tuple[int, bool], FillRate], expected: bool
+MARK = below(Signal.NODEFS_AVAILABLE, GIB)
+KUBELETS = below(Signal.NODEFS_AVAILABLE, 600 * MIB)
+
+
+def test_urgency_is_the_time_until_the_kubelets_mark() -> None:
+    """1000 MiB are available, its mark is 600, and 100 MiB/s are written: 4 s."""
+    now = observed(nodefs_available=1000 * MIB)
+    assert urgency([MARK], now, filled(100 * MIB), [KUBELETS]) == Urgency(4.0, 100 * MIB)
+
+
+@pytest.mark.parametrize(("kubelets", "available"), [([], 1000), ([KUBELETS], 500)], ids=["not known", "reached"])
+def test_without_the_kubelets_mark_or_below_it_urgency_is_the_time_until_nothing_is_left(
+    kubelets: list[Threshold], available: int
 ) -> None:
-    """50 MiB above the mark, within a second."""
-    threshold = below(Signal.NODEFS_AVAILABLE, GIB)
-    now = observed(nodefs_available=GIB + 50 * MIB)
-    soon = met_soon_in_a_hurry([threshold], now, fill_rates, 1.0)
-    assert soon == ((threshold,) if expected else ())
+    """At 100 MiB/s."""
+    now = observed(nodefs_available=available * MIB)
+    assert urgency([MARK], now, filled(100 * MIB), kubelets).seconds_left == available / 100
+
+
+def test_the_filesystem_that_is_there_first_decides() -> None:
+    """50 MiB are left on nodefs, 200 on imagefs."""
+    now = observed(nodefs_available=50 * MIB, imagefs_available=200 * MIB)
+    thresholds = [below(Signal.IMAGEFS_AVAILABLE, GIB), MARK]
+    assert urgency(thresholds, now, filled(100 * MIB)).seconds_left == 0.5
+
+
+def test_nothing_is_urgent_where_nothing_fills_nor_for_inodes_alone() -> None:
+    """How many inodes an object frees is not known before it is removed."""
+    now = observed(nodefs_available=50 * MIB, nodefs_inodesFree=10)
+    assert urgency([MARK], now, filled(0.0)) == Urgency()
+    assert urgency([MARK], now, {}) == Urgency()
+    assert urgency([below(Signal.NODEFS_INODES_FREE, 100)], now, filled(100 * MIB)) == Urgency()
 
 
 @pytest.mark.parametrize(
-    ("threshold", "available"),
-    [
-        (below(Signal.NODEFS_AVAILABLE, GIB), GIB - 1),
-        (below(Signal.NODEFS_AVAILABLE, 100 * GIB), 100 * GIB + MIB),
-        (below(Signal.IMAGEFS_AVAILABLE, GIB), 0),
-    ],
-    ids=["is met already", "lasts for more than a minute", "was not read"],
+    ("available", "lead_seconds", "begins"),
+    [(1200, 7.0, True), (1200, 5.0, False), (1023, 7.0, False), (1200, 0.0, False)],
+    ids=["in time", "there is time", "is met already", "switched off"],
 )
-def test_what_is_met_lasts_or_is_not_known_is_not_met_soon(threshold: Threshold, available: int) -> None:
-    """At 100 MiB/s, within a second."""
-    now = observed(nodefs_available=available)
-    assert met_soon_in_a_hurry([threshold], now, approaching(100 * MIB), 1.0) == ()
+def test_a_pass_begins_when_the_time_left_is_less_than_the_lead(
+    available: int, lead_seconds: float, begins: bool
+) -> None:
+    """600 MiB above the kubelet's mark at 100 MiB/s: in 6 s."""
+    now = observed(nodefs_available=available * MIB)
+    soon = begins_by_lead([MARK], now, filled(100 * MIB), [KUBELETS], lead_seconds)
+    assert soon == ((MARK,) if begins else ())
 
 
-def test_inodes_are_never_in_a_hurry_ahead_either() -> None:
-    """How many an image frees is not known."""
-    threshold = below(Signal.NODEFS_INODES_FREE, 1000)
-    now = observed(nodefs_inodesFree=1001)
-    assert met_soon_in_a_hurry([threshold], now, approaching(1000.0), 1.0) == ()
+def test_the_lead_begins_nothing_for_a_soft_threshold() -> None:
+    """Its grace period is the time that there is."""
+    now = observed(nodefs_available=1200 * MIB)
+    soft = below(Signal.NODEFS_AVAILABLE, GIB, grace_seconds=60.0)
+    assert begins_by_lead([soft], now, filled(100 * MIB), [KUBELETS], 60.0) == ()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.disk_need import Need
-from reclaim.execution.freed_space import LATE_LIMIT_SECONDS, STILL_SECONDS
+from reclaim.execution.executor import Work
 from reclaim.execution.remover import Refused
-from reclaim.images.removal_order import ImageRemovalOrder, RemovalHistory
 from reclaim.types import Action, DiskState, Kind, Plan, Reason, Result, Verdict
 from tests.pure.store import Disk, Site, plan_of, reasons, results
 from tests.pure.values import MIB
@@ -29,38 +26,6 @@ def test_it_stops_when_relieved() -> None:
     assert (executed.relieved, executed.error) == (True, "")
 
 
-def test_where_there_is_no_time_the_largest_is_removed_next_and_the_rest_is_kept_as_usual() -> None:
-    """1, 2 and 40 MiB; the disk is full in 0.1 s, and a removal takes 0.2 s: the last one goes, and is enough."""
-    site = Site(3, wanted_mib=30)
-    site.sizes |= {"a": MIB, "b": 2 * MIB, "c": 40 * MIB}
-    site.store.sizes = dict(site.sizes)
-    site.disk.need = Need(missing=30 * MIB, left=10 * MIB, fill_per_second=100.0 * MIB)
-    order = ImageRemovalOrder(RemovalHistory(seconds=0.2), 1)
-    executed = site.executor.execute(plan_of(site.sizes), site.store, site.disk.measure, order)
-    assert site.store.sent == ["c"]
-    assert reasons(executed) == dict.fromkeys("ab", Reason.RELIEVED)
-    assert order.decision is not None
-    assert order.decision.by_yield
-    assert order.history.by_repository == {"name of c": (1.0, 0.0)}
-
-
-def test_outcomes_are_in_the_order_of_the_removals() -> None:
-    """The largest of three first, then, with time again, the one whose last use is longest ago."""
-    site = Site(3, wanted_mib=45)
-    site.sizes |= {"a": 5 * MIB, "b": 10 * MIB, "c": 40 * MIB}
-    site.store.sizes = dict(site.sizes)
-    site.disk.need = Need(missing=45 * MIB, left=10 * MIB, fill_per_second=100.0 * MIB)
-
-    def time_again(_: str) -> None:
-        site.disk.need = None
-
-    site.store.on_remove = time_again
-    executed = site.executor.execute(
-        plan_of(site.sizes), site.store, site.disk.measure, ImageRemovalOrder(RemovalHistory(seconds=0.2), 1)
-    )
-    assert [outcome.verdict.id for outcome in executed.outcomes] == site.store.sent == ["c", "a"]
-
-
 def test_nothing_is_removed_if_relieved_before_it_begins() -> None:
     """No object is even checked."""
     site = Site(3, wanted_mib=0)
@@ -73,14 +38,14 @@ def test_what_is_not_enough_goes_to_the_end() -> None:
     """100 MiB are wanted of 30: everything goes, and it is not relieved."""
     executed = Site(3, wanted_mib=100).execute()
     assert set(results(executed).values()) == {Result.REMOVED}
-    assert (executed.relieved, executed.kept) == (False, ())
+    assert (executed.relieved, executed.kept) == (False, [])
 
 
 def test_what_the_plan_keeps_is_passed_on() -> None:
     """With the reasons of the plan."""
     site = Site(0, wanted_mib=1)
     keep = Verdict(Kind.IMAGE, "k", "k", Action.KEEP, Reason.PINNED)
-    executed = site.executor.execute(Plan(keep=(keep,)), site.store, site.disk.measure)
+    executed = site.execute(Plan(keep=(keep,)))
     assert reasons(executed) == {"k": Reason.PINNED}
 
 
@@ -120,32 +85,6 @@ def test_stopping_lets_the_removal_in_flight_finish() -> None:
     assert reasons(executed) == dict.fromkeys("bc", Reason.STOPPING)
 
 
-def test_after_a_removal_that_took_far_longer_than_usual_nothing_is_sent_for_a_while() -> None:
-    """Four take no time, the fifth 8 s: the sixth is sent 8 s after its end, the others at once."""
-    site = Site(7, wanted_mib=100)
-    sent: list[float] = []
-
-    def remove(object_id: str) -> None:
-        sent.append(site.clock.monotonic())
-        if object_id == "e":
-            site.clock.step(8.0)
-
-    site.store.on_remove = remove
-    site.execute()
-    pauses = [round(later - earlier) for earlier, later in pairwise(sent)]
-    assert pauses == [0, 0, 0, 0, 16, 0]
-
-
-@pytest.mark.parametrize(("count", "wanted_mib"), [(1, 100), (3, 10)])
-def test_no_rest_is_taken_when_nothing_is_left_to_do(count: int, wanted_mib: int) -> None:
-    """The last object, and the one that relieved the disk, are followed by none."""
-    site = Site(count, wanted_mib=wanted_mib)
-    site.store.on_remove = lambda _: site.clock.step(8.0)
-    began = site.clock.monotonic()
-    site.execute()
-    assert 8.0 <= site.clock.monotonic() - began < 8.0 + STILL_SECONDS + LATE_LIMIT_SECONDS
-
-
 @given(
     st.lists(st.integers(0, 20), max_size=6),
     st.integers(0, 80),
@@ -178,7 +117,7 @@ def test_an_outcome_keeps_the_verdict_of_the_plan() -> None:
     """What was removed is reported with the name, reason and size it was planned with."""
     site = Site(1, wanted_mib=10)
     plan = plan_of(site.sizes)
-    (outcome,) = site.executor.execute(plan, site.store, site.disk.measure).outcomes
+    (outcome,) = site.execute(plan).outcomes
     assert outcome.verdict == plan.remove[0]
     assert outcome == replace(outcome, duration_seconds=0.0)
 
@@ -195,6 +134,6 @@ def test_a_defect_in_a_measurement_leaves_nothing_in_flight() -> None:
         return state
 
     with pytest.raises(ZeroDivisionError):
-        site.executor.execute(plan_of(site.sizes), site.store, failing)
+        site.executor.execute([Work(site.store, plan_of(site.sizes))], failing)
     assert site.executor.in_flight == {}
     assert site.execute().relieved

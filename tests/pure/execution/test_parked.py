@@ -9,13 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from reclaim.disk_need import Need
-from reclaim.execution.executor import HURRY_PATIENCE_SECONDS, Executor
-from reclaim.execution.plan_in_execution import ExecutionResult
-from reclaim.execution.removals import Removal
+from reclaim.execution.executor import URGENT_PATIENCE_SECONDS, Executor, Work
+from reclaim.execution.removals import Removal, Removals
+from reclaim.listener import Listener
 from reclaim.types import Kind, Outcome, Reason, Result, Verdict
 from tests.pure.store import Site, plan_of, reasons, results
-from tests.pure.values import MIB, SteppedClock
+from tests.pure.values import SteppedClock
 
 PATIENCE_SECONDS = 0.05
 
@@ -28,18 +27,35 @@ class RunningClock(SteppedClock):
         return super().monotonic() + time.monotonic()
 
 
+class Heard(Listener):
+    """Keeps what it hears of parked removals."""
+
+    def __init__(self) -> None:
+        self.was_parked: list[Outcome] = []
+        self.has_ended: list[Outcome] = []
+
+    def parked(self, outcome: Outcome) -> None:
+        """Kept."""
+        self.was_parked.append(outcome)
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """Kept."""
+        self.has_ended.append(outcome)
+
+
 class HangingSite(Site):
     """A site where the removals of some objects hang until `let_go`."""
 
     def __init__(self, count: int, wanted_mib: int, hanging: str, *, parallel: int = 2):
         super().__init__(count, wanted_mib, parallel=parallel)
         self.clock = self.store.clock = RunningClock()
-        self.executor = Executor(self.clock, self.stopping, parallel=parallel, patience_seconds=PATIENCE_SECONDS)
+        listener = Heard()
+        removals = Removals(self.clock, self.stopping, parallel, listener)
+        self.executor = Executor(
+            self.clock, self.stopping, parallel=parallel, removals=removals, patience_seconds=PATIENCE_SECONDS
+        )
         self.let_go = threading.Event()
-        self.parked: list[Outcome] = []
-        self.ended: list[Outcome] = []
-        self.executor.removals.on_parked = self.parked.append
-        self.executor.removals.on_parked_ended = self.ended.append
+        self.parked, self.ended = listener.was_parked, listener.has_ended
         self.store.on_remove = lambda name: self.hang() if name in hanging else None
 
     def hang(self) -> None:
@@ -128,7 +144,8 @@ def test_a_dry_run_is_not_stuck_but_leaves_out_what_is_parked() -> None:
     with hanging(6, 1000, "abcdef", parallel=1) as site:
         site.execute()
         dry = Executor(site.clock, site.stopping, dry_run=True, removals=site.executor.removals)
-        executed = dry.execute(plan_of(site.sizes), site.store, site.disk.measure)
+        executed = Work(site.store, plan_of(site.sizes))
+        dry.execute([executed], site.disk.measure)
         assert set(results(executed).values()) == {Result.PLANNED}
         assert reasons(executed) == dict.fromkeys("ab", Reason.BEING_REMOVED)
 
@@ -152,20 +169,15 @@ def test_after_a_stop_nothing_is_sent_that_was_being_checked() -> None:
         assert reasons(executed) == {"a": Reason.STOPPING}
 
 
-def test_on_a_disk_that_is_full_within_a_minute_the_patience_is_shorter() -> None:
+@pytest.mark.parametrize(
+    ("configured", "seconds_left", "patience"), [(30.0, 10.0, 5.0), (30.0, 1000.0, 30.0), (1.0, 10.0, 1.0)]
+)
+def test_where_it_is_urgent_the_patience_is_shorter(configured: float, seconds_left: float, patience: float) -> None:
     """5 s, and never longer than what is configured."""
-    executor = Site(0, 0).executor
-    hurry, time_enough = Need(10 * MIB, 10 * MIB, 1.0 * MIB), Need(10 * MIB, 1000 * MIB, 1.0 * MIB)
-    assert [executor.patience(need) for need in (hurry, time_enough, None)] == [HURRY_PATIENCE_SECONDS, 30.0, 30.0]
-    executor.patience_seconds = 1.0
-    assert executor.patience(hurry) == 1.0
-
-
-@pytest.mark.regression
-def test_after_a_jump_the_patience_is_as_short() -> None:
-    """One removal goes at a time then, so that one that hangs would hold up everything behind it."""
-    jumped = Need(10 * MIB, 1000 * MIB, 0.0, after_jump=True)
-    assert Site(0, 0).executor.patience(jumped) == HURRY_PATIENCE_SECONDS
+    site = Site(0, 0)
+    site.executor.patience_seconds = configured
+    site.disk.seconds_left = seconds_left
+    assert site.executor.patience([], site.disk.measure(0)) == patience
 
 
 @pytest.mark.regression
@@ -181,12 +193,12 @@ def test_a_disk_that_begins_to_fill_behind_a_removal_that_hangs_is_seen() -> Non
                 site.hang()
 
         site.store.on_remove = remove
-        done: list[ExecutionResult] = []
+        done: list[Work] = []
         thread = threading.Thread(target=lambda: done.append(site.execute()))
         thread.start()
         assert sent.wait(60.0)
-        site.disk.need = Need(missing=20 * MIB, left=MIB, fill_per_second=1.0 * MIB)
-        site.clock.step(HURRY_PATIENCE_SECONDS + 1.0)
+        site.disk.seconds_left = 1.0
+        site.clock.step(URGENT_PATIENCE_SECONDS + 1.0)
         thread.join(20.0)
         assert done, "it waits on"
         assert results(done[0]) == {"a": Result.PARKED, "b": Result.REMOVED, "c": Result.REMOVED}
@@ -204,7 +216,7 @@ def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
                 site.hang()
 
         site.store.on_check = check
-        done: list[ExecutionResult] = []
+        done: list[Work] = []
         thread = threading.Thread(target=lambda: done.append(site.execute()))
         thread.start()
         assert in_check.wait(60.0)

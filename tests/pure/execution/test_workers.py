@@ -10,12 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from reclaim.execution.executor import never_relieved
 from reclaim.execution.readings import Progress, ReadingHangs, Readings
-from reclaim.execution.stages import never_relieved, run_stages
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.types import MeasureDisk, ReclaimError
+from reclaim.function import ReclaimFunction
+from reclaim.functions import Call
+from reclaim.types import Plan, ReclaimError
+from tests.pure.contexts import context_of
 from tests.pure.execution.test_parked import RunningClock
-from tests.pure.store import Site
+from tests.pure.memory_runtime import MemoryRuntime
+from tests.pure.store import Site, Store
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import came_true
 from tests.thread_limit import no_thread_starts
 
@@ -180,13 +185,17 @@ def test_a_reading_raises_what_it_raises() -> None:
 
 def test_a_stage_that_cannot_read_does_not_stop_the_next_one() -> None:
     """Each error is told."""
-    read = []
+    clock = SteppedClock()
+    context = context_of(MemoryRuntime(clock), clock)
+    site = Site(2, 20)
 
-    def fails(_: MeasureDisk) -> None:
-        raise ReclaimError("the first one failed")
+    class Fails(Store):
+        """A stage that cannot read."""
 
-    def reads(_: MeasureDisk) -> None:
-        read.append("second")
+        def plan(self) -> Plan:
+            """Never has a plan."""
+            raise ReclaimError("the first one failed")
 
-    result = run_stages("Test", (fails, reads), Site(0, 0).executor, never_relieved)
-    assert (result.error, read) == ("the first one failed", ["second"])
+    stages = (Fails(site.disk, clock, {}), site.store)
+    result = Call(ReclaimFunction("Test", "nodefs", (), lambda _: stages), context).run(never_relieved)
+    assert (result.error, site.store.sent) == ("the first one failed", ["a", "b"])

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from reclaim.execution.remover import Ready, Refused
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.lister import Lister
-from reclaim.images.newest import NewestOfRepositories, repositories_of
+from reclaim.images.newest import repositories_of
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
-from reclaim.images.remover import ImageRemover
+from reclaim.images.records import ImageRecords
 from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
+from tests.pure.contexts import context_of, images_stage
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
 
@@ -162,10 +162,8 @@ class Node:
         clock = SteppedClock(at=NOW)
         self.runtime = MemoryRuntime(clock)
         self.runtime.hold(sandbox("s"), *APP)
-        lister = Lister(self.runtime, self.runtime, clock)
-        listing = lister.everything()
-        newest = NewestOfRepositories(listing.images, HISTORY, count, NOW)
-        self.remover = ImageRemover(self.runtime, lister, listing, clock, newest=newest)
+        policy = ImageGCPolicy(pod_start_seconds=0.0, keep_newest_per_repository=count)
+        self.remover = images_stage(context_of(self.runtime, clock, records=ImageRecords(seed=HISTORY), images=policy))
 
     def check(self, one: Image) -> object:
         """What the remover says of it, right before its removal."""

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from reclaim.events import EventReason
 from reclaim.execution.executor import Executor
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.lister import Lister
 from reclaim.images.periodic_gc import IMAGE_GC, ImageGC, ImageGCResult
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.types import Action, ContainerState, ImageRecord, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable
+from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock, container, image, image_id
 
@@ -64,10 +65,7 @@ class Story:
         self.available: int | None = 100 * MIB
         self.capacity: int | None = CAPACITY
         self.failure: Exception | None = None
-        lister = Lister(self.runtime, self.runtime, self.clock)
-        self.gc = ImageGC(
-            self.runtime, lister, self.records, Executor(self.clock, self.stopping, parallel=1, dry_run=dry_run)
-        )
+        self.dry_run = dry_run
 
     def stats(self) -> tuple[int | None, int | None]:
         """The image filesystem as it is now."""
@@ -78,7 +76,13 @@ class Story:
 
     def run(self, policy: ImageGCPolicy = POLICY, *, exact: bool = False) -> ImageGCResult:
         """One pass."""
-        return self.gc.run(policy, self.started_at, self.stats, exact=exact)
+        return self.gc(policy).run(self.started_at, self.stats, exact=exact)
+
+    def gc(self, policy: ImageGCPolicy = POLICY) -> ImageGC:
+        """What makes one pass."""
+        executor = Executor(self.clock, self.stopping, parallel=1, dry_run=self.dry_run)
+        policy = replace(policy, pod_start_seconds=0.0)
+        return ImageGC(context_of(self.runtime, self.clock, executor=executor, records=self.records, images=policy))
 
     def left(self) -> set[int]:
         """The numbers of the images that are still there, but for the pause image."""
@@ -418,7 +422,7 @@ def test_an_image_that_came_into_use_meanwhile_is_kept_by_a_guard() -> None:
         story.runtime.hold(container("late", state=ContainerState.RUNNING, references=(image_id(1),)))
         return original()
 
-    result = story.gc.run(POLICY, 0.0, stats)
+    result = story.gc().run(0.0, stats)
     assert results(result) == {2: Result.REMOVED, 3: Result.REMOVED}
     (late,) = (outcome.verdict for outcome in result.reclaim.kept if outcome.verdict.id == image_id(1))
     assert (late.reason, late.rule) == (Reason.IN_USE, Rule.GUARD)
@@ -433,7 +437,7 @@ def test_what_another_pass_removed_meanwhile_is_no_failure_and_frees_nothing() -
         del story.runtime.images[image_id(1)]
         return original()
 
-    result = story.gc.run(POLICY, 0.0, stats)
+    result = story.gc().run(0.0, stats)
     assert results(result) == {1: Result.ALREADY_GONE, 2: Result.REMOVED, 3: Result.REMOVED}
     assert (result.freed_bytes, result.reclaim.error) == (100 * MIB, "")
 

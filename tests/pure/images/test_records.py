@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.execution.executor import Executor
-from reclaim.execution.stages import never_relieved
-from reclaim.functions import Collector, Policies, ReclaimContext
-from reclaim.images.plan import ImageGCPolicy
+from reclaim.execution.executor import never_relieved
+from reclaim.functions import DELETE_UNUSED_IMAGES, Call
 from reclaim.images.records import ImageRecords
-from reclaim.pod_logs.names import LogPaths
 from reclaim.types import ImageRecord, Reason, Result
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryRuntime
+from tests.pure.values import SteppedClock, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
@@ -263,22 +260,12 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
     runtime = MemoryRuntime(clock)
     runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
     records = ImageRecords(seed={ONE: ImageRecord(0.0)})
-    context = ReclaimContext(
-        runtime,
-        runtime,
-        MemoryPods(),
-        records,
-        Executor(clock, SteppedEvent(clock)),
-        clock,
-        Policies(ContainerGCPolicy(), ImageGCPolicy()),
-        LogPaths("/nowhere/pods", "/nowhere/containers"),
-    )
-    collector = Collector(context)
-    result = collector.call("DeleteUnusedImages", never_relieved)
+    context = context_of(runtime, clock, records=records)
+    result = Call(DELETE_UNUSED_IMAGES, context).run(never_relieved)
     assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
     assert records.records.keys() == {TWO}
     runtime.hold(image(1, "app:1"))
-    again = collector.call("DeleteUnusedImages", never_relieved)
+    again = Call(DELETE_UNUSED_IMAGES, context).run(never_relieved)
     assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from reclaim.execution.remover import Ready, Refused, Wait
-from reclaim.images.lister import Lister
-from reclaim.pods.starts import PodStarts
-from reclaim.images.remover import ImageRemover
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.stage import UnusedImages
+from reclaim.pods.starts import look
 from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
+from tests.pure.contexts import context_of, images_stage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
 
@@ -24,15 +25,15 @@ class Node:
         self.pods = MemoryPods()
         self.runtime.hold(sandbox("s"), image(1, "app:1"), image(2, "other:1"))
 
-    def images(self) -> ImageRemover:
-        """The remover of images, made with the lists of this moment."""
-        lister = Lister(self.runtime, self.runtime, self.clock, self.pods.named_images)
-        return ImageRemover(self.runtime, lister, lister.everything(), self.clock)
+    def images(self, pod_start_seconds: float = 0.0) -> UnusedImages:
+        """The stage over images, with the lists of this moment."""
+        policy = ImageGCPolicy(pod_start_seconds=pod_start_seconds)
+        return images_stage(context_of(self.runtime, self.clock, self.pods, images=policy))
 
 
 def test_an_image_that_nothing_uses_may_go() -> None:
     """As of a list of containers that was asked for at 50 s."""
-    assert Node().images().check(UNUSED) == Ready(50.0)
+    assert Node().images().check(UNUSED) == Ready(50.0, look(MemoryPods()))
 
 
 def test_an_image_that_the_spec_of_a_new_pod_names_is_kept() -> None:
@@ -74,11 +75,8 @@ def test_a_new_container_whose_image_cannot_be_told_stops_every_image() -> None:
 def test_no_image_may_go_while_a_pod_is_being_made() -> None:
     """Its sandbox came up 0.25 s ago; what it is about to use cannot be known. When that is over it may go."""
     node = Node()
-    lister = Lister(node.runtime, node.runtime, node.clock)
     node.runtime.containers.clear()
-    listing = lister.everything()
-    starts = PodStarts(node.runtime, node.pods, node.clock, 1.0)
-    remover = ImageRemover(node.runtime, lister, listing, node.clock, starts=starts)
+    remover = node.images(pod_start_seconds=1.0)
     began_ns = int((node.clock.wall() - 0.25) * 1e9)
     node.runtime.hold(sandbox("new", state=PodSandboxState.READY)._replace(created_at_ns=began_ns))
     answer = remover.check(UNUSED)
@@ -91,14 +89,14 @@ def test_no_image_may_go_while_a_pod_is_being_made() -> None:
     assert isinstance(remover.check(UNUSED), Ready)
 
 
-def test_the_list_of_containers_is_at_most_half_a_second_old() -> None:
-    """A list that took 0.1 s is used for 0.4 s more, then read anew."""
+def test_the_list_of_containers_is_at_most_a_quarter_of_a_second_old() -> None:
+    """A list that took 0.1 s is used for 0.1 s more, then read anew."""
     node = Node()
     remover = node.images()
     node.runtime.call_seconds = 0.1
     remover.check(UNUSED)
     node.runtime.calls.clear()
-    for seconds, lists in ((0.2, 0), (0.3, 1)):
+    for seconds, lists in ((0.05, 0), (0.15, 1)):
         node.clock.step(seconds)
         remover.check(UNUSED)
         assert node.runtime.calls.count("list_containers") == lists

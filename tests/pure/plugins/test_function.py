@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from reclaim.execution.stages import never_relieved
 
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import Readings
-from reclaim.execution.stages import never_relieved
 from reclaim.plugins import Found
 from reclaim.plugins.answers import PluginFailed
 from reclaim.plugins.function import CHANGED, FRESH_SECONDS, plugin_function

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import (
     REASONS,
     counts_table,
@@ -19,7 +20,6 @@ from eviction.reporting.explain import (
     pass_lines,
     reclaiming_sentence,
 )
-from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.tables import amount, distinguishable, signals_table, table
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reclaim.xfs.client import Answer, ReleaseResult
 from reclaim.xfs.release import MOST_TAKEN_AGAIN, TAKEN_AGAIN, PreallocationRelease
+
 from tests.pure.values import SteppedClock
 
 MIB = 1 << 20

@@ -28,7 +28,9 @@ class Node:
 
     def next_pass(self) -> None:
         """Another pass begins, with what the last one has seen."""
-        self.starts = PodStarts(self.runtime, self.pods, self.clock, self._hold_off_seconds, self.sightings)
+        self.starts = PodStarts(
+            self.runtime.list_pod_sandboxes, self.pods, self.clock, self._hold_off_seconds, self.sightings
+        )
 
     def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:
         """A ready sandbox that was made so long before now, with a container that is not in its first run."""

@@ -1,0 +1,50 @@
+"""What the stages of one pass use, over a runtime in memory."""
+
+from __future__ import annotations
+
+from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.execution.executor import Executor
+from reclaim.function import Policies, ReclaimContext
+from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.records import ImageRecords
+from reclaim.images.stage import UnusedImages
+from reclaim.inventory import Inventory
+from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.starts import Sightings
+from reclaim.pods.states import PodStateProvider
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import SteppedClock, SteppedEvent
+
+
+def context_of(
+    runtime: MemoryRuntime,
+    clock: SteppedClock,
+    pods: PodStateProvider | None = None,
+    *,
+    executor: Executor | None = None,
+    records: ImageRecords | None = None,
+    images: ImageGCPolicy = ImageGCPolicy(pod_start_seconds=0.0),  # noqa: B008 # frozen
+    containers: ContainerGCPolicy = ContainerGCPolicy(),  # noqa: B008 # frozen
+    log_paths: LogPaths | None = None,
+) -> ReclaimContext:
+    """By default no pod is waited for, and there are no logs."""
+    provider = pods or MemoryPods()
+    return ReclaimContext(
+        runtime,
+        runtime,
+        provider,
+        Inventory(runtime, runtime, provider, clock),
+        records or ImageRecords(),
+        Sightings(clock),
+        clock,
+        Policies(containers, images),
+        log_paths or LogPaths("/nowhere/pods", "/nowhere/containers"),
+        executor or Executor(clock, SteppedEvent(clock), parallel=1),
+    )
+
+
+def images_stage(context: ReclaimContext) -> UnusedImages:
+    """The stage over unused images, with the lists of this moment."""
+    stage = UnusedImages(context)
+    stage.plan()
+    return stage
