@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 
 from reclaim.clock import Clock
 from reclaim.execution.stages import StagePlan, Stopwatch
+from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pod_logs.plan import LogPolicy, plan_log_symlinks, plan_pod_logs
-from reclaim.pod_logs.reader import LogsUnreadable, ask_states, read_log_links, read_pod_logs
-from reclaim.pod_logs.removers import LogSymlinkRemover, PodLogRemover
+from reclaim.pod_logs.removers import LogSymlinkRemover, PodLogRemover, ask_states, read_log_links, read_pod_logs
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import RuntimeService
 from reclaim.types import MeasureDisk

@@ -28,7 +28,7 @@ They keep a symlink, where `cautious`, if
   only down.
 * its name has the greatest length: the container id may be cut, so "no such container" proves nothing.
 
-Covers: verdicts and their order. Does not cover: reading (`reader`), the checks right before a removal (`removers`).
+Covers: verdicts and their order. Does not cover: reading, and the checks right before a removal (`removers`).
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ def plan_log_symlinks(links: Sequence[LogSymlink], answers: Mapping[str, StatusA
 
     `answers`: the answers of ContainerStatus by the requested id. A link without an answer is kept.
     """
-    return _plan([judge_link(link, answers, policy) for link in sorted(links, key=lambda link: link.name)])
+    ordered = sorted(links, key=lambda link: link.name)
+    return _plan([judge_link(link, answers.get(link.container_id or ""), policy) for link in ordered])
 
 
 def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
@@ -202,8 +203,8 @@ def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(container_id for container_id in asked if container_id is not None))
 
 
-def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
-    """The verdict on one link."""
+def judge_link(link: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy) -> Verdict:
+    """The verdict on one link. `answer`: of ContainerStatus for its container id; None if it was not asked."""
     verdict = Verdict(Kind.LOG_SYMLINK, link.id, link.id, Action.KEEP, Reason.TARGET_EXISTS, pod_uid=link.pod_uid)
     match link.target_state:
         case TargetState.EXISTS:
@@ -213,12 +214,10 @@ def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: Lo
         case TargetState.FOREIGN:
             return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
         case TargetState.MISSING:
-            return _judge_dangling(verdict, link, answers, policy)
+            return _judge_dangling(verdict, link, answer, policy)
 
 
-def _judge_dangling(
-    verdict: Verdict, link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy
-) -> Verdict:
+def _judge_dangling(verdict: Verdict, link: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy) -> Verdict:
     gone = verdict._replace(action=Action.REMOVE, reason=Reason.DANGLING)
     uncertain = verdict._replace(reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
     if not is_kubelets_symlink(link.name):
@@ -226,7 +225,7 @@ def _judge_dangling(
     if link.container_id is None:
         return uncertain if policy.cautious and is_cut(link.name) else gone
     unanswered = uncertain._replace(reason=Reason.INCOMPLETE_LISTING)
-    match answers.get(link.container_id):
+    match answer:
         case None:
             return unanswered
         case NoState.ERROR:
