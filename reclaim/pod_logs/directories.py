@@ -1,7 +1,7 @@
 """Opens the directories of logs: the two configured ones, and a directory directly beneath an opened one.
 
-What is opened beneath follows no symlink and no `..`, and crosses no filesystem and no mount. With `openat2` (Linux 5.6)
-the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
+What is opened beneath follows no symlink and no `..`, and crosses no filesystem and no mount. With `openat2` (Linux
+5.6) the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
 kernel, or a seccomp profile that refuses the call) the directory is opened with `O_NOFOLLOW | O_DIRECTORY`, then device
 and mount id are compared. The mount id distinguishes a bind mount of the same filesystem from a plain directory. It is
 read from /proc/self/fdinfo; if that cannot be read, nothing is opened. Source: openat2(2), proc_pid_fdinfo(5).
