@@ -27,8 +27,8 @@ from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.lister import Lister
 from reclaim.images.references import ImageIndex
+from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
-from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
 from signals.filesystems import describe_mount

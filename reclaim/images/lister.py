@@ -38,7 +38,7 @@ ImageVolumes = tuple[tuple[str, ...], ...]
 Answer = TypeVar("Answer")
 
 NamedImages = Callable[[float | None], Mapping[str, frozenset[str]]]
-"""What specs of pods name; see `PodSource.named_images`."""
+"""What specs of pods name; see `PodStateProvider.named_images`."""
 
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from

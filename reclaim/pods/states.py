@@ -1,7 +1,7 @@
-"""Which pods exist on the node, and in which state: values, and the protocols of their sources.
+"""Which pods exist on the node, and in which state: values, and the protocol by which those who remove ask for them.
 
 Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and the kubelet's own list
-(`kubelet_pods`); whether the directories are believed (`belief`).
+(`kubelet_pods`); whether the directories are believed (`belief`); both joined (`believed_pods`).
 """
 
 from __future__ import annotations
@@ -153,27 +153,6 @@ class PodStates:
         return PodStates(present, kubelet, synced, ready, shown, other.identity, found)
 
 
-class PodSource(Protocol):
-    """A source of pod states, whether they are believed or not."""
-
-    def pod_states(self) -> PodStates:
-        """The pods that exist now. Never raises: an unknown part is None."""
-
-    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
-        """Whether this pod is known not to exist. `on`: the directories that it must not have one in; in others no pod
-        is gone."""
-
-    def identity(self) -> RootIdentity | None:
-        """The directories as they are now; None if they cannot be opened."""
-
-    def start_times(self) -> Mapping[str, float] | None:
-        """When each pod was started, wall seconds by UID; None where that cannot be told."""
-
-    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
-        that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""
-
-
 class PodStateProvider(Protocol):
     """The states of pods, for those who remove."""
 
@@ -200,4 +179,5 @@ class PodStateProvider(Protocol):
         """When each pod was started, wall seconds by UID; None where that cannot be told."""
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What the specs of pods that have not terminated name, as the source says; see there."""
+        """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
+        that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""

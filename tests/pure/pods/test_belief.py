@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -260,16 +259,8 @@ class Source:
         """One."""
         return on in (None, self.at) and PodStates(self.present).gone(uid)
 
-    def identity(self) -> RootIdentity | None:
-        """Which they are."""
-        return self.at
-
     def start_times(self) -> dict[str, float]:
         """They have no times."""
-        return {}
-
-    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """They name none."""
         return {}
 
 
