@@ -273,28 +273,16 @@ class LogSymlinkRemover:
         if judged.action is Action.KEEP:
             return Refused(judged.reason)
         try:
-            with opened(self._paths.container_logs_dir) as directory:
-                return self._changed(directory, planned) or Ready(read_at)
-        except FileNotFoundError:
-            return GONE
+            return _changed(planned, self._read(planned)) or Ready(read_at)
         except OSError:
             return Refused(Reason.UNREADABLE)
-
-    def _changed(self, directory: int, planned: LogSymlink) -> Refused | None:
-        """None while the link is unchanged and its target still does not exist. Raises OSError."""
-        link = read_link(directory, planned.name, self._paths, self._policy)
-        if link == planned:
-            return None
-        if link is None:
-            return GONE
-        return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:
         """Unlinks it; within the same call it checks once more that the link is unchanged and has no target."""
         planned = self._links[verdict.id]
         try:
             with opened(self._paths.container_logs_dir) as directory:
-                refused = self._changed(directory, planned)
+                refused = _changed(planned, read_link(directory, planned.name, self._paths, self._policy))
                 if refused is None:
                     os.unlink(planned.name, dir_fd=directory)
         except FileNotFoundError:
@@ -309,13 +297,27 @@ class LogSymlinkRemover:
         """Whether the planned link still exists, whatever its target. Raises RuntimeUnavailable when unknown."""
         planned = self._links[verdict.id]
         try:
-            with opened(self._paths.container_logs_dir) as directory:
-                link = read_link(directory, planned.name, self._paths, self._policy)
-        except FileNotFoundError:
-            return False
+            link = self._read(planned)
         except OSError as error:
             raise RuntimeUnavailable(f"{self._paths.container_logs_dir}: {error.strerror}") from error
         return link is not None and (link.identity, link.target) == (planned.identity, planned.target)
+
+    def _read(self, planned: LogSymlink) -> LogSymlink | None:
+        """The link as it is now; None also when the directory does not exist. Raises OSError."""
+        try:
+            with opened(self._paths.container_logs_dir) as directory:
+                return read_link(directory, planned.name, self._paths, self._policy)
+        except FileNotFoundError:
+            return None
+
+
+def _changed(planned: LogSymlink, link: LogSymlink | None) -> Refused | None:
+    """None while the link is as planned, and its target still does not exist."""
+    if link is None:
+        return GONE
+    if link == planned:
+        return None
+    return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
 
 class ContainerLogs:

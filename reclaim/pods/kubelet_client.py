@@ -114,9 +114,10 @@ class KubeletSearch:
     def get_pods(self) -> bytes:
         """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
         until = time.monotonic() + self._seconds
-        if self.endpoint is not None:
+        known = self.endpoint  # of which another thread may let go meanwhile
+        if known is not None:
             try:
-                return get_pods(self.endpoint, self._seconds)
+                return get_pods(known, self._seconds)
             except KubeletUnavailable as error:
                 if not error.refused:
                     raise
@@ -177,36 +178,33 @@ def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
 
 
 def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
-    import http.client
     import socket
 
     host, port = endpoint.address
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    request = "\r\n".join([*lines, "", ""]).encode()
+    kubelet = f"the kubelet at {endpoint.url}"
     with socket.create_connection((host, port), _left(until), source_address=(host, 0)) as plain:
         plain.settimeout(_left(until))
-        connection = _secured(plain, endpoint, context) if context else plain
-        with connection:
-            authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
-            lines += [f"Authorization: Bearer {token}"] if token else []
-            connection.settimeout(_left(until))
-            connection.sendall("\r\n".join([*lines, "", ""]).encode())
-            stream = _Stream(connection, until)
-            response = http.client.HTTPResponse(stream, method="GET")  # type: ignore[arg-type] # only calls makefile
-            with response:
-                response.begin()
-                return _body(response, path, f"the kubelet at {endpoint.url}")
+        if context is None:
+            return _answer(plain, request, path, kubelet, until)
+        with context.wrap_socket(plain, server_hostname=endpoint.expected_name) as secured:
+            if endpoint.pinned_files:
+                _check_pinned(endpoint, secured.getpeercert(binary_form=True))
+            return _answer(secured, request, path, kubelet, until)
 
 
-def _secured(plain: socket.socket, endpoint: KubeletEndpoint, context: ssl.SSLContext) -> socket.socket:
-    """TLS with a server that is who it should be. Raises OSError or KubeletUnavailable."""
-    secured = context.wrap_socket(plain, server_hostname=endpoint.expected_name)
-    if endpoint.pinned_files:
-        try:
-            _check_pinned(endpoint, secured.getpeercert(binary_form=True))
-        except KubeletUnavailable:
-            secured.close()
-            raise
-    return secured
+def _answer(connection: socket.socket, request: bytes, path: str, kubelet: str, until: float) -> bytes:
+    import http.client
+
+    connection.settimeout(_left(until))
+    connection.sendall(request)
+    stream = _Stream(connection, until)
+    with http.client.HTTPResponse(stream, method="GET") as response:  # type: ignore[arg-type] # only calls makefile
+        response.begin()
+        return _body(response, path, kubelet)
 
 
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
