@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from reclaim.pod_logs.directories import OpenBeneath, identity_of, open_beneath
@@ -177,11 +178,11 @@ class _TreeRemover:
             return
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                self._unlink(level, name)
+                self._remove(level, name, os.unlink)
             elif error.errno == errno.EXDEV:
                 self._fail(level, name, _said(error))
             else:
-                self._remove_unopened(level, name, _said(error))
+                self._remove(level, name, os.rmdir, _said(error))
             return
         self._go_to(child)
         self._levels.append(_Level(name, identity_of(os.fstat(child))))
@@ -200,7 +201,7 @@ class _TreeRemover:
                     if name in level.failed:
                         continue
                     if not entry.is_dir(follow_symlinks=False):
-                        self._unlink(level, name)
+                        self._remove(level, name, os.unlink)
                         unlinked += 1
                         if unlinked % CHECK_EVERY == 0:
                             self._check()
@@ -212,26 +213,18 @@ class _TreeRemover:
         except OSError as error:
             self._fail(level, b"", _said(error))
 
-    def _unlink(self, level: _Level, name: bytes) -> None:
+    def _remove(self, level: _Level, name: bytes, how: Callable[..., None], why: str = "") -> None:
+        """Unlinks an entry, or removes a directory that cannot be opened, which works if it is empty. `why`: for the
+        failure, if another reason than the error of this call."""
         try:
-            os.unlink(name, dir_fd=self._lowest)
+            how(name, dir_fd=self._lowest)
             self._removed += 1
         except FileNotFoundError:
             pass
         except IsADirectoryError:  # a directory took its name since it was listed
             self._retry(level, name)
         except OSError as error:
-            self._fail(level, name, _said(error))
-
-    def _remove_unopened(self, level: _Level, name: bytes, why: str) -> None:
-        """Removes a directory that cannot be opened, which works if it is empty."""
-        try:
-            os.rmdir(name, dir_fd=self._lowest)
-            self._removed += 1
-        except FileNotFoundError:
-            pass
-        except OSError:
-            self._fail(level, name, why)
+            self._fail(level, name, why or _said(error))
 
     def _leave(self, level: _Level) -> None:
         """Removes the lowest directory, whose entries have been handled, from the one above it. Raises _Moved."""

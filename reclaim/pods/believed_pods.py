@@ -59,7 +59,11 @@ class TerminatedPods:
 
     def observed(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
         """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
-        pods, which are believed."""
+        pods; None if they are not believed, by which the count starts anew."""
+        if on is None:
+            with self._lock:
+                self._watched = None
+            return frozenset()
         stopped = stopped_pods(listing)
         torn_down = self._directories.torn_down(stopped.keys(), on) if stopped else frozenset[str]()
         with self._lock:
@@ -67,11 +71,6 @@ class TerminatedPods:
             seen = Observation(now, wall, self._healthy_since(), listing, stopped, torn_down)
             self._watched = watched(self._watched, seen)
             return self._terminated()
-
-    def interrupted(self) -> None:
-        """The directories are not believed: the count starts anew."""
-        with self._lock:
-            self._watched = None
 
     def still(self, uid: str, on: RootIdentity) -> bool:
         """Whether the pod counts as terminated now, right before a removal: the kubelet mounts the volumes of a pod
@@ -138,15 +137,10 @@ class BelievedPods:
             if listing is not None:
                 self._doubt = found
                 self._believed = self._believed if found else states.identity
-        return replace(states, doubt=found, by_evidence=self._by_evidence(states.identity, listing, found))
-
-    def _by_evidence(self, on: RootIdentity | None, listing: Listing | None, found: Doubt | None) -> frozenset[str]:
-        if self._terminated is None or listing is None:
-            return frozenset()
-        if found is not None:
-            self._terminated.interrupted()
-            return frozenset()
-        return self._terminated.observed(listing, on)
+        shown = frozenset[str]()
+        if self._terminated is not None and listing is not None:
+            shown = self._terminated.observed(listing, None if found else states.identity)
+        return replace(states, doubt=found, by_evidence=shown)
 
     def shown_terminated(self, uid: str) -> bool:
         """Whether what was seen still shows that the pod has terminated, in the directories that are believed."""

@@ -55,24 +55,23 @@ class KubeletDirectories:
     def start_times(self) -> Mapping[str, float] | None:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod. None where
         `pods` is missing or cannot be read."""
-        with suppress(OSError, ReclaimError):
-            return self._in_time(self._start_times)
-        return None
+        return self._read(self._start_times, None)
 
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`
         none in another directory."""
-        with suppress(OSError, ReclaimError):
-            return is_pod_uid(uid) and self._in_time(lambda: self._is_missing(uid, on))
-        return False
+        return is_pod_uid(uid) and self._read(lambda: self._is_missing(uid, on), False)
 
     def torn_down(self, uids: Collection[str], on: RootIdentity | None = None) -> frozenset[str]:
         """Those of these pods whose volumes the kubelet has torn down: `volumes` has a directory for each plugin of a
         volume that the pod had, and all of them are empty. A pod that never had a volume has none there, and does not
         count. With `on` only in those directories."""
+        return self._read(lambda: self._torn_down(uids, on), frozenset())
+
+    def _read(self, read: Callable[[], Answer], unknown: Answer) -> Answer:
         with suppress(OSError, ReclaimError):
-            return self._in_time(lambda: self._torn_down(uids, on))
-        return frozenset()
+            return self._in_time(read)
+        return unknown
 
     def _pod_states(self) -> PodStates:
         with self._opened() as (descriptor, identity):
