@@ -166,8 +166,6 @@ def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
         if state is not None:
             reason = Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
         return verdict._replace(action=Action.REMOVE, reason=reason)
-    if state is None and not pods.synced:
-        return verdict._replace(reason=Reason.HELD_OFF)
     return verdict._replace(rule=Rule.KUBELET if state is not None else Rule.GUARD)
 
 
@@ -178,7 +176,7 @@ def _by_guards(
     if pods.unknown(uid):
         return verdict._replace(reason=Reason.POD_UNKNOWN)
     if not pods.gone(uid):
-        return verdict if pods.synced else verdict._replace(reason=Reason.HELD_OFF)
+        return verdict
     if in_runtime is None:
         return verdict._replace(reason=Reason.INCOMPLETE_LISTING)
     if uid in in_runtime:

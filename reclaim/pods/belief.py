@@ -81,7 +81,7 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
     if alive and present.isdisjoint(alive):
         what = f"{where} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
         return doubt(Why.EXPLAINS_NOTHING, what)
-    if not present.isdisjoint(held) or (states.known and states.synced and states.sources_ready):
+    if not present.isdisjoint(held) or (states.known and states.sources_ready):
         return None
     if not held:
         return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")

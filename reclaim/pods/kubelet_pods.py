@@ -9,7 +9,8 @@ that a pod does not exist: right after a start of the kubelet it contains only s
 * Without readable directories nothing is known; the list does not replace them.
 * Directories that are read but not believed (`belief`) make no pod gone. What the list says of a pod that it contains
   holds all the same: terminated and evicted pods give up what they hold, as the kubelet itself says so.
-* The state of a listed pod is the one in the list, whatever pods the list lacks. So `synced` needs no proof.
+* The state of a listed pod is the one in the list, whatever pods the list lacks. So it need not be known whether the
+  kubelet has synced its pods once.
 * `sources_ready` is true once a pod from the API server is in the list, the only proof that exists: the kubelet takes
   over the pods of a source all at once. The price: where no pod comes from an API server, log directories, which need
   all sources, are not removed.

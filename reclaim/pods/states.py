@@ -77,7 +77,6 @@ class PodStates:
 
     `present`: the UIDs that have a directory of the kubelet; None when that is unknown.
     `kubelet`: the pods in the kubelet's list by UID; None when it was not requested or not complete.
-    `synced`: whether the kubelet has synced its pods once; until then an unlisted pod may still appear.
     `sources_ready`: whether every source of pods has delivered at least once.
     `by_evidence`: the pods that have terminated by what was seen over time (`evidence`); where the kubelet's list is
     known, that counts instead.
@@ -92,7 +91,6 @@ class PodStates:
 
     present: frozenset[str] | None = None
     kubelet: Mapping[str, PodState] | None = None
-    synced: bool = True
     sources_ready: bool = True
     by_evidence: frozenset[str] = frozenset()
     identity: RootIdentity | None = field(default=None, compare=False)
@@ -110,7 +108,7 @@ class PodStates:
             return False
         if self.kubelet is None:
             return is_pod_uid(uid) and self.present is not None and uid not in self.present
-        return self.synced and uid not in self.kubelet and uid not in (self.present or ())
+        return uid not in self.kubelet and uid not in (self.present or ())
 
     def unknown(self, uid: str) -> bool:
         """Whether only the doubt keeps what is left of the pod: neither source has it."""
@@ -149,8 +147,7 @@ class PodStates:
             found = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
         ready = self.sources_ready and other.sources_ready
-        synced, shown = self.synced and other.synced, self.by_evidence & other.by_evidence
-        return PodStates(present, kubelet, synced, ready, shown, other.identity, found)
+        return PodStates(present, kubelet, ready, self.by_evidence & other.by_evidence, other.identity, found)
 
 
 class PodStateProvider(Protocol):

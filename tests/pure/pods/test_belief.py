@@ -164,11 +164,10 @@ listings = st.builds(
 lists = st.none() | st.dictionaries(uids, st.builds(PodState, st.booleans(), st.booleans(), st.booleans()))
 directories = st.builds(
     PodStates,
-    st.none() | st.frozensets(uids),
-    lists,
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([HERE, THERE]),
+    present=st.none() | st.frozensets(uids),
+    kubelet=lists,
+    sources_ready=st.booleans(),
+    identity=st.sampled_from([HERE, THERE]),
 )
 policies = st.builds(
     ContainerGCPolicy,
