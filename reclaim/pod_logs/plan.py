@@ -152,15 +152,14 @@ def _judge_entry(
         return verdict._replace(reason=Reason.HELD_OFF)
     if uid_of_kubelets_log_directory(entry.name) is None:
         return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-    listed = pods.known and uid in (pods.kubelet or {})
-    if listed or (pods.known and not policy.cautious):
+    if pods.listed(uid) is not None or (pods.known and not policy.cautious):
         return _by_kubelet_rules(verdict, uid, pods)
     return _by_guards(verdict._replace(rule=Rule.GUARD), uid, pods, policy, in_runtime)
 
 
 def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
     """The kubelet's rule; beyond it, the log of an unlisted pod is kept while that pod has a directory."""
-    state = (pods.kubelet or {}).get(uid)
+    state = pods.listed(uid)
     if pods.content_should_be_removed(uid):
         reason = Reason.POD_GONE
         if state is not None:

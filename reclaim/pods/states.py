@@ -101,6 +101,10 @@ class PodStates:
         """Whether the kubelet's list is known."""
         return self.kubelet is not None
 
+    def listed(self, uid: str) -> PodState | None:
+        """What the kubelet's list says of the pod; None if that is not known, or it is not in it."""
+        return None if self.kubelet is None else self.kubelet.get(uid)
+
     def gone(self, uid: str) -> bool:
         """Whether the pod does not exist. Without the kubelet's list an invalid UID never counts as gone; with it, an
         unlisted UID is that of a removed pod, the empty one included."""
@@ -112,16 +116,16 @@ class PodStates:
 
     def unknown(self, uid: str) -> bool:
         """Whether only the doubt keeps what is left of the pod: neither source has it."""
-        return self.doubt is not None and uid not in (self.kubelet or {}) and uid not in (self.present or ())
+        return self.doubt is not None and self.listed(uid) is None and uid not in (self.present or ())
 
     def content_should_be_removed(self, uid: str) -> bool:
         """Whether everything of the pod may be removed, its logs included: evicted, deleted and terminated, or gone."""
-        state = (self.kubelet or {}).get(uid)
+        state = self.listed(uid)
         return self.gone(uid) if state is None else state.evicted or (state.deleted and state.terminated)
 
     def runtime_should_be_removed(self, uid: str) -> bool:
         """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
-        state = (self.kubelet or {}).get(uid)
+        state = self.listed(uid)
         return self.gone(uid) or self.shown_terminated(uid) if state is None else state.terminated
 
     def shown_terminated(self, uid: str) -> bool:
@@ -131,7 +135,7 @@ class PodStates:
     def only_runtime_remembers(self, uid: str) -> bool:
         """Whether nothing but its dead containers would tell a kubelet that restarts that the pod has run: a static
         pod comes without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
-        state = (self.kubelet or {}).get(uid)
+        state = self.listed(uid)
         return state is not None and state.static
 
     def merge(self, other: PodStates) -> PodStates:

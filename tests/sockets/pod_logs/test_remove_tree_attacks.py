@@ -192,6 +192,18 @@ def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path:
     (canary.path / "b").rmdir()
 
 
+def test_a_directory_that_gets_another_name_beside_itself_goes_under_that_name(tmp_path: Path, canary: Canary) -> None:
+    """It is renamed when it is entered, and a symlink put in its place: both go, and nothing that the link leads to."""
+    plant(tmp_path, "top/a/b/file", "top/a/b/c/file", "top/z")
+
+    def rename() -> None:
+        os.rename(tmp_path / "top/a/b", tmp_path / "top/a/renamed")
+        (tmp_path / "top/a/b").symlink_to(canary.path)
+
+    assert removed(tmp_path, "top", Interruption(b"b", rename)) == TreeRemoval(8)
+    assert list(tmp_path.iterdir()) == [canary.path]
+
+
 def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(tmp_path: Path, canary: Canary) -> None:
     """Level 20 of 200 is moved when level 200 is entered, and a symlink put in its place.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pod_logs.directories import OpenBeneath, open_by_comparison, open_by_openat2
+from reclaim.pod_logs.directories import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
 from reclaim.pod_logs.remove_tree import TreeRemoval, unlink_files
 from tests.sockets.mounts import bound, mounted_tmpfs, unmount
 from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
@@ -63,6 +63,22 @@ def test_a_bind_mount_of_the_same_filesystem_is_left_alone(tmp_path: Path, stack
     stack.callback(unmount, str(tmp_path / "top/a/mounted"))
     assert (tmp_path / "top/a/mounted").stat().st_dev == (tmp_path / "top").stat().st_dev
     assert removed(tmp_path, "top", how) == TreeRemoval(2, 1, f"top/a/mounted: {CROSSING}")
+    assert canary.unharmed
+
+
+def test_a_mount_that_appears_on_the_way_back_is_not_entered(tmp_path: Path, stack: ExitStack) -> None:
+    """Something is mounted on `top/a` while `top/a/b` is emptied: `..` leads into it, and is not followed."""
+    plant(tmp_path, "top/a/b/file", "top/z")
+    canary = Canary(tmp_path / "canary")
+
+    def mounting(directory: int, name: bytes) -> int:
+        descriptor = open_beneath(directory, name)
+        if name == b"b":
+            bound(str(canary.path), str(tmp_path / "top/a"))
+            stack.callback(unmount, str(tmp_path / "top/a"))
+        return descriptor
+
+    assert removed(tmp_path, "top", mounting).failure == f"top/a: {CROSSING}"
     assert canary.unharmed
 
 
