@@ -36,6 +36,11 @@ class Credentials:
         """Whether it is root or that user."""
         return uid in (ROOT, self.uid)
 
+    @property
+    def groups(self) -> tuple[int, int]:
+        """The groups that may write."""
+        return ROOT, self.gid
+
 
 def this_process() -> Credentials:
     """The effective ids of this process, which the kernel uses for permission checks."""
@@ -55,12 +60,12 @@ def socket_refusal(path: str, credentials: Credentials | None = None) -> str | N
         return None
     if not stat.S_ISSOCK(status.st_mode):
         return "it is not a socket"
-    if not credentials.trusts(status.st_uid):
-        return f"it belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    if status.st_mode & stat.S_IWOTH:
-        return f"every user may connect to it (mode {_mode(status)}); allowed is at most 0770"
     try:
-        return _way_refusal(path, credentials)
+        return (
+            _owner_refusal("it", status, credentials)
+            or _writer_refusal("connect to it", status, "0770", (status.st_gid,))
+            or _way_refusal(path, credentials)
+        )
     except OSError:
         return None
 
@@ -71,13 +76,11 @@ def file_refusal(path: str, status: os.stat_result, credentials: Credentials | N
     `status`: from `fstat` after it was opened. Raises OSError when a directory on the way cannot be examined.
     """
     credentials = credentials or this_process()
-    if not credentials.trusts(status.st_uid):
-        return f"it belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    if status.st_mode & stat.S_IWOTH:
-        return f"every user may write it (mode {_mode(status)}); allowed is at most 0644"
-    if _group_may_write(status, credentials):
-        return f"group {status.st_gid} may write it (mode {_mode(status)}); allowed is at most 0644"
-    return _way_refusal(path, credentials)
+    return (
+        _owner_refusal("it", status, credentials)
+        or _writer_refusal("write it", status, "0644", credentials.groups)
+        or _way_refusal(path, credentials)
+    )
 
 
 def own_directory_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
@@ -86,9 +89,7 @@ def own_directory_refusal(path: str, status: os.stat_result, credentials: Creden
     `status`: from `fstat` after it was opened. Raises OSError when a directory on the way cannot be examined.
     """
     credentials = credentials or this_process()
-    if not credentials.trusts(status.st_uid):
-        return f"it belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    return _way_refusal(path, credentials)
+    return _owner_refusal("it", status, credentials) or _way_refusal(path, credentials)
 
 
 def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
@@ -97,12 +98,7 @@ def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentia
     Stricter than for what is read: no group may write it, as the bits of the group also stand for access control lists.
     """
     credentials = credentials or this_process()
-    if not credentials.trusts(status.st_uid):
-        return f"{what} belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        who = "every user" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
-        return f"{who} may write {what} (mode {_mode(status)}); allowed is at most 0755"
-    return None
+    return _owner_refusal(what, status, credentials) or _writer_refusal(f"write {what}", status, "0755")
 
 
 def directory_refusal(path: str, credentials: Credentials | None = None) -> str | None:
@@ -147,12 +143,27 @@ def _directory_refusal(which: str, path: str, credentials: Credentials) -> str |
     status = os.stat(path)
     if not _holds(status.st_uid, credentials):
         return f"{which} belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    if not status.st_mode & stat.S_IWOTH and not _group_may_write(status, credentials):
+    refusal = _writer_refusal(f"write {which}", status, "0755", credentials.groups)
+    if refusal is None or status.st_mode & stat.S_ISVTX or os.statvfs(path).f_flag & os.ST_RDONLY:
         return None
-    if status.st_mode & stat.S_ISVTX or os.statvfs(path).f_flag & os.ST_RDONLY:
+    return refusal
+
+
+def _owner_refusal(what: str, status: os.stat_result, credentials: Credentials) -> str | None:
+    if credentials.trusts(status.st_uid):
         return None
-    who = "every user" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
-    return f"{who} may write {which} (mode {_mode(status)}); allowed is at most 0755"
+    return f"{what} belongs to uid {status.st_uid}; {_allowed(credentials)}"
+
+
+def _writer_refusal(to_do: str, status: os.stat_result, most: str, groups: tuple[int, ...] = ()) -> str | None:
+    """Who else may write or connect, but these groups. `most`: the mode that is allowed."""
+    if status.st_mode & stat.S_IWOTH:
+        who = "every user"
+    elif status.st_mode & stat.S_IWGRP and status.st_gid not in groups:
+        who = f"group {status.st_gid}"
+    else:
+        return None
+    return f"{who} may {to_do} (mode {stat.S_IMODE(status.st_mode):04o}); allowed is at most {most}"
 
 
 def _holds(uid: int, credentials: Credentials) -> bool:
@@ -163,13 +174,5 @@ def _holds(uid: int, credentials: Credentials) -> bool:
         return known.read().split() != ALL_USERS and uid == int(overflow.read())
 
 
-def _group_may_write(status: os.stat_result, credentials: Credentials) -> bool:
-    return bool(status.st_mode & stat.S_IWGRP) and status.st_gid not in (ROOT, credentials.gid)
-
-
 def _allowed(credentials: Credentials) -> str:
     return "allowed is root's" if credentials.uid == ROOT else f"allowed is root's or that of uid {credentials.uid}"
-
-
-def _mode(status: os.stat_result) -> str:
-    return f"{stat.S_IMODE(status.st_mode):04o}"

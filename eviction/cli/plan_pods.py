@@ -30,10 +30,9 @@ from eviction.pod_eviction.stats_summary import parse_stats_summary
 from eviction.pod_eviction.types import EvictablePod, PodUsage
 from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
 from eviction.types import Threshold
-from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_summary
+from reclaim.pods.kubelet_client import KubeletSearch, KubeletUnavailable, get_pods, get_stats_summary
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
-from reclaim.pods.kubelet_json import KubeletAnswerError
-from reclaim.pods.kubelet_search import KubeletSearch
+from reclaim.pods.pod_list import KubeletAnswerError
 from signals.clock import SystemClock
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 

@@ -18,7 +18,7 @@ this order, as far as the files are there and only root (or our own user) may wr
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
 
-Covers: reading kubeconfigs, and trust in files. Does not cover: asking (`reclaim.pods.kubelet_search`).
+Covers: reading kubeconfigs, and trust in files. Does not cover: asking (`reclaim.pods.kubelet_client`).
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.references import ImageIndex
+from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
-from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from signals.mount_table import filesystem_id, mounts_of
 from signals.types import SignalObservations

@@ -316,7 +316,7 @@ class Node(NodeView):
     @property
     def pods_problem(self) -> str | None:
         """Why the kubelet's list of pods was not available although it is configured; None if it was."""
-        return getattr(self.pods.source, "problem", None)
+        return None if self.pods.listed is None else self.pods.listed.problem
 
     @property
     def pods_doubt(self) -> Doubt | None:

@@ -14,10 +14,8 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet_ways import kubelet_ways
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.pods.believed_pods import BelievedPods
+from reclaim.pods.believed_pods import BelievedPods, HealthySince, TerminatedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.states import PodSource
-from reclaim.pods.terminated_pods import HealthySince, TerminatedPods
 from signals.clock import Clock
 
 MOST_ASKING = 8  # at a time
@@ -29,24 +27,23 @@ def believed_pods(
     configuration: Configuration, directories: KubeletDirectories, clock: Clock, healthy_since: HealthySince
 ) -> BelievedPods:
     """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
-    source: PodSource = directories
+    listed = None
     if configuration.asks_kubelet:
         # only where it is configured, because it imports ssl
-        from reclaim.pods.kubelet_client import ANSWER_SECONDS, get_pods
+        from reclaim.pods.kubelet_client import ANSWER_SECONDS, KubeletSearch, get_pods
         from reclaim.pods.kubelet_pods import KubeletPods
-        from reclaim.pods.kubelet_search import KubeletSearch
 
         if configuration.kubelet_endpoint is not None:
             ask = partial(get_pods, configuration.kubelet_endpoint)
-            source = KubeletPods(source, answered_in_time(ask, ANSWER_SECONDS), clock)
+            listed = KubeletPods(answered_in_time(ask, ANSWER_SECONDS), clock)
         elif configuration.kubelet_place is not None:
             search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
-            source = KubeletPods(source, answered_in_time(search.get_pods, ANSWER_SECONDS), clock)
+            listed = KubeletPods(answered_in_time(search.get_pods, ANSWER_SECONDS), clock)
     age_seconds = configuration.terminated_pod_age_seconds
     seen = (
         TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
     )
-    return BelievedPods(source, os.path.join(configuration.root_directory, "pods"), clock, seen)
+    return BelievedPods(directories, os.path.join(configuration.root_directory, "pods"), clock, seen, listed)
 
 
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:

@@ -21,8 +21,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from eviction.pod_eviction.types import EvictablePod
-from reclaim.pods.kubelet_json import Field, parse_answer
-from reclaim.pods.pod_list import CONFIG_SOURCE, parse_pod_list
+from reclaim.pods.pod_list import CONFIG_SOURCE, Field, parse_pod_list
 from signals.quantity import QuantityError, parse_quantity
 
 API_SERVER = "api"
@@ -38,13 +37,9 @@ def parse_active_pods(body: bytes) -> tuple[EvictablePod, ...]:
 
     Raises KubeletAnswerError, and nothing else, for anything that is not a complete list of pods.
     """
-    states = parse_pod_list(body).states
-    pods = (_pod(item, deleted=states[uid].deleted) for item, uid in _items(body) if not states[uid].terminated)
-    return tuple(pods)
-
-
-def _items(body: bytes) -> list[tuple[Field, str]]:
-    return [(item, item.get("metadata").get("uid").text()) for item in parse_answer(body).get("items").elements()]
+    listed = parse_pod_list(body)
+    states = ((item, listed.states[item.get("metadata").get("uid").text()]) for item in listed.items)
+    return tuple(_pod(item, deleted=state.deleted) for item, state in states if not state.terminated)
 
 
 def _pod(item: Field, *, deleted: bool) -> EvictablePod:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eviction.pod_eviction.types import ContainerUsage, FsUsage, PodUsage
-from reclaim.pods.kubelet_json import Field, parse_answer
+from reclaim.pods.pod_list import Field, parse_answer
 
 
 def parse_stats_summary(body: bytes) -> Mapping[str, PodUsage]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.function import ReclaimContext
+from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.plan import LogPolicy, plan_log_symlinks, plan_pod_logs
-from reclaim.pod_logs.reader import LogsUnreadable, ask_states, read_log_links, read_pod_logs
-from reclaim.pod_logs.removers import LogSymlinkRemover, PodLogRemover
+from reclaim.pod_logs.removers import LogSymlinkRemover, PodLogRemover, ask_states, read_log_links, read_pod_logs
 from reclaim.pods.states import PodStates
 from reclaim.types import Plan, Verdict
 

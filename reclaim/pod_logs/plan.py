@@ -28,7 +28,7 @@ They keep a symlink, where `cautious`, if
   only down.
 * its name has the greatest length: the container id may be cut, so "no such container" proves nothing.
 
-Covers: verdicts and their order. Does not cover: reading (`reader`), the checks right before a removal (`removers`).
+Covers: verdicts and their order. Does not cover: reading, and the checks right before a removal (`removers`).
 """
 
 from __future__ import annotations
@@ -152,22 +152,19 @@ def _judge_entry(
         return verdict._replace(reason=Reason.HELD_OFF)
     if uid_of_kubelets_log_directory(entry.name) is None:
         return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-    listed = pods.known and uid in (pods.kubelet or {})
-    if listed or (pods.known and not policy.cautious):
+    if pods.listed(uid) is not None or (pods.known and not policy.cautious):
         return _by_kubelet_rules(verdict, uid, pods)
     return _by_guards(verdict._replace(rule=Rule.GUARD), uid, pods, policy, in_runtime)
 
 
 def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
     """The kubelet's rule; beyond it, the log of an unlisted pod is kept while that pod has a directory."""
-    state = (pods.kubelet or {}).get(uid)
+    state = pods.listed(uid)
     if pods.content_should_be_removed(uid):
         reason = Reason.POD_GONE
         if state is not None:
             reason = Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
         return verdict._replace(action=Action.REMOVE, reason=reason)
-    if state is None and not pods.synced:
-        return verdict._replace(reason=Reason.HELD_OFF)
     return verdict._replace(rule=Rule.KUBELET if state is not None else Rule.GUARD)
 
 
@@ -178,7 +175,7 @@ def _by_guards(
     if pods.unknown(uid):
         return verdict._replace(reason=Reason.POD_UNKNOWN)
     if not pods.gone(uid):
-        return verdict if pods.synced else verdict._replace(reason=Reason.HELD_OFF)
+        return verdict
     if in_runtime is None:
         return verdict._replace(reason=Reason.INCOMPLETE_LISTING)
     if uid in in_runtime:
@@ -193,7 +190,8 @@ def plan_log_symlinks(links: Sequence[LogSymlink], answers: Mapping[str, StatusA
 
     `answers`: the answers of ContainerStatus by the requested id. A link without an answer is kept.
     """
-    return _plan([judge_link(link, answers, policy) for link in sorted(links, key=lambda link: link.name)])
+    ordered = sorted(links, key=lambda link: link.name)
+    return _plan([judge_link(link, answers.get(link.container_id or ""), policy) for link in ordered])
 
 
 def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
@@ -202,8 +200,8 @@ def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(container_id for container_id in asked if container_id is not None))
 
 
-def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Verdict:
-    """The verdict on one link."""
+def judge_link(link: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy) -> Verdict:
+    """The verdict on one link. `answer`: of ContainerStatus for its container id; None if it was not asked."""
     verdict = Verdict(Kind.LOG_SYMLINK, link.id, link.id, Action.KEEP, Reason.TARGET_EXISTS, pod_uid=link.pod_uid)
     match link.target_state:
         case TargetState.EXISTS:
@@ -213,12 +211,10 @@ def judge_link(link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: Lo
         case TargetState.FOREIGN:
             return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
         case TargetState.MISSING:
-            return _judge_dangling(verdict, link, answers, policy)
+            return _judge_dangling(verdict, link, answer, policy)
 
 
-def _judge_dangling(
-    verdict: Verdict, link: LogSymlink, answers: Mapping[str, StatusAnswer], policy: LogPolicy
-) -> Verdict:
+def _judge_dangling(verdict: Verdict, link: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy) -> Verdict:
     gone = verdict._replace(action=Action.REMOVE, reason=Reason.DANGLING)
     uncertain = verdict._replace(reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
     if not is_kubelets_symlink(link.name):
@@ -226,7 +222,7 @@ def _judge_dangling(
     if link.container_id is None:
         return uncertain if policy.cautious and is_cut(link.name) else gone
     unanswered = uncertain._replace(reason=Reason.INCOMPLETE_LISTING)
-    match answers.get(link.container_id):
+    match answer:
         case None:
             return unanswered
         case NoState.ERROR:

@@ -2,12 +2,14 @@
 
 * It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates, truncates and chmods
   nothing, so it works on a filesystem without a free byte or inode.
-* It follows no symlink and enters no mount and no other device (`openat2`): a symlink is unlinked, a mount is kept and
-  reported.
-* It does not recurse, holds few descriptors (`directory_walk`) and never reads a whole directory into memory.
+* It follows no symlink and enters no mount and no other device (`directories`): a symlink is unlinked, a mount is kept
+  and reported.
+* It does not recurse and never reads a whole directory into memory. Open are the first directory and the lowest one. A
+  directory is left through its `..`, which must have the device and the inode of the one it was entered from.
 * It abandons a directory that is moved meanwhile: before it lists a directory, and after every `CHECK_EVERY` files,
   that directory and 7 above it must still be where they were entered. A move further up is noticed when that directory
-  is next needed; until then its content, which was planned for removal, is removed.
+  is left; until then its content, which was planned for removal, is removed. Then it goes down again by the names from
+  the first directory, as far as each is still the same one.
 * An entry that vanishes meanwhile is no failure. After another error it reports the entry and removes the rest; the
   directories above such an entry are kept.
 
@@ -18,45 +20,37 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from reclaim.pod_logs.directory_walk import DirectoryMoved, DirectoryWalk, identity_of
+from reclaim.pod_logs.directories import OpenBeneath, identity_of, open_beneath
 from reclaim.pod_logs.names import Identity, is_entry_name, printable
-from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath
 
 CHECK_EVERY = 64
+CHECK_LEVELS = 8  # how many directories, from the lowest up, are compared
 BATCH = 1024  # how many subdirectories of one directory are held in memory at a time
 DEEPEST = 20_000  # levels: a process that keeps making deeper directories must not occupy this remover for ever
-RETRIES = 100  # how often one directory is listed again because something appeared or changed in it
-FAILURES_LISTED = 16
+RETRIES = 100  # how often one entry is tried again because it changed, or something appeared in it
 UNLINK_ROUNDS = 3
 
-_NOT_A_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An entry that could not be removed: its path below the opened directory, for messages, and the error."""
-
-    path: str
-    error: str
+_ABOVE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TreeRemoval:
-    """How many entries were removed, how many could not be, and the first `FAILURES_LISTED` of these."""
+    """How many entries were removed, how many could not be, and for messages the path of the first of these, below the
+    opened directory, with the error."""
 
     removed: int = 0
     failed: int = 0
-    failures: tuple[Failure, ...] = ()
+    failure: str = ""
 
     @property
     def sentence(self) -> str:
         """The first failure and the number of the others, for messages; empty without a failure."""
-        if not self.failures:
-            return ""
-        more = f", and {self.failed - 1} more" if self.failed > 1 else ""
-        return f"{self.failures[0].path}: {self.failures[0].error}{more}"
+        return f"{self.failure}, and {self.failed - 1} more" if self.failed > 1 else self.failure
 
 
 def remove_tree(
@@ -70,7 +64,7 @@ def remove_tree(
     """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
-    return _TreeRemover(DirectoryWalk(directory, open_directory), identity).run(name)
+    return _TreeRemover(directory, identity, open_directory).run(name)
 
 
 def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
@@ -100,47 +94,66 @@ def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
                 errors[name] = _said(error)
         if removed == before:
             break
-    failures = [Failure(printable(name), error) for name, error in sorted(errors.items())]
-    return TreeRemoval(removed, len(failures), tuple(failures[:FAILURES_LISTED]))
+    failures = [f"{printable(name)}: {error}" for name, error in sorted(errors.items())]
+    return TreeRemoval(removed, len(failures), failures[0] if failures else "")
+
+
+def _is(identity: Identity, name: bytes, directory: int) -> bool:
+    """Whether this is now found by a name, or by a path of `..`, from an opened directory."""
+    try:
+        return identity_of(os.lstat(name, dir_fd=directory)) == identity
+    except OSError:
+        return False
 
 
 def _said(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+class _Moved(Exception):
+    """The lowest directory, or one above it, was moved or removed, or something else has its name now."""
+
+
 @dataclass(slots=True, eq=False)
 class _Level:
-    """The work left in one entered directory. `pending`: subdirectories to enter; `list`: whether to list it (again);
-    `failed`: entries that are kept after a failure; `retries`: how often something changed in it."""
+    """A directory that was entered, and the work left in it.
 
+    `pending`: subdirectories to enter; `list`: whether to list it (again); `failed`: entries that are kept after a
+    failure; `retries`: how often each entry was tried again.
+    """
+
+    name: bytes
+    identity: Identity
     pending: list[bytes] = field(default_factory=list)
     failed: set[bytes] = field(default_factory=set)
     list: bool = True
-    retries: int = 0
+    retries: Counter[bytes] = field(default_factory=Counter)
 
 
 class _TreeRemover:
-    """One removal. Level 0 is the opened directory; only the named entry of it is touched."""
+    """One removal. Level 0 is the opened directory, `top`; only the named entry of it is touched."""
 
-    def __init__(self, walk: DirectoryWalk, expected: Identity | None):
-        self._walk = walk
+    def __init__(self, top: int, expected: Identity | None, open_directory: OpenBeneath):
+        self._top = top
         self._expected = expected
-        self._levels: list[_Level] = []
+        self._open_directory = open_directory
+        self._levels = [_Level(b"", identity_of(os.fstat(top)), list=False)]
+        self._lowest = os.dup(top)  # the descriptor of the last level
         self._removed = 0
         self._failed = 0
-        self._failures: list[Failure] = []
+        self._failure = ""
 
     def run(self, name: bytes) -> TreeRemoval:
-        self._levels.append(_Level([name], list=False))
+        self._levels[0].pending.append(name)
         try:
             while len(self._levels) > 1 or self._levels[0].pending:
                 try:
                     self._step(self._levels[-1])
-                except DirectoryMoved as moved:
-                    self._retry_directory(moved.depth)
+                except _Moved:
+                    self._find_again()
         finally:
-            self._forget(1)
-        return TreeRemoval(self._removed, self._failed, tuple(self._failures))
+            os.close(self._lowest)
+        return TreeRemoval(self._removed, self._failed, self._failure)
 
     def _step(self, level: _Level) -> None:
         if level.pending:
@@ -148,58 +161,50 @@ class _TreeRemover:
         elif level.list:
             self._list(level)
         else:
-            self._remove_lowest(level)
+            self._leave(level)
 
     def _enter(self, level: _Level, name: bytes) -> None:
         """Enters a directory, or unlinks an entry that is not one any more."""
-        parent = self._walk.descriptor(self._walk.depth)
+        is_top = len(self._levels) == 1
         try:
-            if self._is_another(parent, name):
+            if is_top and self._expected not in (None, identity_of(os.lstat(name, dir_fd=self._lowest))):
+                self._fail(level, name, "is another entry now, not the one that was planned")
                 return
-            if self._walk.depth == DEEPEST:
+            if len(self._levels) > DEEPEST:
                 self._fail(level, name, f"is more than {DEEPEST} levels deep")
                 return
-            self._walk.enter(name)
+            child = self._open_directory(self._lowest, name)
         except FileNotFoundError:
             return
         except OSError as error:
-            if error.errno in _NOT_A_DIRECTORY:
-                self._unlink(level, parent, name)
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                self._remove(level, name, os.unlink)
             elif error.errno == errno.EXDEV:
                 self._fail(level, name, _said(error))
             else:
-                self._remove_unopened(level, parent, name, _said(error))
+                self._remove(level, name, os.rmdir, _said(error))
             return
-        self._levels.append(_Level())
-        if self._walk.depth == 1 and self._expected not in (None, self._walk.identity(1)):
-            self._retry_directory(1)  # another directory took its name since the `lstat`
-
-    def _is_another(self, parent: int, name: bytes) -> bool:
-        """Whether the entry to remove is not the expected one; notes that as a failure. Raises OSError."""
-        if self._expected is None or self._walk.depth:
-            return False
-        if identity_of(os.lstat(name, dir_fd=parent)) == self._expected:
-            return False
-        self._fail(self._levels[0], name, "is another entry now, not the one that was planned")
-        return True
+        self._go_to(child)
+        self._levels.append(_Level(name, identity_of(os.fstat(child))))
+        if is_top and self._expected not in (None, self._levels[1].identity):
+            raise _Moved  # another directory took its name since the `lstat`
 
     def _list(self, level: _Level) -> None:
         """Unlinks the files of the lowest directory and notes its subdirectories, up to `BATCH`."""
         level.list = False
-        self._walk.check()
-        descriptor = self._walk.descriptor(self._walk.depth)
+        self._check()
         unlinked = 0
         try:
-            with os.scandir(descriptor) as entries:
+            with os.scandir(self._lowest) as entries:
                 for entry in entries:
                     name = os.fsencode(entry.name)
                     if name in level.failed:
                         continue
                     if not entry.is_dir(follow_symlinks=False):
-                        self._unlink(level, descriptor, name)
+                        self._remove(level, name, os.unlink)
                         unlinked += 1
                         if unlinked % CHECK_EVERY == 0:
-                            self._walk.check()
+                            self._check()
                     elif len(level.pending) < BATCH:
                         level.pending.append(name)
                     else:
@@ -208,81 +213,95 @@ class _TreeRemover:
         except OSError as error:
             self._fail(level, b"", _said(error))
 
-    def _unlink(self, level: _Level, parent: int, name: bytes) -> None:
+    def _remove(self, level: _Level, name: bytes, how: Callable[..., None], why: str = "") -> None:
+        """Unlinks an entry, or removes a directory that cannot be opened, which works if it is empty. `why`: for the
+        failure, if another reason than the error of this call."""
         try:
-            os.unlink(name, dir_fd=parent)
+            how(name, dir_fd=self._lowest)
             self._removed += 1
         except FileNotFoundError:
             pass
         except IsADirectoryError:  # a directory took its name since it was listed
-            self._retry_entry(level, name)
+            self._retry(level, name)
         except OSError as error:
-            self._fail(level, name, _said(error))
+            self._fail(level, name, why or _said(error))
 
-    def _remove_unopened(self, level: _Level, parent: int, name: bytes, why: str) -> None:
-        """Removes a directory that cannot be opened, which works if it is empty."""
+    def _leave(self, level: _Level) -> None:
+        """Removes the lowest directory, whose entries have been handled, from the one above it. Raises _Moved."""
+        self._go_to(self._opened_above())
+        self._levels.pop()
+        above = self._levels[-1]
         try:
-            os.rmdir(name, dir_fd=parent)
-            self._removed += 1
-        except FileNotFoundError:
-            pass
-        except OSError:
-            self._fail(level, name, why)
-
-    def _remove_lowest(self, level: _Level) -> None:
-        """Removes the lowest directory, whose entries have been handled, from the one above it."""
-        depth = self._walk.depth
-        name, above = self._walk.name(depth), self._levels[depth - 1]
-        parent = self._walk.descriptor(depth - 1)
-        try:
-            os.rmdir(name, dir_fd=parent)
+            os.rmdir(level.name, dir_fd=self._lowest)
             self._removed += 1
         except FileNotFoundError:
             pass
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                if not self._is_there(parent, depth):
-                    raise DirectoryMoved(depth) from None
-                if not level.failed and level.retries < RETRIES:  # something appeared in it
-                    level.retries += 1
-                    level.list = True
-                    return
-            self._forget(depth)
             if level.failed:
-                above.failed.add(name)
+                above.failed.add(level.name)
+            elif error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # something appeared in it, or is there
+                self._retry(above, level.name)
             else:
-                self._fail(above, name, _said(error))
-            return
-        self._forget(depth)
+                self._fail(above, level.name, _said(error))
 
-    def _is_there(self, parent: int, depth: int) -> bool:
+    def _check(self) -> None:
+        """Raises _Moved when one of the lowest 8 directories has left the directory it was entered from."""
+        above = b".."
+        for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
+            if not _is(level.identity, above, self._lowest):
+                raise _Moved
+            above += b"/.."
+
+    def _opened_above(self) -> int:
+        """A descriptor of the directory that the lowest one was entered from. Raises _Moved."""
         try:
-            status = os.lstat(self._walk.name(depth), dir_fd=parent)
+            above = os.open("..", _ABOVE, dir_fd=self._lowest)
         except OSError:
-            return False
-        return identity_of(status) == self._walk.identity(depth)
+            raise _Moved from None
+        if identity_of(os.fstat(above)) == self._levels[-2].identity:
+            return above
+        os.close(above)
+        raise _Moved
 
-    def _retry_directory(self, depth: int) -> None:
-        """Abandons the entered directory at `depth`, which was moved or replaced, and retries the entry of its name."""
-        name = self._walk.name(depth)
-        self._forget(depth)
-        self._retry_entry(self._levels[-1], name)
+    def _find_again(self) -> None:
+        """Goes down by the names as far as the directories above the lowest one are still there; the entry at which
+        that ends is tried anew."""
+        levels = self._levels[1:]
+        self._go_to(os.dup(self._top))
+        del self._levels[1:]
+        for level in levels[:-1]:
+            try:
+                below = self._open_directory(self._lowest, level.name)
+            except OSError:
+                break
+            if identity_of(os.fstat(below)) != level.identity:
+                os.close(below)
+                break
+            self._go_to(below)
+            self._levels.append(level)
+        self._retry(self._levels[-1], levels[len(self._levels) - 1].name)
 
-    def _retry_entry(self, level: _Level, name: bytes) -> None:
+    def _go_to(self, descriptor: int) -> None:
+        """Makes it the lowest directory."""
+        os.close(self._lowest)
+        self._lowest = descriptor
+
+    def _retry(self, level: _Level, name: bytes) -> None:
         """Queues an entry of the lowest directory again after it changed; up to `RETRIES` times."""
-        if level.retries < RETRIES:
-            level.retries += 1
+        if level.retries[name] < RETRIES:
+            level.retries[name] += 1
             level.pending.append(name)
         else:
             self._fail(level, name, "keeps changing")
-
-    def _forget(self, depth: int) -> None:
-        self._walk.leave(depth)
-        del self._levels[depth:]
 
     def _fail(self, level: _Level, name: bytes, error: str) -> None:
         """Notes that an entry of the lowest directory could not be removed; an empty name is the directory itself."""
         level.failed.add(name)
         self._failed += 1
-        if len(self._failures) < FAILURES_LISTED:
-            self._failures.append(Failure(printable(self._walk.path(name)), error))
+        self._failure = self._failure or f"{printable(self._path(name))}: {error}"
+
+    def _path(self, name: bytes) -> bytes:
+        """The path of an entry of the lowest directory, for messages; beyond 200 bytes the middle is cut out."""
+        path = b"/".join([*(level.name for level in self._levels[1:]), name]).removesuffix(b"/")
+        half = _PATH_BYTES // 2
+        return path if len(path) <= _PATH_BYTES else path[:half] + b"..." + path[-half:]

@@ -1,7 +1,11 @@
-"""Removes logs: pod log directories and log symlinks as planned, and a container's own log before the container.
+"""Reads and removes logs: pod log directories and log symlinks as planned, and a container's own log before it goes.
 
-Each is checked again right before: the entry is still the planned one and unchanged, the pod still does not exist, the
-target of the link still does not exist and its container has exited.
+Reading creates nothing, and opens no target of a symlink. As in the kubelet, a pod log root that cannot be read fails
+the whole stage, and a directory of symlinks that cannot be read counts as empty
+(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, evictPodLogsDirectories).
+
+Each is checked again right before its removal: the entry is still the planned one and unchanged, the pod still does not
+exist, the target of the link still does not exist and its container has exited.
 
 Between the last check and the `unlink` of a name another file can get that name for some microseconds. For that the
 kubelet would have to make a pod, a log directory or a link with the very same name, UID and container id, which it
@@ -10,29 +14,63 @@ never does twice.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 from reclaim.clock import Clock
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, opened_beneath
 from reclaim.pod_logs.names import (
+    LOG_SUFFIX,
     ContainerLogLocation,
     LogPaths,
+    container_id_of_symlink,
     container_log_location,
     is_entry_name,
     printable,
     symlink_name,
     uid_of_log_directory,
 )
-from reclaim.pod_logs.openat2 import open_beneath
-from reclaim.pod_logs.plan import LogEntry, LogPolicy, LogSymlink, NoState, StatusAnswer, TargetState, judge_link
-from reclaim.pod_logs.reader import ContainerStatusSource, ask_state, opened, read_entry, read_link
+from reclaim.pod_logs.plan import (
+    LogEntry,
+    LogPolicy,
+    LogSymlink,
+    NoState,
+    StatusAnswer,
+    TargetState,
+    ids_to_ask,
+    judge_link,
+)
 from reclaim.pod_logs.remove_tree import remove_tree, unlink_files
 from reclaim.pods.states import PodStateProvider, is_pod_uid
-from reclaim.services import ContainerStatus
+from reclaim.services import ContainerStatus, RuntimeService
 from reclaim.types import Action, ContainerState, Reason, RemovalFailed, RuntimeUnavailable, Verdict
+
+ERRORS_IN_A_ROW = 2
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
+
+
+def read_pod_logs(paths: LogPaths) -> tuple[LogEntry, ...]:
+    """The entries of the pod log root, sorted by name. Raises LogsUnreadable, also when the root does not exist."""
+    try:
+        with opened(paths.pod_logs_dir) as root:
+            names = sorted(os.fsencode(name) for name in os.listdir(root))
+            entries = (read_entry(root, name) for name in names)
+            return tuple(entry for entry in entries if entry is not None)
+    except OSError as error:
+        raise LogsUnreadable(paths.pod_logs_dir, error) from error
+
+
+def read_entry(root: int, name: bytes) -> LogEntry | None:
+    """One entry of the opened root as it is now; None when it does not exist. Raises OSError."""
+    try:
+        status = os.lstat(name, dir_fd=root)
+    except FileNotFoundError:
+        return None
+    return LogEntry(name, identity_of(status), status.st_ctime_ns)
 
 
 class PodLogRemover:
@@ -105,6 +143,96 @@ class PodLogRemover:
             return None
 
 
+def read_log_links(paths: LogPaths, policy: LogPolicy) -> tuple[LogSymlink, ...]:
+    """The symlinks named `*.log`, sorted by name; none when the directory is missing or cannot be read."""
+    links: list[LogSymlink] = []
+    try:
+        with opened(paths.container_logs_dir) as directory:
+            for name in sorted(os.fsencode(name) for name in os.listdir(directory) if name.endswith(LOG_SUFFIX)):
+                link = read_link(directory, name, paths, policy)
+                if link is not None:
+                    links.append(link)
+    except OSError:
+        return ()
+    return tuple(links)
+
+
+def read_link(directory: int, name: bytes, paths: LogPaths, policy: LogPolicy) -> LogSymlink | None:
+    """One entry of the opened directory of log symlinks as it is now; None when it is no symlink or does not exist.
+
+    Raises OSError when it cannot be read.
+    """
+    try:
+        status = os.lstat(name, dir_fd=directory)
+        if not stat.S_ISLNK(status.st_mode):
+            return None
+        target = os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINVAL):  # EINVAL: it was just replaced by a file
+            return None
+        raise
+    path = os.path.join(paths.container_logs_dir, os.fsdecode(name))
+    below = _names_below(os.fsencode(paths.pod_logs_dir), target)
+    return LogSymlink(
+        name,
+        identity_of(status),
+        target,
+        TargetState.FOREIGN if policy.cautious and not below else _target_state(directory, name),
+        container_id_of_symlink(path),
+        printable(os.fsencode(uid_of_log_directory(below[0]))) if len(below) == 3 else "",
+    )
+
+
+def _names_below(root: bytes, target: bytes) -> list[bytes]:
+    """The components of a target, as written, below the root; empty when it is not below."""
+    root = root.rstrip(b"/") + b"/"
+    clean = target.startswith(root) and os.path.normpath(target) == target
+    return target.removeprefix(root).split(b"/") if clean else []
+
+
+def _target_state(directory: int, name: bytes) -> TargetState:
+    try:
+        os.stat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return TargetState.MISSING
+    except OSError:
+        return TargetState.UNREADABLE
+    return TargetState.EXISTS
+
+
+def ask_states(runtime: RuntimeService, links: Sequence[LogSymlink]) -> dict[str, StatusAnswer]:
+    """The answer of ContainerStatus for each dangling link. Never raises.
+
+    After two errors in a row no more requests are sent: a runtime that is down may take the whole deadline of each.
+    """
+    answers: dict[str, StatusAnswer] = {}
+    errors = 0
+    for container_id in ids_to_ask(links):
+        try:
+            answers[container_id] = ask_state(runtime, container_id)
+            errors = 0
+        except RuntimeUnavailable:
+            answers[container_id] = NoState.ERROR
+            errors += 1
+            if errors == ERRORS_IN_A_ROW:
+                break
+    return answers
+
+
+def ask_state(runtime: RuntimeService, container_id: str) -> StatusAnswer:
+    """The answer of ContainerStatus for an id or a prefix of one. Raises RuntimeUnavailable.
+
+    A text that cannot begin an id is NO_CONTAINER without a request. An answer about a container whose id does not
+    begin with `container_id` is NO_STATUS.
+    """
+    if not _ID.fullmatch(container_id):
+        return NoState.NO_CONTAINER
+    status = runtime.container_status(container_id)
+    if status is None:
+        return NoState.NO_CONTAINER
+    return status.state if status.id.startswith(container_id) else NoState.NO_STATUS
+
+
 class LogSymlinkRemover:
     """Removes a log symlink whose target does not exist. A `Remover`. `links`: those that the plan was made of.
 
@@ -120,7 +248,7 @@ class LogSymlinkRemover:
         self,
         paths: LogPaths,
         links: Sequence[LogSymlink],
-        runtime: ContainerStatusSource,
+        runtime: RuntimeService,
         policy: LogPolicy,
         clock: Clock,
     ):
@@ -132,49 +260,29 @@ class LogSymlinkRemover:
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Checks the container's state, then the link, which takes no time. Raises RuntimeUnavailable."""
-        planned = self._links[verdict.id]
-        read_at = self._clock.monotonic()
-        answers: dict[str, StatusAnswer] = {}
+        planned, answer = self._links[verdict.id], None
         if planned.container_id is not None:
-            answers[planned.container_id] = self._ask(planned.container_id)
-            read_at = self._clock.monotonic()
-        judged = judge_link(planned, answers, self._policy)
+            try:
+                answer = ask_state(self._runtime, planned.container_id)
+            except RuntimeUnavailable:
+                if self._policy.cautious:
+                    raise
+                answer = NoState.ERROR
+        read_at = self._clock.monotonic()
+        judged = judge_link(planned, answer, self._policy)
         if judged.action is Action.KEEP:
             return Refused(judged.reason)
-        return self._refusal(planned) or Ready(read_at)
-
-    def _ask(self, container_id: str) -> StatusAnswer:
         try:
-            return ask_state(self._runtime, container_id)
-        except RuntimeUnavailable:
-            if self._policy.cautious:
-                raise
-            return NoState.ERROR
-
-    def _refusal(self, planned: LogSymlink) -> Refused | None:
-        """None while the link is unchanged and its target still does not exist."""
-        try:
-            with opened(self._paths.container_logs_dir) as directory:
-                return self._changed(directory, planned)
-        except FileNotFoundError:
-            return GONE
+            return _changed(planned, self._read(planned)) or Ready(read_at)
         except OSError:
             return Refused(Reason.UNREADABLE)
-
-    def _changed(self, directory: int, planned: LogSymlink) -> Refused | None:
-        link = read_link(directory, planned.name, self._paths, self._policy)
-        if link == planned:
-            return None
-        if link is None:
-            return GONE
-        return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:
         """Unlinks it; within the same call it checks once more that the link is unchanged and has no target."""
         planned = self._links[verdict.id]
         try:
             with opened(self._paths.container_logs_dir) as directory:
-                refused = self._changed(directory, planned)
+                refused = _changed(planned, read_link(directory, planned.name, self._paths, self._policy))
                 if refused is None:
                     os.unlink(planned.name, dir_fd=directory)
         except FileNotFoundError:
@@ -189,13 +297,27 @@ class LogSymlinkRemover:
         """Whether the planned link still exists, whatever its target. Raises RuntimeUnavailable when unknown."""
         planned = self._links[verdict.id]
         try:
-            with opened(self._paths.container_logs_dir) as directory:
-                link = read_link(directory, planned.name, self._paths, self._policy)
-        except FileNotFoundError:
-            return False
+            link = self._read(planned)
         except OSError as error:
             raise RuntimeUnavailable(f"{self._paths.container_logs_dir}: {error.strerror}") from error
         return link is not None and (link.identity, link.target) == (planned.identity, planned.target)
+
+    def _read(self, planned: LogSymlink) -> LogSymlink | None:
+        """The link as it is now; None also when the directory does not exist. Raises OSError."""
+        try:
+            with opened(self._paths.container_logs_dir) as directory:
+                return read_link(directory, planned.name, self._paths, self._policy)
+        except FileNotFoundError:
+            return None
+
+
+def _changed(planned: LogSymlink, link: LogSymlink | None) -> Refused | None:
+    """None while the link is as planned, and its target still does not exist."""
+    if link is None:
+        return GONE
+    if link == planned:
+        return None
+    return Refused(Reason.TARGET_EXISTS if link.target_state is TargetState.EXISTS else Reason.TOO_YOUNG)
 
 
 class ContainerLogs:
@@ -230,15 +352,15 @@ class ContainerLogs:
             raise RemovalFailed(f"the log of {status.id} is kept: {error.strerror}") from error
 
     def _remove_files(self, location: ContainerLogLocation) -> int:
-        with ExitStack() as stack:
-            try:
-                directory = stack.enter_context(opened(self._paths.pod_logs_dir))
-                for name in (location.pod_directory, location.container_directory):
-                    directory = open_beneath(directory, name)
-                    stack.callback(os.close, directory)
-            except FileNotFoundError:
-                return 0
-            removal = unlink_files(directory, location.file)
+        try:
+            with (
+                opened(self._paths.pod_logs_dir) as root,
+                opened_beneath(root, location.pod_directory) as pod,
+                opened_beneath(pod, location.container_directory) as directory,
+            ):
+                removal = unlink_files(directory, location.file)
+        except FileNotFoundError:
+            return 0
         if removal.failed:
             raise RemovalFailed(f"{printable(location.pod_directory)}: {removal.sentence}")
         return removal.removed

@@ -12,7 +12,7 @@ each pass, and without it nothing counts as gone:
   can explain it: if it contains a pod of the API server, so that it is complete, and no live pod that is held.
 * If the kubelet's list is known: of the live pods in it that the runtime holds, at least one has its directory.
 * Root and `pods` are the directories that were believed before (device and inode). Others must first explain something
-  that has run for `settle_seconds`: by then the kubelet has made the directories of its other pods too. A restart of
+  that has run for `SETTLE_SECONDS`: by then the kubelet has made the directories of its other pods too. A restart of
   this program forgets the earlier ones.
 
 Covers: the decision. Does not cover: reading (`kubelet_directories`), and when it is made (`believed_pods`).
@@ -20,8 +20,7 @@ Covers: the decision. Does not cover: reading (`kubelet_directories`), and when 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection
 
 from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt, is_pod_uid
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
@@ -30,22 +29,12 @@ SETTLE_SECONDS = 10.0
 LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; what a runtime reports may be longer
 
 
-class _Part(NamedTuple):
-    """Something of a kubelet's pod in the runtime."""
-
-    uid: str
-    pod: str
-    runs: bool
-    created_at_ns: int
-
-
 def doubt_about(
     states: PodStates,
     listing: Listing | None,
     believed: RootIdentity | None,
     where: str,
     now_ns: int,
-    settle_seconds: float = SETTLE_SECONDS,
 ) -> Doubt | None:
     """Why these directories are not believed; None if they are.
 
@@ -57,16 +46,20 @@ def doubt_about(
         return states.doubt or doubt(Why.UNREADABLE, f"{where} cannot be read")
     if listing is None:
         return not_compared(where)
-    parts = tuple(_parts(listing))
-    without = sorted({part.pod for part in parts if part.runs and part.uid not in states.present})
+    parts = _parts(listing)
+    running = [part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)]
+    without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
     if without:
         more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
         return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {where}")
-    unexplained = _unexplained(states, {part.uid for part in parts}, where)
+    unexplained = _unexplained(states, {part.pod_uid for part in parts}, where)
     if unexplained is not None:
         return unexplained
-    same = believed is None or states.identity == believed
-    return None if same or _settled(parts, states.present, now_ns, settle_seconds) else exchanged(where)
+    if believed is None or states.identity == believed:
+        return None
+    latest_ns = now_ns - SETTLE_SECONDS * 1e9  # of something with a directory; without a creation time it is not known
+    explained = (part for part in running if part.pod_uid in states.present)
+    return None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(where)
 
 
 def not_compared(where: str) -> Doubt:
@@ -88,7 +81,7 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
     if alive and present.isdisjoint(alive):
         what = f"{where} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
         return doubt(Why.EXPLAINS_NOTHING, what)
-    if not present.isdisjoint(held) or (states.known and states.synced and states.sources_ready):
+    if not present.isdisjoint(held) or (states.known and states.sources_ready):
         return None
     if not held:
         return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
@@ -98,21 +91,12 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
     )
 
 
-def _parts(listing: Listing) -> Iterator[_Part]:
+def _parts(listing: Listing) -> list[Container | PodSandbox]:
     """Containers and sandboxes that carry the kubelet's label with a valid UID; others are not a kubelet's."""
-    for container in listing.containers:
-        if is_pod_uid(container.pod_uid):
-            yield _part(container, runs=container.state is ContainerState.RUNNING)
-    for sandbox in listing.sandboxes:
-        if is_pod_uid(sandbox.pod_uid) and sandbox.labelled:
-            yield _part(sandbox, runs=sandbox.state is PodSandboxState.READY)
+    parts: list[Container | PodSandbox] = [*listing.containers]
+    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
+    return [part for part in parts if is_pod_uid(part.pod_uid)]
 
 
-def _part(each: Container | PodSandbox, *, runs: bool) -> _Part:
-    return _Part(each.pod_uid, f"{each.pod_namespace}/{each.pod_name}"[:LONGEST_NAME], runs, each.created_at_ns)
-
-
-def _settled(parts: Iterable[_Part], present: Collection[str], now_ns: int, settle_seconds: float) -> bool:
-    """Whether something with a directory has run for so long. Without a creation time that is not known."""
-    latest_ns = now_ns - settle_seconds * 1e9
-    return any(part.runs and part.uid in present and 0 < part.created_at_ns <= latest_ns for part in parts)
+def _pod(part: Container | PodSandbox) -> str:
+    return f"{part.pod_namespace}/{part.pod_name}"[:LONGEST_NAME]

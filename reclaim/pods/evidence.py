@@ -22,37 +22,71 @@ The kubelet alone knows which pods have terminated. Where it is not asked, this 
 
 What is left is what holds for the kubelet's own collection too: a last status that never reaches the API server.
 
-Covers: the decision. Does not cover: observing (`terminated_pods`), and the check right before a removal.
+Covers: the decision. Does not cover: observing, and the check right before a removal (`believed_pods`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from reclaim.pods.stopped_pods import StoppedPod
+from reclaim.pods.states import is_pod_uid
+from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 
 LONGEST_GAP_SECONDS = 180.0  # it is observed once a minute, and at each pass
 LARGEST_STEP_SECONDS = 5.0
 API_SOURCE = "api"  # of the annotation kubernetes.io/config.source
 
 
+class StoppedPod(NamedTuple):
+    """A kubelet's pod all of whose containers, if it has any, have EXITED and whose sandboxes (at least one) are
+    NOTREADY; by their ids. `newest`: its newest sandbox.
+
+    That a pod stands still does not say that it has terminated: after a reboot every pod does.
+    """
+
+    containers: frozenset[str]
+    sandboxes: frozenset[str]
+    newest: PodSandbox
+
+
+def stopped_pods(listing: Listing) -> dict[str, StoppedPod]:
+    """The pods that stand still, by UID. A pod of which anything is not the kubelet's, or has no sandbox, is none."""
+    containers: dict[str, list[Container]] = defaultdict(list)
+    sandboxes: dict[str, list[PodSandbox]] = defaultdict(list)
+    for container in listing.containers:
+        containers[container.pod_uid].append(container)
+    for sandbox in listing.sandboxes:
+        sandboxes[sandbox.pod_uid].append(sandbox)
+    return {
+        uid: StoppedPod(
+            frozenset(container.id for container in containers[uid]),
+            frozenset(sandbox.id for sandbox in sandboxes[uid]),
+            max(sandboxes[uid], key=lambda s: (s.created_at_ns, s.attempt, s.id)),
+        )
+        for uid in sandboxes
+        if is_pod_uid(uid)
+        and all(container.state is ContainerState.EXITED for container in containers[uid])
+        and all(s.state is PodSandboxState.NOTREADY and s.labelled for s in sandboxes[uid])
+    }
+
+
 class Observation(NamedTuple):
     """What is seen at one moment.
 
     `at`, `wall`: monotonic and wall seconds. `kubelet_since`: since when (monotonic) one and the same kubelet has
-    answered healthy; None if it does not. `stopped`: the pods that stand still; `torn_down`: those of them whose
-    volumes are gone. `running`: the pods that have a READY sandbox. `sandboxes`: all those of pods of the API server.
+    answered healthy; None if it does not. `listing`: the complete lists of the runtime. `stopped`: the pods that stand
+    still in them; `torn_down`: those of them whose volumes are gone.
     """
 
     at: float
     wall: float
     kubelet_since: float | None
+    listing: Listing
     stopped: Mapping[str, StoppedPod]
     torn_down: frozenset[str]
-    running: frozenset[str]
-    sandboxes: frozenset[str]
 
 
 class Still(NamedTuple):
@@ -77,25 +111,21 @@ class Watched:
 
     def terminated(self, age_seconds: float) -> frozenset[str]:
         """The UIDs of the pods that have terminated, as of the last observation."""
-        return frozenset(uid for uid in self.still if self.why_not(uid, age_seconds) is None)
-
-    def why_not(self, uid: str, age_seconds: float) -> str | None:
-        """Why a pod does not count as terminated, in a few words; None if it does."""
-        still = self.still.get(uid)
-        if still is None:
-            return "it does not stand still with its volumes torn down, or is no pod of the API server"
-        if not self.made and uid not in self.ran:
-            return "the kubelet has not been seen to know the pods of the API server"
-        left = age_seconds - (self.at - still.since)
-        return None if left <= 0 else f"it has to be seen for another {left:.0f} s"
+        return frozenset(
+            uid
+            for uid, still in self.still.items()
+            if (self.made or uid in self.ran) and self.at - still.since >= age_seconds
+        )
 
 
 def watched(before: Watched | None, seen: Observation) -> Watched | None:
     """What has been seen with one more observation; None while the kubelet does not answer healthy."""
     if seen.kubelet_since is None:
         return None
+    running = frozenset(each.pod_uid for each in seen.listing.sandboxes if each.state is PodSandboxState.READY)
+    made = frozenset(each.id for each in seen.listing.sandboxes if each.config_source == API_SOURCE)
     if before is None or _interrupted(before, seen):
-        before = Watched(seen.at, seen.wall, seen.kubelet_since, seen.sandboxes)
+        before = Watched(seen.at, seen.wall, seen.kubelet_since, made)
     still = {
         uid: Still(pod, _since(before.still.get(uid), pod, seen.at))
         for uid, pod in seen.stopped.items()
@@ -105,8 +135,8 @@ def watched(before: Watched | None, seen: Observation) -> Watched | None:
         before,
         at=seen.at,
         wall=seen.wall,
-        ran=seen.running | (before.ran & seen.stopped.keys()),
-        made=before.made or not seen.sandboxes <= before.first,
+        ran=running | (before.ran & seen.stopped.keys()),
+        made=before.made or not made <= before.first,
         still=still,
     )
 
@@ -125,5 +155,5 @@ def _since(earlier: Still | None, pod: StoppedPod, at: float) -> float:
     """Since when the pod has stood still: anew if it has a container or sandbox that it did not have before."""
     if earlier is None:
         return at
-    known = {*earlier.pod.containers, *earlier.pod.sandboxes}
-    return earlier.since if known.issuperset((*pod.containers, *pod.sandboxes)) else at
+    had = pod.containers <= earlier.pod.containers and pod.sandboxes <= earlier.pod.sandboxes
+    return earlier.since if had else at

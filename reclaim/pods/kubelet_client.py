@@ -1,5 +1,5 @@
 """Client for one request to the kubelet, `GET /pods`, `/stats/summary` or `/configz`: plain HTTP/1.1, one connection,
-and one deadline for everything.
+and one deadline for everything; and the search for an identity that the kubelet accepts (`KubeletSearch`).
 
 * The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
 * The size of the body is limited, redirects are not followed, proxies are not used, names are not looked up.
@@ -20,12 +20,13 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from reclaim.clock import Clock
+from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletWay
 from reclaim.types import ReclaimError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ CONFIGZ = "/configz"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LARGEST_TOKEN_BYTES = 64 * 1024
 LARGEST_PEM_BYTES = 1024 * 1024
+SEARCH_AGAIN_SECONDS = 60.0
 _READ_AT_ONCE_BYTES = 64 * 1024
 _FIRST_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -89,6 +91,59 @@ def get_configz(endpoint: KubeletEndpoint, seconds: float) -> bytes:
     return _get(endpoint, CONFIGZ, seconds)
 
 
+class KubeletSearch:
+    """Finds by itself an identity that the node's own kubelet accepts: `kubeletEndpoint: auto`.
+
+    Each way that the node offers is tried in its order with the request itself, `GET /pods`, until one is answered;
+    that one is kept. Only what the kubelet refuses (401, 403, TLS), or what cannot be used, leads on to the next way: a
+    kubelet that does not listen or is late does not know another identity any better. After a search in vain no request
+    is sent for a minute: a node under pressure has no time for it at every pass.
+
+    `ways` is called anew for each search, as certificates rotate and files appear; whether files are trusted is its
+    concern. `endpoint`: that was answered last; None before, and once its identity is refused.
+    """
+
+    def __init__(self, ways: Callable[[], Iterable[KubeletWay]], clock: Clock, seconds: float = ANSWER_SECONDS):
+        self.endpoint: KubeletEndpoint | None = None
+        self._ways = ways
+        self._clock = clock
+        self._seconds = seconds
+        self._in_vain = ""
+        self._search_from = float("-inf")
+
+    def get_pods(self) -> bytes:
+        """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
+        until = time.monotonic() + self._seconds
+        known = self.endpoint  # of which another thread may let go meanwhile
+        if known is not None:
+            try:
+                return get_pods(known, self._seconds)
+            except KubeletUnavailable as error:
+                if not error.refused:
+                    raise
+            self.endpoint, self._search_from = None, float("-inf")  # a certificate has rotated, a role was taken away
+        if self._clock.monotonic() < self._search_from:
+            raise KubeletUnavailable(self._in_vain)
+        tried: list[str] = []
+        for way in self._ways():
+            problem = way.problem
+            if way.endpoint is not None:
+                try:
+                    body = get_pods(way.endpoint, max(until - time.monotonic(), 0.0))
+                except KubeletUnavailable as error:
+                    if not error.refused:
+                        raise
+                    problem = str(error)
+                else:
+                    self.endpoint = way.endpoint
+                    return body
+            tried.append(f"as {way.identity}: {problem}")
+        told = "; ".join(tried) or "this node has no identity that could be tried"
+        self._in_vain = f"kubeletEndpoint auto found no way to ask the kubelet for its pods: {told}"
+        self._search_from = self._clock.monotonic() + SEARCH_AGAIN_SECONDS
+        raise KubeletUnavailable(self._in_vain)
+
+
 def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
     import http.client
     import ssl
@@ -123,36 +178,33 @@ def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
 
 
 def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
-    import http.client
     import socket
 
     host, port = endpoint.address
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    request = "\r\n".join([*lines, "", ""]).encode()
+    kubelet = f"the kubelet at {endpoint.url}"
     with socket.create_connection((host, port), _left(until), source_address=(host, 0)) as plain:
         plain.settimeout(_left(until))
-        connection = _secured(plain, endpoint, context) if context else plain
-        with connection:
-            authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
-            lines += [f"Authorization: Bearer {token}"] if token else []
-            connection.settimeout(_left(until))
-            connection.sendall("\r\n".join([*lines, "", ""]).encode())
-            stream = _Stream(connection, until)
-            response = http.client.HTTPResponse(stream, method="GET")  # type: ignore[arg-type] # only calls makefile
-            with response:
-                response.begin()
-                return _body(response, path, f"the kubelet at {endpoint.url}")
+        if context is None:
+            return _answer(plain, request, path, kubelet, until)
+        with context.wrap_socket(plain, server_hostname=endpoint.expected_name) as secured:
+            if endpoint.pinned_files:
+                _check_pinned(endpoint, secured.getpeercert(binary_form=True))
+            return _answer(secured, request, path, kubelet, until)
 
 
-def _secured(plain: socket.socket, endpoint: KubeletEndpoint, context: ssl.SSLContext) -> socket.socket:
-    """TLS with a server that is who it should be. Raises OSError or KubeletUnavailable."""
-    secured = context.wrap_socket(plain, server_hostname=endpoint.expected_name)
-    if endpoint.pinned_files:
-        try:
-            _check_pinned(endpoint, secured.getpeercert(binary_form=True))
-        except KubeletUnavailable:
-            secured.close()
-            raise
-    return secured
+def _answer(connection: socket.socket, request: bytes, path: str, kubelet: str, until: float) -> bytes:
+    import http.client
+
+    connection.settimeout(_left(until))
+    connection.sendall(request)
+    stream = _Stream(connection, until)
+    with http.client.HTTPResponse(stream, method="GET") as response:  # type: ignore[arg-type] # only calls makefile
+        response.begin()
+        return _body(response, path, kubelet)
 
 
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
@@ -222,38 +274,26 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     else:
-        _check_regular(endpoint.ca_file, "CA file")
-        try:
+        with _usable("CA file", endpoint.ca_file):
             context.load_verify_locations(endpoint.ca_file)
-        except OSError as error:
-            raise _unusable("CA file", endpoint.ca_file, error) from None
-    if endpoint.certificate_file:
-        for path in filter(None, (endpoint.certificate_file, endpoint.key_file)):
-            _check_regular(path, "client certificate")
-        try:
+    certificate, key = endpoint.certificate_file, endpoint.key_file or None
+    if certificate:
+        with _usable("client certificate", certificate, key):
             # With an empty password an encrypted key fails; without one OpenSSL would prompt on the terminal.
-            context.load_cert_chain(endpoint.certificate_file, endpoint.key_file or None, password="")
-        except OSError as error:
-            raise _unusable("client certificate", endpoint.certificate_file, error) from None
+            context.load_cert_chain(certificate, key, password="")
     if endpoint.certificate_pem:
-        with _in_memory(endpoint.certificate_pem) as path:
-            try:
-                context.load_cert_chain(path, password="")
-            except OSError as error:
-                raise _unusable("client certificate in", "the kubeconfig", error) from None
+        with _usable("client certificate in the kubeconfig"), _in_memory(endpoint.certificate_pem) as path:
+            context.load_cert_chain(path, password="")
     return context
 
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
     """The path of a file in memory with this text: OpenSSL reads keys from files only, and this one is on no disk."""
-    descriptor = os.memfd_create("certificate")
-    try:
-        with os.fdopen(os.dup(descriptor), "w") as file:
-            file.write(text)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.memfd_create("certificate"), "w") as file:
+        file.write(text)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
@@ -263,17 +303,14 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
     problems = []
     for path in endpoint.pinned_files:
         try:
-            _check_regular(path, "kubelet's certificate")
-            with open(path, encoding="ascii") as file:
+            with _usable("kubelet's certificate", path), open(path, encoding="ascii") as file:
                 first = _FIRST_CERTIFICATE.search(file.read(LARGEST_PEM_BYTES))
-            if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
-                return
+                if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
+                    return
         except KubeletUnavailable as error:
-            problems.append(str(error))
-        except (OSError, ValueError) as error:
-            problems.append(str(_unusable("kubelet's certificate", path, OSError(0, str(error)))))
+            problems.append(error)
     if len(problems) == len(endpoint.pinned_files):
-        raise KubeletUnavailable(problems[0])
+        raise problems[0]
     raise KubeletUnavailable(
         f"{endpoint.url} is not trusted: it shows another certificate than {' or '.join(endpoint.pinned_files)}"
     )
@@ -281,28 +318,29 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
 
 def _token(path: str) -> str:
     """The bearer token in a file, without the white space around it. Raises KubeletUnavailable."""
-    _check_regular(path, "token file")
-    try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_TOKEN_BYTES + 1).strip()
-    except OSError as error:
-        raise _unusable("token file", path, error) from None
+    with _usable("token file", path), open(path, "rb") as file:
+        content = file.read(LARGEST_TOKEN_BYTES + 1).strip()
     # Visible ASCII only, so that it cannot end the header line.
     if not content or len(content) > LARGEST_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in content):
         raise KubeletUnavailable(f"the kubelet is not asked: the token file {path} holds no token", refused=True)
     return content.decode("ascii")
 
 
-def _check_regular(path: str, what: str) -> None:
-    """Raises KubeletUnavailable for anything but a regular file: opening a FIFO would hang."""
+@contextmanager
+def _usable(what: str, *paths: str | None) -> Iterator[None]:
+    """Raises KubeletUnavailable where these cannot be used, as the one of the first path where that shows only in use.
+
+    Anything but a regular file is refused before: opening a FIFO would hang.
+    """
+    named = what
     try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        raise _unusable(what, path, error) from None
-    if not stat.S_ISREG(mode):
-        raise KubeletUnavailable(f"the kubelet is not asked: the {what} {path} is not a file", refused=True)
-
-
-def _unusable(what: str, path: str, error: OSError) -> KubeletUnavailable:
-    why = getattr(error, "reason", None) or error.strerror or "it holds nothing usable"
-    return KubeletUnavailable(f"the kubelet is not asked: the {what} {path} cannot be used ({why})", refused=True)
+        for path in filter(None, reversed(paths)):
+            named = f"{what} {path}"
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise KubeletUnavailable(f"the kubelet is not asked: the {named} is not a file", refused=True)
+        yield
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "it holds nothing usable"
+        raise KubeletUnavailable(
+            f"the kubelet is not asked: the {named} cannot be used ({why})", refused=True
+        ) from None

@@ -18,8 +18,6 @@ from reclaim.types import ReclaimError
 
 Answer = TypeVar("Answer")
 
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
 
 class ReadInTime(Protocol):
     """Reads on a thread that may hang, and waits for it for a limited time."""
@@ -34,7 +32,7 @@ def read_here(read: Callable[[], Answer], /) -> Answer:
 
 
 class KubeletDirectories:
-    """A PodSource that reads `<root_directory>/pods`. Creates nothing, follows no symlink below it.
+    """Reads `<root_directory>/pods`. Creates nothing, follows no symlink below it.
 
     `in_time`: how it reads. A reading that takes too long is one that failed.
     """
@@ -54,53 +52,30 @@ class KubeletDirectories:
             why = str(error)
         return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self._pods} cannot be read ({why})"))
 
-    def identity(self) -> RootIdentity | None:
-        """Device and inode of the root and of `pods`; None when they cannot be opened."""
-        with suppress(OSError, ReclaimError):
-            return self._in_time(self._identity)
-        return None
-
     def start_times(self) -> Mapping[str, float] | None:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod. None where
         `pods` is missing or cannot be read."""
-        with suppress(OSError, ReclaimError):
-            return self._in_time(self._start_times)
-        return None
-
-    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:  # noqa: ARG002 # the form of a PodSource
-        """None: directories name no images."""
-        return {}
+        return self._read(self._start_times, None)
 
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`
         none in another directory."""
-        if not is_pod_uid(uid):
-            return False
-        with suppress(OSError, ReclaimError):
-            return self._in_time(lambda: self._is_missing(uid, on))
-        return False
+        return is_pod_uid(uid) and self._read(lambda: self._is_missing(uid, on), False)
 
     def torn_down(self, uids: Collection[str], on: RootIdentity | None = None) -> frozenset[str]:
         """Those of these pods whose volumes the kubelet has torn down: `volumes` has a directory for each plugin of a
         volume that the pod had, and all of them are empty. A pod that never had a volume has none there, and does not
         count. With `on` only in those directories."""
-        with suppress(OSError, ReclaimError):
-            return self._in_time(lambda: self._torn_down(uids, on))
-        return frozenset()
+        return self._read(lambda: self._torn_down(uids, on), frozenset())
 
-    def _torn_down(self, uids: Collection[str], on: RootIdentity | None) -> frozenset[str]:
-        with self._opened() as (descriptor, identity):
-            if on is not None and identity != on:
-                return frozenset()
-            return frozenset(uid for uid in uids if is_pod_uid(uid) and _has_torn_down(descriptor, uid))
+    def _read(self, read: Callable[[], Answer], unknown: Answer) -> Answer:
+        with suppress(OSError, ReclaimError):
+            return self._in_time(read)
+        return unknown
 
     def _pod_states(self) -> PodStates:
         with self._opened() as (descriptor, identity):
             return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
-
-    def _identity(self) -> RootIdentity:
-        with self._opened() as (_, identity):
-            return identity
 
     def _start_times(self) -> Mapping[str, float]:
         changed: dict[str, float] = {}
@@ -112,20 +87,21 @@ class KubeletDirectories:
 
     def _is_missing(self, uid: str, on: RootIdentity | None) -> bool:
         with self._opened() as (descriptor, identity):
-            return (on is None or identity == on) and not _exists(descriptor, uid)
+            return on in (None, identity) and not _exists(descriptor, uid)
+
+    def _torn_down(self, uids: Collection[str], on: RootIdentity | None) -> frozenset[str]:
+        with self._opened() as (descriptor, identity):
+            known = uids if on in (None, identity) else ()
+            return frozenset(uid for uid in known if is_pod_uid(uid) and _has_torn_down(descriptor, uid))
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
         """The descriptor of `pods`, and which directories it was reached by. Raises OSError."""
-        root = os.open(self._root, _OPEN | os.O_PATH)  # of the root only the right to pass is needed
-        try:
-            pods = os.open("pods", _OPEN, dir_fd=root)
-            try:
-                yield pods, RootIdentity(_identity(root), _identity(pods))
-            finally:
-                os.close(pods)
-        finally:
-            os.close(root)
+        with (
+            _directory(self._root, os.O_PATH) as root,  # only the right to pass is needed
+            _directory("pods", above=root) as pods,
+        ):
+            yield pods, RootIdentity(_identity(root), _identity(pods))
 
 
 def _exists(directory: int, name: str) -> bool:
@@ -140,7 +116,7 @@ def _exists(directory: int, name: str) -> bool:
 def _has_torn_down(pods: int, uid: str) -> bool:
     """Whether a pod's directory has plugins of volumes and no volume. What cannot be read counts as a volume."""
     try:
-        with _directory(uid, pods) as pod, _directory("volumes", pod) as volumes:
+        with _directory(uid, os.O_NOFOLLOW, pods) as pod, _directory("volumes", os.O_NOFOLLOW, pod) as volumes:
             plugins = os.listdir(volumes)
             return bool(plugins) and not any(_listed(plugin, volumes) for plugin in plugins)
     except OSError:
@@ -148,14 +124,14 @@ def _has_torn_down(pods: int, uid: str) -> bool:
 
 
 def _listed(name: str, above: int) -> list[str]:
-    with _directory(name, above) as descriptor:
+    with _directory(name, os.O_NOFOLLOW, above) as descriptor:
         return os.listdir(descriptor)
 
 
 @contextmanager
-def _directory(name: str, above: int) -> Iterator[int]:
-    """The descriptor of a directory in an opened one; a symlink is none. Raises OSError."""
-    descriptor = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=above)
+def _directory(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
+    """The descriptor of a directory, in an opened one where there is one above. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
     try:
         yield descriptor
     finally:

@@ -1,5 +1,8 @@
 """Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod.
 
+`Field` reads any JSON answer of the kubelet, field by field, and trusts nothing: whatever is not of the expected form
+raises KubeletAnswerError, whose message says where, and quotes no value.
+
 The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null when there are none). An answer
 that is incomplete or malformed anywhere is refused as a whole: the missing pods of half a list would count as gone.
 
@@ -28,10 +31,13 @@ What the list proves:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from reclaim.pods.kubelet_json import Field, KubeletAnswerError, parse_answer
 from reclaim.pods.states import PodState
+from reclaim.types import ReclaimError
+
+LARGEST_UINT64 = 2**64 - 1
+MOST_VALUES = 3_000_000  # 500 pods of 20 KiB hold below a million; each costs up to 100 bytes of memory and 0.3 µs
 
 CONFIG_SOURCE = "kubernetes.io/config.source"  # written by the kubelet on every pod (pkg/kubelet/config/config.go)
 API_SERVER = "api"
@@ -42,14 +48,107 @@ STATES = ("running", "terminated", "waiting")
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class PodList:
+class KubeletAnswerError(ReclaimError):
+    """An answer that is not of the expected form. The message is a clause that says where."""
+
+
+class Field:
+    """A value of an answer, which knows its path. A missing value and null are the same: an empty one."""
+
+    __slots__ = ("_key", "_parent", "_value")
+
+    def __init__(self, value: Any, parent: Field | None = None, key: str | int = ""):
+        self._value = value
+        self._parent = parent
+        self._key = key
+
+    @property
+    def where(self) -> str:
+        """The path at which it was found; of the whole answer it is empty."""
+        if self._parent is None:
+            return ""
+        above = self._parent.where
+        if isinstance(self._key, int):
+            return f"{above}[{self._key}]"
+        return f"{above}.{self._key}" if above else self._key
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a value."""
+        return self._value is not None
+
+    def get(self, key: str) -> Field:
+        """The field of an object."""
+        return Field(self._object().get(key), self, key)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields of an object, in their order."""
+        return tuple(self._object())
+
+    def elements(self) -> Iterator[Field]:
+        """The elements of a list, none of which may be null."""
+        if self._value is not None and not isinstance(self._value, list):
+            raise self.error("is not a list")
+        for index, value in enumerate(self._value or ()):
+            field = Field(value, self, index)
+            if value is None:
+                raise field.error("is null")
+            yield field
+
+    def text(self) -> str:
+        """The text; empty without one."""
+        if self._value is not None and not isinstance(self._value, str):
+            raise self.error("is not a text")
+        return self._value or ""
+
+    def integer(self, least: int = 0, most: int = LARGEST_UINT64) -> int | None:
+        """The whole number within bounds; None without one."""
+        if self._value is None:
+            return None
+        if type(self._value) is not int or not least <= self._value <= most:
+            raise self.error(f"is not a whole number between {least} and {most}")
+        return self._value
+
+    def truth(self) -> bool | None:
+        """True or false; None without one."""
+        if self._value is not None and not isinstance(self._value, bool):
+            raise self.error("is not true or false")
+        return self._value
+
+    def error(self, problem: str) -> KubeletAnswerError:
+        """The error that this field is not as it should be."""
+        return KubeletAnswerError(f"{self.where or 'it'} {problem}")
+
+    def _object(self) -> dict[str, Any]:
+        if self._value is not None and not isinstance(self._value, dict):
+            raise self.error("is not an object")
+        return self._value or {}
+
+
+def parse_answer(body: bytes) -> Field:
+    """The answer as a field. Raises KubeletAnswerError, and nothing else, for anything that is not a JSON object."""
+    import json
+
+    if sum(body.count(opening) for opening in (b",", b"{", b"[")) > MOST_VALUES:
+        raise KubeletAnswerError("it is too large")
+    try:
+        document = json.loads(body.decode())
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise KubeletAnswerError("it is not JSON, or cut short") from error
+    if not isinstance(document, dict):
+        raise KubeletAnswerError("it is not an object")
+    return Field(document)
+
+
+class PodList(NamedTuple):
     """The pods that the kubelet knows, by UID and alias. `from_api_server`: at least one came from the API server.
-    `images`: what those that have not terminated need, by UID; references as they are written."""
+    `images`: what those that have not terminated need, by UID; references as they are written. `items`: the pods
+    themselves, in the order of the answer."""
 
     states: Mapping[str, PodState]
-    from_api_server: bool = False
-    images: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    from_api_server: bool
+    images: Mapping[str, frozenset[str]]
+    items: tuple[Field, ...]
 
 
 def parse_pod_list(body: bytes) -> PodList:
@@ -61,14 +160,15 @@ def parse_pod_list(body: bytes) -> PodList:
         raise KubeletAnswerError("it has no items")
     if answer.get("metadata").get("continue").text():
         raise KubeletAnswerError("it is only a part of the list")
+    items = tuple(answer.get("items").elements())
     own: dict[str, PodState] = {}
     aliases: dict[str, PodState] = {}
     images: dict[str, frozenset[str]] = {}
     from_api_server = False
-    for item in answer.get("items").elements():
+    for item in items:
         if item.get("kind").text() not in ("", "Pod"):
             raise item.error("is not a Pod")
-        metadata = item.get("metadata")
+        metadata, status = item.get("metadata"), item.get("status")
         uid = metadata.get("uid").text()
         if not uid:
             raise item.error("has no metadata.uid")
@@ -76,21 +176,22 @@ def parse_pod_list(body: bytes) -> PodList:
         aliases |= {alias: PodState() for key in ALIASES if (alias := annotations.get(key).text())}
         source = annotations.get(CONFIG_SOURCE).text()
         from_api_server |= source == API_SERVER
-        state = replace(_state(metadata, item.get("status")), static=source not in ("", API_SERVER))
+        state = _state(metadata, status, static=source not in ("", API_SERVER))
         own[uid] = _may_still_run(own.get(uid, state), state)
-        needed = frozenset(_images(item.get("spec"), item.get("status")))
+        needed = frozenset(_images(item.get("spec"), status))
         if not state.terminated:
             images[uid] = images.get(uid, frozenset()) | needed
-    return PodList({**aliases, **own}, from_api_server, images)
+    return PodList({**aliases, **own}, from_api_server, images, items)
 
 
-def _state(metadata: Field, status: Field) -> PodState:
+def _state(metadata: Field, status: Field, *, static: bool) -> PodState:
     phase, reason = status.get("phase").text(), status.get("reason").text()
     may_run = [_may_run(container) for kind in CONTAINER_STATUSES for container in status.get(kind).elements()]
     return PodState(
         terminated=phase in FINAL_PHASES and not any(may_run),
         deleted=bool(metadata.get("deletionTimestamp").text()),
         evicted=phase == "Failed" and reason == "Evicted",
+        static=static,
     )
 
 

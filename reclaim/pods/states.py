@@ -1,7 +1,7 @@
-"""Which pods exist on the node, and in which state: values, and the protocols of their sources.
+"""Which pods exist on the node, and in which state: values, and the protocol by which those who remove ask for them.
 
 Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and the kubelet's own list
-(`kubelet_pods`); whether the directories are believed (`belief`).
+(`kubelet_pods`); whether the directories are believed (`belief`); both joined (`believed_pods`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ class PodStates:
 
     `present`: the UIDs that have a directory of the kubelet; None when that is unknown.
     `kubelet`: the pods in the kubelet's list by UID; None when it was not requested or not complete.
-    `synced`: whether the kubelet has synced its pods once; until then an unlisted pod may still appear.
     `sources_ready`: whether every source of pods has delivered at least once.
     `by_evidence`: the pods that have terminated by what was seen over time (`evidence`); where the kubelet's list is
     known, that counts instead.
@@ -92,7 +91,6 @@ class PodStates:
 
     present: frozenset[str] | None = None
     kubelet: Mapping[str, PodState] | None = None
-    synced: bool = True
     sources_ready: bool = True
     by_evidence: frozenset[str] = frozenset()
     identity: RootIdentity | None = field(default=None, compare=False)
@@ -103,6 +101,10 @@ class PodStates:
         """Whether the kubelet's list is known."""
         return self.kubelet is not None
 
+    def listed(self, uid: str) -> PodState | None:
+        """What the kubelet's list says of the pod; None if that is not known, or it is not in it."""
+        return None if self.kubelet is None else self.kubelet.get(uid)
+
     def gone(self, uid: str) -> bool:
         """Whether the pod does not exist. Without the kubelet's list an invalid UID never counts as gone; with it, an
         unlisted UID is that of a removed pod, the empty one included."""
@@ -110,20 +112,20 @@ class PodStates:
             return False
         if self.kubelet is None:
             return is_pod_uid(uid) and self.present is not None and uid not in self.present
-        return self.synced and uid not in self.kubelet and uid not in (self.present or ())
+        return uid not in self.kubelet and uid not in (self.present or ())
 
     def unknown(self, uid: str) -> bool:
         """Whether only the doubt keeps what is left of the pod: neither source has it."""
-        return self.doubt is not None and uid not in (self.kubelet or {}) and uid not in (self.present or ())
+        return self.doubt is not None and self.listed(uid) is None and uid not in (self.present or ())
 
     def content_should_be_removed(self, uid: str) -> bool:
         """Whether everything of the pod may be removed, its logs included: evicted, deleted and terminated, or gone."""
-        state = (self.kubelet or {}).get(uid)
+        state = self.listed(uid)
         return self.gone(uid) if state is None else state.evicted or (state.deleted and state.terminated)
 
     def runtime_should_be_removed(self, uid: str) -> bool:
         """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
-        state = (self.kubelet or {}).get(uid)
+        state = self.listed(uid)
         return self.gone(uid) or self.shown_terminated(uid) if state is None else state.terminated
 
     def shown_terminated(self, uid: str) -> bool:
@@ -133,7 +135,7 @@ class PodStates:
     def only_runtime_remembers(self, uid: str) -> bool:
         """Whether nothing but its dead containers would tell a kubelet that restarts that the pod has run: a static
         pod comes without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
-        state = (self.kubelet or {}).get(uid)
+        state = self.listed(uid)
         return state is not None and state.static
 
     def merge(self, other: PodStates) -> PodStates:
@@ -149,29 +151,7 @@ class PodStates:
             found = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
         ready = self.sources_ready and other.sources_ready
-        synced, shown = self.synced and other.synced, self.by_evidence & other.by_evidence
-        return PodStates(present, kubelet, synced, ready, shown, other.identity, found)
-
-
-class PodSource(Protocol):
-    """A source of pod states, whether they are believed or not."""
-
-    def pod_states(self) -> PodStates:
-        """The pods that exist now. Never raises: an unknown part is None."""
-
-    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
-        """Whether this pod is known not to exist. `on`: the directories that it must not have one in; in others no pod
-        is gone."""
-
-    def identity(self) -> RootIdentity | None:
-        """The directories as they are now; None if they cannot be opened."""
-
-    def start_times(self) -> Mapping[str, float] | None:
-        """When each pod was started, wall seconds by UID; None where that cannot be told."""
-
-    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
-        that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""
+        return PodStates(present, kubelet, ready, self.by_evidence & other.by_evidence, other.identity, found)
 
 
 class PodStateProvider(Protocol):
@@ -200,4 +180,5 @@ class PodStateProvider(Protocol):
         """When each pod was started, wall seconds by UID; None where that cannot be told."""
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What the specs of pods that have not terminated name, as the source says; see there."""
+        """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
+        that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""

@@ -11,7 +11,7 @@ import os
 from reclaim.execution.readings import in_time
 from reclaim.execution.stages import Stage, StagePlan, Stopwatch
 from reclaim.functions import ReclaimContext, ReclaimFunction
-from reclaim.pod_logs.reader import LogsUnreadable, opened
+from reclaim.pod_logs.directories import LogsUnreadable, opened
 from reclaim.rotated_logs.plan import ROTATED_LOG, RotatedLogSettings, plan_rotated_logs
 from reclaim.rotated_logs.reader import read_log_files
 from reclaim.rotated_logs.remover import RotatedLogRemover

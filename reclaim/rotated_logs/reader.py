@@ -1,7 +1,7 @@
 """Reads the log directories of containers: three levels, from the pod log root down.
 
-Each directory is opened beneath the one above it (`reclaim.pod_logs.openat2`): no symlink is followed and no mount is
-entered. What cannot be entered is an entry of its own in the answer, so that the plan says why its logs stay.
+Each directory is opened beneath the one above it (`reclaim.pod_logs.directories`): no symlink is followed and no mount
+is entered. What cannot be entered is an entry of its own in the answer, so that the plan says why its logs stay.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reclaim.pod_logs.directory_walk import identity_of
+from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, opened_beneath
 from reclaim.pod_logs.names import uid_of_kubelets_log_directory
-from reclaim.pod_logs.openat2 import open_beneath
-from reclaim.pod_logs.reader import LogsUnreadable, opened
 from reclaim.rotated_logs.plan import LogFile
 from reclaim.types import Reason
 
@@ -28,8 +26,7 @@ def read_log_files(pod_logs_dir: str) -> tuple[LogFile, ...]:
         with opened(pod_logs_dir) as root:
             return tuple(_below_root(root))
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        raise LogsUnreadable(f"{pod_logs_dir} cannot be read: {error.strerror}", missing=missing) from error
+        raise LogsUnreadable(pod_logs_dir, error) from error
 
 
 def _below_root(root: int) -> Iterator[LogFile]:
@@ -38,7 +35,7 @@ def _below_root(root: int) -> Iterator[LogFile]:
             yield LogFile(pod, problem=Reason.NOT_KUBELETS)
             continue
         try:
-            with _opened_beneath(root, pod) as directory:
+            with opened_beneath(root, pod) as directory:
                 yield from _below_pod(directory, pod)
         except FileNotFoundError:
             continue
@@ -54,7 +51,7 @@ def _why_not_entered(error: OSError) -> Reason:
 def _below_pod(directory: int, pod: bytes) -> Iterator[LogFile]:
     for container in sorted(os.fsencode(name) for name in os.listdir(directory)):
         try:
-            with _opened_beneath(directory, container) as logs:
+            with opened_beneath(directory, container) as logs:
                 found = [read_log_file(logs, pod, container, os.fsencode(name)) for name in os.listdir(logs)]
         except FileNotFoundError:
             continue
@@ -82,20 +79,11 @@ def read_log_file(logs: int, pod: bytes, container: bytes, name: bytes) -> LogFi
 
 
 @contextmanager
-def _opened_beneath(directory: int, name: bytes) -> Iterator[int]:
-    descriptor = open_beneath(directory, name)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
 def opened_logs(pod_logs_dir: str, file: LogFile) -> Iterator[int]:
     """The descriptor of the log directory of the container that a file is of. Raises OSError."""
     with (
         opened(pod_logs_dir) as root,
-        _opened_beneath(root, file.pod) as directory,
-        _opened_beneath(directory, file.container) as logs,
+        opened_beneath(root, file.pod) as directory,
+        opened_beneath(directory, file.container) as logs,
     ):
         yield logs

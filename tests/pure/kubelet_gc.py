@@ -19,7 +19,7 @@ def removable(pods: PodStates, uid: str, evict_non_deleted_pods: bool) -> bool:
     assert pods.kubelet is not None
     state = pods.kubelet.get(uid)
     if state is None:
-        return pods.synced and uid not in (pods.present or ())
+        return uid not in (pods.present or ())
     if state.evicted or (state.deleted and state.terminated):
         return True
     return evict_non_deleted_pods and state.terminated

@@ -121,15 +121,6 @@ def test_a_static_pod_that_has_terminated_keeps_its_newest_copy_and_sandbox(
     assert removed(plan_sandbox_gc(empty, pods, policy, NOW_NS)) == going
 
 
-def test_before_the_first_sync_no_pod_is_unknown_for_good() -> None:
-    """An unknown UID answers no until pods have been synced once, and yes afterwards."""
-    listing = Listing(containers=(one("c"),), sandboxes=(sandbox("s", pod_uid="pod"),))
-    for synced, goes in ((False, ""), (True, "c")):
-        assert removed(plan_container_gc(listing, PodStates(None, {}, synced), ContainerGCPolicy(), NOW_NS)) == goes
-    nothing = plan_sandbox_gc(replace(listing, containers=()), PodStates(None, {}, False), ContainerGCPolicy(), NOW_NS)
-    assert removed(nothing) == ""
-
-
 def test_while_sources_are_not_ready_step_a_is_skipped_and_b_to_d_run() -> None:
     """Containers of deleted pods fall under the limits only; for sandboxes there is no such condition."""
     pods = PodStates(frozenset(), {}, sources_ready=False)
@@ -188,7 +179,7 @@ def test_checklist_5_under_pressure_terminated_pods_lose_all_and_running_pods_ke
 
 
 def test_checklist_6_a_container_without_a_pod_uid_counts_as_one_of_a_removed_pod() -> None:
-    """Once pods are synced; a cautious policy leaves it alone."""
+    """A cautious policy leaves it alone."""
     listing = Listing(containers=(one("by-hand", uid=""),))
     assert removed(plan_container_gc(listing, LIVE, ContainerGCPolicy(), NOW_NS)) == "by-hand"
     assert kept(plan_container_gc(listing, LIVE, ContainerGCPolicy(cautious=True), NOW_NS)) == "by-hand"

@@ -57,7 +57,6 @@ known = st.builds(
     PodStates,
     present=st.frozensets(uids),
     kubelet=st.dictionaries(st.sampled_from(["uid-1", "uid-2"]), states),
-    synced=st.booleans(),
     sources_ready=st.booleans(),
 )
 policies = st.builds(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from eviction.pod_eviction.pods import parse_active_pods
 from eviction.pod_eviction.types import EvictablePod
-from reclaim.pods.kubelet_json import KubeletAnswerError
+from reclaim.pods.pod_list import KubeletAnswerError
 
 MIB = 1 << 20
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eviction.pod_eviction.stats_summary import parse_stats_summary
 from eviction.pod_eviction.types import ContainerUsage, FsUsage, PodUsage
-from reclaim.pods.kubelet_json import MOST_VALUES, KubeletAnswerError
+from reclaim.pods.pod_list import MOST_VALUES, KubeletAnswerError
 
 NODE = {"nodeName": "node-1", "startTime": "2026-11-20T08:00:00Z"}
 

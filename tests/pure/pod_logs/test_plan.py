@@ -126,15 +126,6 @@ def test_before_all_sources_are_ready_nothing_is_removed(policy: LogPolicy) -> N
     assert {kept.reason for kept in plan.keep} == {Reason.HELD_OFF}
 
 
-@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_before_pods_were_synced_once_only_the_known_are_removed(policy: LogPolicy) -> None:
-    """A pod that is unknown so far may still be listed."""
-    pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, synced=False)
-    plan = planned(entry("ns_name_u"), entry("ns_name_v"), pods=pods, policy=policy)
-    assert [removed.pod_uid for removed in plan.remove] == ["u"]
-    assert [(kept.pod_uid, kept.reason) for kept in plan.keep] == [("v", Reason.HELD_OFF)]
-
-
 def test_a_pod_directory_speaks_against_a_kubelet_that_does_not_know_the_pod() -> None:
     """The directory is made first: the pod may be about to start."""
     plan = planned(entry("ns_name_u"), pods=PodStates(frozenset({"u"}), {}), policy=KUBELETS)

@@ -10,11 +10,19 @@ import pytest
 from reclaim.execution.stages import never_relieved
 
 from reclaim.execution.executor import Executor
-from reclaim.execution.remover import Ready, Refused, Remover
+from reclaim.execution.remover import Ready, Refused, Stage
+from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
 from reclaim.pod_logs.plan import LogPolicy, NoState, TargetState, plan_log_symlinks, plan_pod_logs
-from reclaim.pod_logs.reader import LogsUnreadable, ask_state, ask_states, read_log_links, read_pod_logs
-from reclaim.pod_logs.removers import ContainerLogs, LogSymlinkRemover, PodLogRemover
+from reclaim.pod_logs.removers import (
+    ContainerLogs,
+    LogSymlinkRemover,
+    PodLogRemover,
+    ask_state,
+    ask_states,
+    read_log_links,
+    read_pod_logs,
+)
 from reclaim.services import ContainerStatus
 from reclaim.types import (
     ContainerState,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -165,11 +164,10 @@ listings = st.builds(
 lists = st.none() | st.dictionaries(uids, st.builds(PodState, st.booleans(), st.booleans(), st.booleans()))
 directories = st.builds(
     PodStates,
-    st.none() | st.frozensets(uids),
-    lists,
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([HERE, THERE]),
+    present=st.none() | st.frozensets(uids),
+    kubelet=lists,
+    sources_ready=st.booleans(),
+    identity=st.sampled_from([HERE, THERE]),
 )
 policies = st.builds(
     ContainerGCPolicy,
@@ -260,16 +258,8 @@ class Source:
         """One."""
         return on in (None, self.at) and PodStates(self.present).gone(uid)
 
-    def identity(self) -> RootIdentity | None:
-        """Which they are."""
-        return self.at
-
     def start_times(self) -> dict[str, float]:
         """They have no times."""
-        return {}
-
-    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """They name none."""
         return {}
 
 

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_client import KubeletUnavailable
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
 from reclaim.pods.states import PodState, PodStates, RootIdentity
+from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
 
 
@@ -45,6 +47,13 @@ class Kubelet:
         return self.body or json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
 
 
+def believed_by_what_runs(pods: BelievedPods) -> PodStates:
+    """What is read, compared with a runtime that runs each pod that has a directory."""
+    states = pods.read()
+    running = (PodSandbox(f"of {uid}", PodSandboxState.READY, 1, uid) for uid in states.present or ())
+    return pods.compared(states, Listing(sandboxes=tuple(running)))
+
+
 class Node:
     """The kubelet's directories below a path, its list, and both joined."""
 
@@ -54,7 +63,12 @@ class Node:
         self.kubelet = Kubelet(**phases)
         for uid in directories:
             self.make_directory(uid)
-        self.pods = KubeletPods(KubeletDirectories(str(root)), self.kubelet.answer, self.clock)
+        self.listed = KubeletPods(self.kubelet.answer, self.clock)
+        self.pods = BelievedPods(KubeletDirectories(str(root)), f"{root}/pods", self.clock, listed=self.listed)
+
+    def observed(self) -> PodStates:
+        """What both say now, in the eyes of a runtime by which the directories are believed."""
+        return believed_by_what_runs(self.pods)
 
     def make_directory(self, uid: str) -> None:
         """The kubelet makes the directory of a pod."""
@@ -64,17 +78,17 @@ class Node:
 def test_a_listed_pod_has_the_state_in_the_list(tmp_path: Path) -> None:
     """Terminated or not, while its directory exists."""
     node = Node(tmp_path, "web", "job", web="Running", job="Succeeded")
-    states = node.pods.pod_states()
+    states = node.observed()
     assert states == PodStates(frozenset({"web", "job"}), {"web": PodState(), "job": PodState(terminated=True)})
     assert states.runtime_should_be_removed("job")
     assert not states.runtime_should_be_removed("web")
-    assert node.pods.problem is None
+    assert node.listed.problem is None
 
 
 def test_a_pod_is_gone_when_neither_source_has_it(tmp_path: Path) -> None:
     """It exists if it has a directory, or if only the list has it."""
     node = Node(tmp_path, "web", "leaving", web="Running", coming="Pending")
-    states = node.pods.pod_states()
+    states = node.observed()
     assert [uid for uid in ("web", "leaving", "coming", "old") if states.gone(uid)] == ["old"]
     assert [uid for uid in ("web", "leaving", "coming", "old") if node.pods.gone(uid)] == ["old"]
 
@@ -83,27 +97,27 @@ def test_by_the_list_of_a_kubelet_that_has_just_started_no_pod_is_gone(tmp_path:
     """It lists static pods only, nothing from the API server: pods with directories exist (k8s#112119)."""
     node = Node(tmp_path, "static", "web", static="Running")
     node.kubelet.source = "file"
-    states = node.pods.pod_states()
+    states = node.observed()
     assert not any(states.gone(uid) or states.content_should_be_removed(uid) for uid in ("static", "web"))
     assert not states.sources_ready
     node.kubelet.phases = {}
-    assert not node.pods.pod_states().gone("static")
+    assert not node.observed().gone("static")
 
 
 def test_the_sources_are_ready_once_a_pod_of_the_api_server_is_listed(tmp_path: Path) -> None:
     """Not with an empty list."""
     node = Node(tmp_path, "web")
-    assert not node.pods.pod_states().sources_ready
+    assert not node.observed().sources_ready
     node.kubelet.phases = {"web": "Running"}
-    assert node.pods.pod_states().sources_ready
+    assert node.observed().sources_ready
 
 
 def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     """A root directory that is wrong or cannot be read: no request is sent."""
     node = Node(tmp_path, job="Succeeded")
-    assert node.pods.pod_states() == PodStates(None, None)
+    assert node.observed() == PodStates(None, None)
     assert node.kubelet.asked == 0
-    assert "directory of pods cannot be read" in str(node.pods.problem)
+    assert "directory of pods cannot be read" in str(node.listed.problem)
     assert not node.pods.gone("old")
 
 
@@ -111,14 +125,14 @@ def test_a_kubelet_that_does_not_answer_leaves_the_directories(tmp_path: Path) -
     """A pod without a directory is gone, nothing more is known; with the reason, until the kubelet answers again."""
     node = Node(tmp_path, "job", job="Succeeded")
     node.kubelet.failure = KubeletUnavailable("the kubelet refuses connections")
-    states = node.pods.pod_states()
+    states = node.observed()
     assert states == PodStates(frozenset({"job"}), None)
     assert not states.runtime_should_be_removed("job")
     assert states.gone("old")
-    assert node.pods.problem == "the kubelet refuses connections"
+    assert node.listed.problem == "the kubelet refuses connections"
     node.kubelet.failure = None
-    assert node.pods.pod_states().known
-    assert node.pods.problem is None
+    assert node.observed().known
+    assert node.listed.problem is None
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'])
@@ -126,16 +140,16 @@ def test_a_malformed_answer_makes_the_list_unknown(tmp_path: Path, body: bytes) 
     """As a whole, never in part."""
     node = Node(tmp_path, "job")
     node.kubelet.body = body
-    assert node.pods.pod_states() == PodStates(frozenset({"job"}), None)
-    assert str(node.pods.problem).startswith("the kubelet's list of pods is not used: it")
+    assert node.observed() == PodStates(frozenset({"job"}), None)
+    assert str(node.listed.problem).startswith("the kubelet's list of pods is not used: it")
 
 
 def test_one_observation_without_an_answer_makes_both_unknown(tmp_path: Path) -> None:
     """Before and after the runtime's lists: what only one of them has licenses no removal."""
     node = Node(tmp_path, "job", job="Succeeded")
-    before = node.pods.pod_states()
+    before = node.observed()
     node.kubelet.failure = KubeletUnavailable("away")
-    merged = before.merge(node.pods.pod_states())
+    merged = before.merge(node.observed())
     assert not merged.known
     assert not merged.runtime_should_be_removed("job")
 
@@ -144,14 +158,14 @@ def test_after_a_late_answer_no_request_is_sent_for_10_seconds(tmp_path: Path) -
     """For 10 s the state is unknown at once, with the same reason; then a request is sent again."""
     node = Node(tmp_path, "job", job="Succeeded")
     node.kubelet.failure = KubeletUnavailable("the kubelet gave no complete answer within 2 s", late=True)
-    node.pods.pod_states()
+    node.observed()
     node.kubelet.failure = None
     node.clock.step(PAUSE_SECONDS - 0.1)
-    assert not node.pods.pod_states().known
-    assert node.pods.problem == "the kubelet gave no complete answer within 2 s"
+    assert not node.observed().known
+    assert node.listed.problem == "the kubelet gave no complete answer within 2 s"
     assert node.kubelet.asked == 1
     node.clock.step(0.1)
-    assert node.pods.pod_states().known
+    assert node.observed().known
     assert node.kubelet.asked == 2
 
 
@@ -159,15 +173,15 @@ def test_after_a_failure_at_once_the_next_request_is_sent(tmp_path: Path) -> Non
     """A refused connection costs no time."""
     node = Node(tmp_path, "job")
     node.kubelet.failure = KubeletUnavailable("refused")
-    node.pods.pod_states()
-    node.pods.pod_states()
+    node.observed()
+    node.observed()
     assert node.kubelet.asked == 2
 
 
 def test_right_before_a_removal_the_directory_is_checked_again(tmp_path: Path) -> None:
     """A static pod that has come back since the observation is not gone; no request is sent."""
     node = Node(tmp_path, "web", web="Running")
-    assert node.pods.pod_states().gone("static")
+    assert node.observed().gone("static")
     assert node.pods.gone("static")
     node.make_directory("static")
     assert not node.pods.gone("static")
@@ -177,10 +191,10 @@ def test_right_before_a_removal_the_directory_is_checked_again(tmp_path: Path) -
 def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
     """Only the last observation counts; nothing of the one before is remembered."""
     node = Node(tmp_path, "other", web="Running")
-    node.pods.pod_states()
+    node.observed()
     assert not node.pods.gone("web")
     node.kubelet.phases = {}
-    node.pods.pod_states()
+    node.observed()
     assert node.pods.gone("web")
 
 
@@ -188,7 +202,7 @@ def test_a_pod_that_has_left_both_is_gone(tmp_path: Path) -> None:
 def test_an_invalid_uid_is_not_gone_right_before_a_removal(tmp_path: Path, uid: str) -> None:
     """Whatever the plan said: no directory proves it."""
     node = Node(tmp_path, "web", web="Running")
-    node.pods.pod_states()
+    node.observed()
     assert not node.pods.gone(uid)
 
 
@@ -206,7 +220,7 @@ def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, h
     node.kubelet.failure = KubeletUnavailable(how, late=how == "late") if how != "garbage" else None
     node.kubelet.body = b"{"
     node.clock.step(60.0)
-    assert not node.pods.pod_states().known
+    assert not node.observed().known
     assert named_by(node) == {"app:1"}
     (node.root / "pods" / "web").rmdir()
     node.clock.step(60.0)
@@ -219,7 +233,7 @@ def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, h
 def test_a_list_tells_for_a_second_what_specs_name(tmp_path: Path) -> None:
     """Then it is read anew, and at once where it must be later than a given moment."""
     node = Node(tmp_path, "web", web="Pending")
-    node.pods.pod_states()
+    node.observed()
     node.kubelet.image = "app:1"
     assert named_by(node) == set()
     assert node.kubelet.asked == 1
@@ -249,10 +263,12 @@ def test_the_list_never_makes_more_pods_gone(
     kubelet = Kubelet(**phases)
     kubelet.failure = KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
     kubelet.body = b"{" if how == "garbage" else None
-    pods = KubeletPods(Directories(present), kubelet.answer, SteppedClock())
-    states = pods.pod_states()
+    clock = SteppedClock()
+    listed = KubeletPods(kubelet.answer, clock)
+    pods = BelievedPods(Directories(present), "pods", clock, listed=listed)
+    states = believed_by_what_runs(pods)
     assert states.known is (how == "answers" and present is not None)
-    assert (pods.problem is None) is states.known
+    assert (listed.problem is None) is states.known
     alone = PodStates(present)
     assert not states.gone(uid) or alone.gone(uid)
     assert not pods.gone(uid) or alone.gone(uid)
@@ -268,20 +284,12 @@ class Directories:
 
     def pod_states(self) -> PodStates:
         """All directories."""
-        return PodStates(self._present)
+        return PodStates(self._present, identity=RootIdentity((1, 1), (1, 2)))
 
     def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
         """One directory."""
         return PodStates(self._present).gone(uid)
 
-    def identity(self) -> RootIdentity | None:
-        """Always the same."""
-        return None
-
     def start_times(self) -> Mapping[str, float]:
         """They have no times."""
-        return {}
-
-    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """They name none."""
         return {}

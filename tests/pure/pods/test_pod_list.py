@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.pods.kubelet_json import LARGEST_UINT64, MOST_VALUES, KubeletAnswerError
-from reclaim.pods.pod_list import parse_pod_list
+from reclaim.pods.pod_list import LARGEST_UINT64, MOST_VALUES, KubeletAnswerError, parse_pod_list
 from reclaim.pods.states import PodState, PodStates
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"

@@ -115,21 +115,20 @@ def test_a_pod_is_gone_only_in_the_directories_that_are_meant(tmp_path: Path) ->
     """Root and `pods` both count, by device and inode: another root, and another `pods` in it, are others."""
     (tmp_path / "root" / "pods").mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path / "root"))
-    first = directories.identity()
+    first = directories.pod_states().identity
     assert first is not None
-    assert directories.pod_states().identity == first
     assert directories.gone(UID, first)
     (tmp_path / "root" / "pods").rename(tmp_path / "pods")
-    assert directories.identity() is None
+    assert directories.pod_states().identity is None
     assert not directories.gone(UID, first)
     (tmp_path / "root" / "pods").mkdir()
-    second = directories.identity()
+    second = directories.pod_states().identity
     assert second not in (None, first)
     assert not directories.gone(UID, first)
     (tmp_path / "root").rename(tmp_path / "old")
     (tmp_path / "root").mkdir()
     (tmp_path / "old" / "pods").rename(tmp_path / "root" / "pods")
-    assert directories.identity() not in (first, second)
+    assert directories.pod_states().identity not in (first, second)
     assert not directories.gone(UID, second)
 
 

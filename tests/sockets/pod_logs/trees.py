@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reclaim.pod_logs.openat2 import OpenBeneath, open_beneath
+from reclaim.pod_logs.directories import OpenBeneath, open_beneath
 from reclaim.pod_logs.remove_tree import TreeRemoval, remove_tree
 
 

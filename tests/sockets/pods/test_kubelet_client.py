@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_client import get_pods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
@@ -270,9 +271,10 @@ def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     with KubeletServer(answer(PODS)) as kubelet:
         ask = partial(get_pods, KubeletEndpoint(kubelet.url))
-        pods = KubeletPods(KubeletDirectories(str(tmp_path)), ask, SystemClock())
-        known = pods.pod_states(), pods.problem
-    unknown = pods.pod_states(), pods.problem
+        listed = KubeletPods(ask, SystemClock())
+        pods = BelievedPods(KubeletDirectories(str(tmp_path)), f"{tmp_path}/pods", SystemClock(), listed=listed)
+        known = pods.read(), listed.problem
+    unknown = pods.read(), listed.problem
     assert known[0].kubelet == {"uid-1": PodState(terminated=True)}
     assert known[0].runtime_should_be_removed("uid-1")
     assert known[1] is None

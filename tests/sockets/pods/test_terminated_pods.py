@@ -257,7 +257,7 @@ def test_only_empty_plugin_directories_show_that_volumes_are_torn_down(small_nod
     (pods / "uid-odd" / "volumes" / "kubernetes.io~csi").symlink_to(pods)
     uids = [f"uid-{name}" for name in ("none", "bare", "mounted", "down", "odd", "gone")] + ["../uid-down", ""]
     assert directories.torn_down(uids) == {"uid-down"}
-    identity = directories.identity()
+    identity = directories.pod_states().identity
     assert identity is not None
     assert directories.torn_down(uids, identity) == {"uid-down"}
     assert directories.torn_down(uids, identity._replace(pods=(0, 0))) == frozenset()

@@ -1,12 +1,10 @@
-"""Opens a directory directly beneath an opened one: follows no symlink and no `..`, crosses no filesystem and no mount.
+"""Opens the directories of logs: the two configured ones, and a directory directly beneath an opened one.
 
-With `openat2` (Linux 5.6) the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV.
-Without it (an older kernel, or a seccomp profile that refuses the call) the directory is opened with
-`O_NOFOLLOW | O_DIRECTORY`, then device and mount id are compared. The mount id distinguishes a bind mount of the same
-filesystem from a plain directory. It is read from /proc/self/fdinfo; if that cannot be read, nothing is opened.
-Source: openat2(2), proc_pid_fdinfo(5).
-
-Covers: one name. Does not cover: paths of several names.
+What is opened beneath follows no symlink and no `..`, and crosses no filesystem and no mount. With `openat2` (Linux
+5.6) the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
+kernel, or a seccomp profile that refuses the call) the directory is opened with `O_NOFOLLOW | O_DIRECTORY`, then device
+and mount id are compared. The mount id distinguishes a bind mount of the same filesystem from a plain directory. It is
+read from /proc/self/fdinfo; if that cannot be read, nothing is opened. Source: openat2(2), proc_pid_fdinfo(5).
 """
 
 from __future__ import annotations
@@ -14,9 +12,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from reclaim.pod_logs.names import is_entry_name
+from reclaim.pod_logs.names import Identity, is_entry_name
+from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor to be closed by the caller.
@@ -43,9 +43,51 @@ class _OpenHow(ctypes.Structure):
 
 _HOW = _OpenHow(_FLAGS, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
 
-
 _MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)
 """EXDEV too: a directory that moves while it is opened may no longer be beneath (`complete_walk`, fs/namei.c)."""
+
+
+class LogsUnreadable(ReclaimError):
+    """The pod log root cannot be read. The message names it and says why. `missing`: it does not exist, or is a
+    symlink, which is not followed."""
+
+    def __init__(self, root: str, error: OSError):
+        super().__init__(f"{root} cannot be read: {error.strerror}")
+        self.missing = isinstance(error, FileNotFoundError)
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """Device and inode of a status."""
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def opened(directory: str) -> Iterator[int]:
+    """The descriptor of one of the two configured directories.
+
+    Raises OSError when it cannot be opened. A symlink in its place is not followed, whoever may have put it there: the
+    directory counts as missing (FileNotFoundError).
+    """
+    try:
+        descriptor = os.open(directory, _FLAGS)
+    except NotADirectoryError:
+        if os.path.islink(directory):
+            raise FileNotFoundError(errno.ENOENT, "it is a symlink, which is not followed", directory) from None
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_beneath(directory: int, name: bytes) -> Iterator[int]:
+    """The descriptor of a directory beneath an opened one. Raises as an `OpenBeneath`."""
+    descriptor = open_beneath(directory, name)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def open_beneath(directory: int, name: bytes) -> int:
