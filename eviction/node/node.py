@@ -24,9 +24,8 @@ from eviction.node.responder import BeginPass, Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
-from reclaim.cri.calls import READ_DEADLINE_SECONDS, CallObserver
-from reclaim.cri.client import CriClient
-from reclaim.cri.image_store import brought_at, clocks_at_start
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CallObserver, CriClient
+from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.disk_need import most_in_flight
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import ReadingsInTime, call_was_answered
@@ -52,7 +51,7 @@ from signals.summary import NodeSummary
 from signals.types import KUBELET_ROLES, FsLayout
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
-IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
+IMPORTED_LATER = ("ipaddress", "json", "eviction.reporting.hidden_space")
 
 # Used once, at the start: attribute of the configuration -> field of the file.
 NEEDS_RESTART = {

@@ -1,10 +1,8 @@
-"""Retries reads after a refused or lost connection. The only module that uses tenacity.
+"""Retries reads after a refused or lost connection.
 
 A runtime that restarts is back within a moment. A read that was not answered within its deadline is not repeated in the
 same pass, and a removal never is: after its error the pass checks whether the object still exists, and the next pass
 tries again.
-
-tenacity is imported only after a first attempt has failed, which keeps the start of the commands fast.
 """
 
 from __future__ import annotations
@@ -15,33 +13,25 @@ from typing import TypeVar
 
 from reclaim.types import RuntimeUnavailable
 
+WAITS_SECONDS = (0.0, 0.05, 0.1, 0.2)
+"""Before each further attempt: at once, then with growing waits."""
+
 RETRY_FOR_SECONDS = 0.5
-FIRST_WAIT_SECONDS = 0.05
+"""After so long since the first failure nothing is tried again: an attempt may take seconds itself."""
 
 Answer = TypeVar("Answer")
 
 
-def retried(
-    read: Callable[[], Answer],
-    retry_for_seconds: float = RETRY_FOR_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Answer:
-    """The answer of `read`, repeated for up to `retry_for_seconds` while it fails with a transient error.
-
-    Raises the last RuntimeUnavailable.
-    """
-    try:
-        return read()
-    except RuntimeUnavailable as first:
-        if not first.transient:
-            raise
-        import tenacity
-
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
-            stop=tenacity.stop_before_delay(retry_for_seconds),
-            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=retry_for_seconds / 2),
-            sleep=sleep,
-            reraise=True,
-        )
-        return attempts(read)
+def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
+    """The answer of `read`, repeated while it fails with a transient error. Raises the last RuntimeUnavailable."""
+    first_failure = 0.0
+    for wait in WAITS_SECONDS:
+        try:
+            return read()
+        except RuntimeUnavailable as error:
+            now = time.monotonic()
+            first_failure = first_failure or now
+            if not error.transient or now - first_failure > RETRY_FOR_SECONDS:
+                raise
+        sleep(wait)
+    return read()

@@ -79,11 +79,11 @@ def test_help_imports_argparse_and_little_else() -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "reclaim", "plan"])
-def test_a_one_shot_command_does_not_load_what_only_the_daemon_or_a_failure_needs(command: str) -> None:
-    """No inotify, no retries, no HTTP client, no other command, no drill and no control server."""
+def test_a_one_shot_command_does_not_load_what_only_the_daemon_needs(command: str) -> None:
+    """No inotify, no HTTP client, no other command, no drill and no control server."""
     loaded = imported_by(command, "--root-dir", "/nonexistent", "--kubelet-config", "", "--now", "--wrong-option")
     assert "eviction.node.view" in loaded
-    strangers = {"pyinotify", "tenacity", "http.client", "eviction.control.socket", "eviction.daemon.manager"}
+    strangers = {"pyinotify", "http.client", "eviction.control.socket", "eviction.daemon.manager"}
     assert not strangers & loaded
     assert not {name for name in loaded if name.startswith("eviction.drill")}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}

@@ -108,18 +108,18 @@ def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(
     """Configuration and plugins stay. What changed is told: here another version of a package is there before."""
     site = next((root.path / "opt/reclaimd/lib").glob("python3*/site-packages"))
     write_distribution(site, "a-plugin", "a_plugin", "class P: pass\n", {"P": "a_plugin:P"})
-    (old,) = site.glob("tenacity-*.dist-info")
+    (old,) = site.glob("pydantic-*.dist-info")
     newer = old.name
     metadata = (old / "METADATA").read_text()
-    (old / "METADATA").write_text(re.sub(r"^Version: .*$", "Version: 8.3.0", metadata, count=1, flags=re.MULTILINE))
+    (old / "METADATA").write_text(re.sub(r"^Version: .*$", "Version: 2.7.0", metadata, count=1, flags=re.MULTILINE))
     record = (old / "RECORD").read_text()
-    (old / "RECORD").write_text(record.replace(newer, "tenacity-8.3.0.dist-info"))
-    old.rename(site / "tenacity-8.3.0.dist-info")
+    (old / "RECORD").write_text(record.replace(newer, "pydantic-2.7.0.dist-info"))
+    old.rename(site / "pydantic-2.7.0.dist-info")
     configuration = root.path / "etc/reclaimd/reclaimd.yaml"
     mine = configuration.read_text().replace("dryRun: false", "dryRun: true")
     configuration.write_text(mine)
     printed = done(root.run("reclaimd/install.sh", EXTRAS="[drill]"))
-    assert "  - tenacity-8.3.0\n" in printed
+    assert "  - pydantic-2.7.0\n" in printed
     assert f"  + {newer.removesuffix('.dist-info')}\n" in printed
     assert "a_plugin" not in printed
     assert "\nkept     /etc/reclaimd/reclaimd.yaml" in printed
