@@ -17,7 +17,7 @@ from eviction.configuration.effective import Configuration, ConfigurationError, 
 from eviction.configuration.sources import parse_pairs
 from eviction.configuration.usual_files import configuration_files
 from eviction.reporting.log import Log, escaped, goes_to_journal
-from reclaim.cri.calls import EndpointError, socket_path
+from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.readings import in_time
 from signals.clock import SystemClock
 

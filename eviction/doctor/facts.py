@@ -20,7 +20,7 @@ from eviction.node.node import Node
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
 from eviction.reporting.table_problems import RowFacts, rows_of
-from reclaim.cri.calls import socket_path
+from reclaim.cri.client import socket_path
 from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import parse_keep_list

@@ -25,9 +25,8 @@ from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
-from reclaim.cri.calls import READ_DEADLINE_SECONDS
-from reclaim.cri.client import CriClient
-from reclaim.cri.image_store import brought_at, clocks_at_start
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
 from reclaim.execution.readings import ReadingsInTime, call_was_answered
 from reclaim.execution.removals import Removals, most_in_flight

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import Threshold
-from reclaim.cri.calls import READ_DEADLINE_SECONDS
-from reclaim.cri.client import CriClient
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.execution.readings import in_time
 from reclaim.execution.workers import Workers
 from reclaim.types import RuntimeUnavailable

@@ -23,8 +23,8 @@ from functools import partial
 
 from reclaim.clock import Clock
 from reclaim.containerd.plan import CONTENT, PLAN
-from reclaim.cri.calls import LONGEST_DETAILS, READ_DEADLINE_SECONDS
-from reclaim.cri.leases import ID_PREFIX, Leases
+from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
+from reclaim.cri.containerd import ID_PREFIX, Leases
 from reclaim.cri.retry import retried
 from reclaim.cri.status import CallError, Code
 from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready

@@ -44,13 +44,12 @@ class Channel:
     """A runtime's socket. The first call connects. All methods may be called from any thread."""
 
     def __init__(self, path: str, connect_seconds: float = CONNECT_SECONDS, kept_seconds: float = KEPT_SECONDS):
-        self._path = path
+        self.path = path
         self._connect_seconds = connect_seconds
         self._kept_seconds = kept_seconds
         self._lock = threading.Lock()
-        self._idle: list[_Connection] = []  # the most recently used one last
+        self._free: list[_Connection] = []  # first those that are not connected, last the one that was used last
         self._busy: set[_Connection] = set()
-        self._spare: list[_Connection] = []  # not connected
         self._prepared = 0
         self._closed = False
         self.connections_made = 0
@@ -60,11 +59,11 @@ class Channel:
         """Makes sockets for so many calls at a time. Raises OSError; those that were made stay."""
         with self._lock:
             self._prepared = max(self._prepared, count)
-            self._make_spares()
+            self._fill_up()
 
-    def unary(self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()) -> bytes | bytearray:
+    def unary(self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()) -> bytearray:
         """The one message that answers a call; `seconds` is its deadline, None: none. Raises CallError."""
-        answer: bytes | bytearray | None = None
+        answer: bytearray | None = None
         with closing(self.stream(method, request, seconds, metadata)) as messages:
             for message in messages:
                 if answer is not None:
@@ -76,11 +75,13 @@ class Channel:
 
     def stream(
         self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()
-    ) -> Generator[bytes | bytearray]:
+    ) -> Generator[bytearray]:
         """The messages that answer a call, as they arrive. Raises CallError, also during the iteration."""
         ends = None if seconds is None else time.monotonic() + seconds
-        connection = self._taken(ends)
+        connection = self._taken()
         try:
+            if not connection.reusable:
+                self._connect(connection, ends)
             yield from connection.call(method, request, ends, metadata)
         except CallError as error:
             if self._closed and not connection.reusable:
@@ -93,46 +94,30 @@ class Channel:
         """Closes every connection. A call in flight ends with CANCELLED, here and in the runtime."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle + self._spare, []
-            self._spare = []
+            for free in self._free:
+                free.close()
+            self._free.clear()
             for busy in self._busy:
                 busy.hang_up()
-        for each in idle:
-            each.close()
 
-    def _taken(self, ends: float | None) -> _Connection:
-        """A connection for one call: an idle one that still works, or a new one. Raises CallError."""
-        while (connection := self._next_idle()) is not None:
-            if connection.is_alive():
+    def _taken(self) -> _Connection:
+        """A connection for one call: one that still works, or one that is not connected yet. Raises CallError."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise CallError(Code.CANCELLED, _CLOSED)
+                connection = self._free.pop() if self._free else _new_connection()
+                self._busy.add(connection)
+            if not connection.reusable or connection.is_alive():
                 return connection
             self._give_back(connection)
-        with self._lock:
-            if not self._is_open():
-                raise CallError(Code.CANCELLED, _CLOSED)
-            connection = self._spare.pop() if self._spare else self._new_connection()
-            self._busy.add(connection)
-        try:
-            connection.connect(self._path, ends, self._connect_seconds)
-        except BaseException:
-            self._give_back(connection)
-            raise
+
+    def _connect(self, connection: _Connection, ends: float | None) -> None:
+        connection.connect(self.path, ends, self._connect_seconds)
         with self._lock:
             self.connections_made += 1
-        if not self._is_open():  # closed meanwhile: no request was sent yet
-            self._give_back(connection)
-            raise CallError(Code.CANCELLED, _CLOSED)
-        return connection
-
-    def _is_open(self) -> bool:
-        return not self._closed
-
-    def _next_idle(self) -> _Connection | None:
-        with self._lock:
-            if not self._idle:
-                return None
-            connection = self._idle.pop()
-            self._busy.add(connection)
-            return connection
+            if self._closed:  # meanwhile: nothing may be asked
+                connection.hang_up()
 
     def _give_back(self, connection: _Connection) -> None:
         now = time.monotonic()
@@ -140,33 +125,32 @@ class Channel:
             self._busy.discard(connection)
             if connection.reusable and not self._closed:
                 connection.used = now
-                self._idle.append(connection)
+                self._free.append(connection)
             else:
                 connection.close()
-            old = [each for each in self._idle if now - each.used > self._kept_seconds]
-            self._idle = [each for each in self._idle if each not in old]
-            for each in old:
-                each.close()
+            for old in [each for each in self._free if now - each.used > self._kept_seconds]:
+                self._free.remove(old)
+                old.close()
             with suppress(OSError):  # no descriptor is left: the next call tries again
-                self._make_spares()
+                self._fill_up()
 
-    def _make_spares(self) -> None:  # under the lock
-        while not self._closed and len(self._spare) + len(self._idle) + len(self._busy) < self._prepared:
-            self._spare.append(_Connection())
+    def _fill_up(self) -> None:  # under the lock
+        while not self._closed and len(self._free) + len(self._busy) < self._prepared:
+            self._free.insert(0, _Connection())
 
-    @staticmethod
-    def _new_connection() -> _Connection:
-        try:
-            return _Connection()
-        except OSError as error:
-            raise CallError(Code.UNAVAILABLE, f"no socket can be made: {_words(error)}") from error
+
+def _new_connection() -> _Connection:
+    try:
+        return _Connection()
+    except OSError as error:
+        raise CallError(Code.UNAVAILABLE, f"no socket can be made: {_words(error)}") from error
 
 
 class _Connection:
     """One socket with HTTP/2 on it. `connect`, then one `call` after the other, by one thread at a time."""
 
     def __init__(self) -> None:
-        self.used = 0.0
+        self.used = math.inf  # when a call on it has ended last (monotonic); inf: it is not connected
         self._http2 = Http2Client()
         self._socket = socket.socket(socket.AF_UNIX)
         self._poll = select.poll()
@@ -174,7 +158,7 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """True if another call can be made: the last one was answered, with a result or an error."""
+        """True if it is connected and can make a call: the last one was answered, with a result or an error."""
         return self._ready and not self._http2.leaving
 
     def connect(self, path: str, ends: float | None, connect_seconds: float) -> None:
@@ -213,7 +197,7 @@ class _Connection:
         self._ready = False
         return False
 
-    def call(self, method: str, request: bytes, ends: float | None, metadata: Metadata) -> Iterator[bytes | bytearray]:
+    def call(self, method: str, request: bytes, ends: float | None, metadata: Metadata) -> Iterator[bytearray]:
         """The messages of one call. Raises CallError. A caller that stops early makes the connection unusable."""
         http2, self._ready = self._http2, False
         try:

@@ -1,30 +1,77 @@
-"""Client of CRI v1: the calls that reclaimd needs, with values of `reclaim.types` and `reclaim.services`.
+"""Client of CRI v1 over unix sockets: its calls, with values of `reclaim.types` and `reclaim.services`.
+
+* Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection the next call connects anew.
+* Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000 containers. When the
+  runtime cannot send a list in one message (containerd's limit is 16 MiB, about 15 000 containers), the streaming
+  variant of the call is used, which newer runtimes have (KEP-5825). It is not the first choice: one message for each
+  entry costs more than one for all.
+* Before each call the owner and mode of the socket are checked: one that others than root or our own user could have
+  put there is not used. Two `stat`s for each call also notice a socket that was replaced since the last call.
+* Reads have a deadline, and so has what only stops something, the kubelet's. **Removals have none**: a deadline would
+  cancel the call inside the runtime, and an interrupted RemoveImage leaves a record behind that pins its bytes
+  (containerd/containerd#13875).
 
 Source of the wire format: `cri.proto` beside this file. The public methods return no message types.
 
-Covers: requests and what is taken from the responses. Does not cover: sockets, deadlines and errors (`calls`).
+Covers: which calls there are, and how one is made. Does not cover: what is taken from an answer (`convert`), gRPC
+itself (`channel`).
 """
 
 from __future__ import annotations
 
-from reclaim.cri.calls import IMAGE_SERVICE, READ_DEADLINE_SECONDS, RUNTIME_SERVICE, STOP_DEADLINE_SECONDS, CriCalls
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.channel import Channel
 from reclaim.cri.convert import (
     UID_LABEL,
     container_of,
     container_status_of,
     each_once,
+    entries,
     image_of,
     pod_sandbox_status_of,
     sandbox_of,
     text_in_json,
 )
-from reclaim.cri.entry_cache import EntryCache
-from reclaim.cri.messages import pb
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, PodSandboxStatus, RuntimeVersion
-from reclaim.types import NEVER, Container, Image, PodSandbox, RuntimeUnavailable
+from reclaim.cri.status import Answer, CallError, Code, parsed
+from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
+from reclaim.trust import socket_refusal
+from reclaim.types import NEVER, Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
+
+READ_DEADLINE_SECONDS = 10.0
+STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container
+LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
+
+RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
+IMAGE_SERVICE = "/runtime.v1.ImageService/"
+
+CallObserver = Callable[[str, float, bool], None]
+"""Called after every CRI call with its name (`ListImages`), its seconds, and whether it failed.
+
+NOT_FOUND is no failure: it is the expected answer about an object that was removed.
+"""
 
 
-class CriClient(CriCalls):
+class EndpointError(ReclaimError, ValueError):
+    """An endpoint that is not a unix socket path. The message names it and the allowed form."""
+
+
+def socket_path(endpoint: str) -> str:
+    """The path of the socket that an endpoint names. Raises EndpointError."""
+    path = endpoint.removeprefix("unix://")
+    if not path.startswith("/") or "\0" in path or len(path.encode(errors="surrogateescape")) > 107:
+        raise EndpointError(
+            f"{endpoint!r} is not a unix socket: allowed is unix:///path/to.sock with an absolute path of at most "
+            "107 bytes"
+        )
+    return path
+
+
+class CriClient:
     """RuntimeService and ImageService of a container runtime, over one or two sockets.
 
     The first call connects. All methods may be called from any thread. Reads raise RuntimeUnavailable, removals
@@ -32,15 +79,54 @@ class CriClient(CriCalls):
     """
 
     def __init__(
-        self,
-        runtime_endpoint: str,
-        image_endpoint: str = "",
-        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        self, runtime_endpoint: str, image_endpoint: str = "", read_deadline_seconds: float = READ_DEADLINE_SECONDS
     ):
-        super().__init__(runtime_endpoint, image_endpoint, read_deadline_seconds)
-        self._containers = EntryCache(lambda entry: container_of(pb.Container.FromString(entry)))
-        self._pod_sandboxes = EntryCache(lambda entry: sandbox_of(pb.PodSandbox.FromString(entry)))
-        self._images = EntryCache(lambda entry: image_of(pb.Image.FromString(entry)))
+        self.on_call: CallObserver = lambda *_: None
+        self._deadline = read_deadline_seconds
+        self._prepared = 0
+        self._connect_to(socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint))
+
+    def use(self, runtime_endpoint: str, image_endpoint: str) -> None:
+        """Other endpoints from now on, if they are others; for a runtime that was never reached, as nothing may be in
+        flight. Raises EndpointError."""
+        runtime_path, image_path = socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
+        if (self._runtime_channel.path, self._image_channel.path) != (runtime_path, image_path):
+            self.close()
+            self._connect_to(runtime_path, image_path)
+            with suppress(OSError):  # no descriptor is left: each call tries to make its own
+                self.prepare(self._prepared)
+
+    def _connect_to(self, runtime_path: str, image_path: str) -> None:
+        self.endpoint = f"unix://{runtime_path}"
+        self._runtime_channel = Channel(runtime_path)
+        self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
+
+    def prepare(self, count: int) -> None:
+        """Makes sockets for so many calls at a time, so that none is missing later. Raises OSError."""
+        self._prepared = count
+        self._runtime_channel.prepare(count)
+        self._image_channel.prepare(count)
+
+    @property
+    def runtime_path(self) -> str:
+        """The path of the socket of RuntimeService."""
+        return self._runtime_channel.path
+
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made so far, to both sockets."""
+        return sum(channel.connections_made for channel in {self._runtime_channel, self._image_channel})
+
+    def close(self) -> None:
+        """Closes the connections. That would cancel a removal in flight, so wait for those first."""
+        self._runtime_channel.close()
+        self._image_channel.close()
+
+    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+        """One call of a service beside CRI on the runtime's socket: `method` is a whole name. Raises CallError,
+        UNAVAILABLE also where the socket is not trusted."""
+        self._check(method, lambda refusal: CallError(Code.UNAVAILABLE, refusal))
+        return bytes(self._channel(method).unary(method, request, seconds, metadata))
 
     # ---- RuntimeService
 
@@ -59,17 +145,14 @@ class CriClient(CriCalls):
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
-        whole = not sandbox_id and not pod_uid
-        listed = self._list(
-            RUNTIME_SERVICE + "ListContainers", "StreamContainers", request, self._containers, whole=whole
-        )
-        return each_once(listed, "a container")
+        listed = self._list(RUNTIME_SERVICE + "ListContainers", "StreamContainers", request, pb.Container)
+        return each_once(map(container_of, listed), "a container")
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes."""
         request = pb.ListPodSandboxRequest()
-        listed = self._list(RUNTIME_SERVICE + "ListPodSandbox", "StreamPodSandboxes", request, self._pod_sandboxes)
-        return each_once(listed, "a sandbox")
+        listed = self._list(RUNTIME_SERVICE + "ListPodSandbox", "StreamPodSandboxes", request, pb.PodSandbox)
+        return each_once(map(sandbox_of, listed), "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """The sandbox as it is now; None when NOT_FOUND or when the answer is about another sandbox."""
@@ -128,7 +211,8 @@ class CriClient(CriCalls):
 
     def list_images(self) -> tuple[Image, ...]:
         """All images."""
-        return tuple(self._list(IMAGE_SERVICE + "ListImages", "StreamImages", pb.ListImagesRequest(), self._images))
+        listed = self._list(IMAGE_SERVICE + "ListImages", "StreamImages", pb.ListImagesRequest(), pb.Image)
+        return tuple(map(image_of, listed))
 
     def image_status(self, reference: str) -> Image | None:
         """The image that the runtime finds for `reference`; None when it has none."""
@@ -150,3 +234,111 @@ class CriClient(CriCalls):
             tuple(usage.fs_id.mountpoint for usage in answer.container_filesystems),
             used[0] if used else None,
         )
+
+    # ---- how a call is made
+
+    def _channel(self, method: str) -> Channel:
+        return self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
+
+    def _check(self, method: str, failure: Callable[[str], Exception]) -> None:
+        """Raises the failure, with a sentence, if the socket of this method is not trusted."""
+        path = self._channel(method).path
+        if (refusal := socket_refusal(path)) is not None:
+            raise failure(f"the socket unix://{path} is not trusted: {refusal}")
+
+    @contextmanager
+    def _observed(self, method: str) -> Iterator[None]:
+        began, failed = time.monotonic(), True
+        try:
+            yield
+            failed = False
+        except CallError as error:
+            failed = error.code is not Code.NOT_FOUND
+            raise
+        finally:
+            self.on_call(_short(method), time.monotonic() - began, failed)
+
+    def _call(self, method: str, request: Any, answer_type: type[Answer], deadline: float | None) -> Answer:
+        """The answer of one call. Raises CallError."""
+        with self._observed(method):
+            return parsed(answer_type, self._channel(method).unary(method, request.SerializeToString(), deadline))
+
+    def _read(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
+        answer = self._find(method, request, answer_type)
+        if answer is None:
+            raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
+        return answer
+
+    def _find(
+        self, method: str, request: Any, answer_type: type[Answer], within_seconds: float = NEVER
+    ) -> Answer | None:
+        """The answer; None for NOT_FOUND. `within_seconds`: a deadline that is shorter than that of reads."""
+        self._check(method, RuntimeUnavailable)
+        deadline = min(self._deadline, within_seconds)
+        try:
+            return self._call(method, request, answer_type, deadline)
+        except CallError as error:
+            if error.code is Code.NOT_FOUND:
+                return None
+            raise self._unavailable(method, error, deadline) from error
+
+    def _list(self, method: str, stream: str, request: Any, entry_type: type[Answer]) -> Iterator[Answer]:
+        """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration: a list
+        that was not read to its end is none."""
+        self._check(method, RuntimeUnavailable)
+        try:
+            for message in self._messages_of_list(method, stream, request.SerializeToString()):
+                for entry in entries(message):
+                    yield parsed(entry_type, entry)
+        except CallError as error:
+            raise self._unavailable(method, error, self._deadline) from error
+
+    def _messages_of_list(self, method: str, stream: str, request: bytes) -> Iterator[bytearray]:
+        """One message with the whole list; if that is too large, a stream of many. Raises CallError."""
+        channel = self._channel(method)
+        try:
+            with self._observed(method):
+                whole = channel.unary(method, request, self._deadline)
+            yield whole
+        except CallError as too_large:
+            if too_large.code is not Code.RESOURCE_EXHAUSTED:
+                raise
+            try:
+                with self._observed(stream):
+                    yield from channel.stream(f"{method.rpartition('/')[0]}/{stream}", request, self._deadline)
+            except CallError as error:
+                if error.code == Code.UNIMPLEMENTED:
+                    raise too_large from error
+                raise
+
+    def _remove(self, method: str, request: Any, answer_type: type[Any], deadline: float | None = None) -> bool:
+        self._check(method, RemovalFailed)
+        try:
+            self._call(method, request, answer_type, deadline)
+        except CallError as error:
+            if error.code is Code.NOT_FOUND:
+                return False
+            raise RemovalFailed(_sentence(method, error, deadline)) from error
+        return True
+
+    def _unavailable(self, method: str, error: CallError, deadline: float) -> RuntimeUnavailable:
+        words = f"{self.endpoint}: {_sentence(method, error, deadline)}"
+        transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
+        return RuntimeUnavailable(words, transient=transient, late=late)
+
+
+def _sentence(method: str, error: CallError, deadline: float | None) -> str:
+    name, details = _short(method), error.details[:LONGEST_DETAILS]
+    match error.code:
+        case Code.DEADLINE_EXCEEDED if deadline is not None:
+            return f"{name} was not answered within {deadline:g} s"
+        case Code.UNIMPLEMENTED:
+            return f"{name} is not implemented: the server at this socket does not speak CRI v1"
+        case Code.UNAVAILABLE:
+            return f"no connection for {name}: {details}"
+        case code:
+            return f"{name} failed with {code.name}: {details}"
+
+
+def _short(method: str) -> str:
+    return method.rpartition("/")[2]

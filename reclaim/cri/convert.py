@@ -1,13 +1,21 @@
-"""Converts messages of CRI to the values of `reclaim.types` and `reclaim.services`."""
+"""Converts messages of CRI to the values of `reclaim.types` and `reclaim.services`.
+
+The answer of a list call is split into its entries before it is parsed, so that 50 000 containers are never all held as
+messages. The answers of CRI's list calls have their entries in field 1, and no other field is needed. Each message of
+their streaming variants (KEP-5825) has one entry in field 1.
+
+Source of the encoding: https://protobuf.dev/programming-guides/encoding/
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
 from typing import TypeVar
 
-from reclaim.cri.messages import pb
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.status import CallError, Code
 from reclaim.services import ContainerStatus, PodSandboxStatus
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 
@@ -21,6 +29,44 @@ CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 GRACE_ANNOTATIONS = ("io.kubernetes.pod.deletionGracePeriod", "io.kubernetes.pod.terminationGracePeriod")
 SMALLEST_GRACE_SECONDS = 2
 LARGEST_GRACE_SECONDS = 3600
+
+_ENTRIES = 1  # the field of the entries
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
+_LONGEST_VARINT = 10  # bytes
+
+
+def entries(answer: bytes | bytearray) -> Iterator[bytes]:
+    """The bytes of each entry of a list, in order; other fields are skipped. Raises CallError with INTERNAL."""
+    place, end = 0, len(answer)
+    while place < end:
+        tag, place = _varint(answer, place)
+        kind = tag & 7
+        size = _FIXED.get(kind, 0)
+        if kind in (_VARINT, _LENGTH):
+            number, place = _varint(answer, place)
+            size = number if kind == _LENGTH else 0
+        elif not size:
+            raise _malformed(f"wire type {kind} is unknown")
+        if place + size > end:
+            raise _malformed(f"a field of {size} bytes ends after the answer")
+        if kind == _LENGTH and tag >> 3 == _ENTRIES:
+            yield bytes(answer[place : place + size])
+        place += size
+
+
+def _varint(answer: bytes | bytearray, place: int) -> tuple[int, int]:
+    """The number at a place, and the place after it."""
+    value = 0
+    for count, byte in enumerate(answer[place : place + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return value, place + count + 1
+    raise _malformed("a number does not end")
+
+
+def _malformed(words: str) -> CallError:
+    return CallError(Code.INTERNAL, f"the list cannot be read: {words}")
 
 
 def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:

@@ -1,6 +1,7 @@
-"""The client side of one HTTP/2 connection, one call at a time: bytes in, messages and bytes to send out. No I/O.
+"""gRPC over one HTTP/2 connection, one call at a time: bytes in, messages and bytes to send out. No I/O.
 
-The library h2 speaks the protocol. What it does not bound is bounded here:
+The library h2 speaks HTTP/2; the request's header fields, the prefix of each message and the status in the trailers are
+gRPC's. What h2 does not bound is bounded here:
 
 * A GOAWAY does not end a call that it allows to finish. h2 closes the connection at once
   (https://github.com/python-hyper/h2/issues/1181), so the stream of bytes is cut into frames here, and h2 does not see
@@ -12,13 +13,15 @@ The library h2 speaks the protocol. What it does not bound is bounded here:
 
 Does not cover concurrent calls: each connection carries one call, and `channel` opens as many as are needed.
 
-Source: RFC 9113.
+Sources: RFC 9113, https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md,
+https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from urllib.parse import unquote
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -35,9 +38,12 @@ from h2.events import (
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
-from reclaim.cri.grpc_framing import MessageReader, prefixed, request_headers, status_of, status_of_reset
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata
+
+LARGEST_MESSAGE_BYTES = 96 * 1024 * 1024
+"""More than runtimes send in one message (containerd 16 MiB, CRI-O 80 MiB by default), and so little that it fits, with
+the values made of it, into the 256 MiB to which the unit and the DaemonSet limit the process."""
 
 SPARE_BYTES = 1024 * 1024
 """Bytes that a server may send during one call besides its answer: enough for a PING a second for two hours."""
@@ -61,6 +67,26 @@ _SETTINGS, _GOAWAY = 4, 7  # kinds of frames (RFC 9113, 6)
 _ACK = 0x1
 _GOAWAY_PAYLOAD = struct.Struct(">LL")  # last stream, error code
 _LAST_STREAM = 2**31 - 1
+_PREFIX = struct.Struct(">?L")  # of a message: compressed, length
+_LONGEST_TIMEOUT = 99_999_999  # eight digits are allowed
+
+_CODES = {b"%d" % code: code for code in Code}
+_CODE_OF_RESET = {
+    7: Code.UNAVAILABLE,  # REFUSED_STREAM
+    8: Code.CANCELLED,
+    11: Code.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
+    12: Code.PERMISSION_DENIED,  # INADEQUATE_SECURITY
+}
+_CODE_OF_HTTP_STATUS = {
+    b"400": Code.INTERNAL,
+    b"401": Code.UNAUTHENTICATED,
+    b"403": Code.PERMISSION_DENIED,
+    b"404": Code.UNIMPLEMENTED,
+    b"429": Code.UNAVAILABLE,
+    b"502": Code.UNAVAILABLE,
+    b"503": Code.UNAVAILABLE,
+    b"504": Code.UNAVAILABLE,
+}
 
 
 class ProtocolBroken(Exception):
@@ -78,7 +104,7 @@ class Http2Client:
             H2Configuration(
                 client_side=True,
                 header_encoding=None,
-                # the fields of `request_headers` need neither; they take a tenth of a call. Incoming ones are validated
+                # our own fields need neither, which takes a tenth of a call; incoming ones are validated
                 normalize_outbound_headers=False,
                 validate_outbound_headers=False,
             )
@@ -99,7 +125,7 @@ class Http2Client:
         """True once the server has sent its SETTINGS: it speaks HTTP/2."""
         self.leaving = False
         """True if no further call can be made on this connection."""
-        self.messages: list[bytes | bytearray] = []
+        self.messages: list[bytearray] = []
         self.ended: CallError | None = None
         """The status with which the call ended, OK included; None while it is in progress."""
         self._in = bytearray()
@@ -107,7 +133,7 @@ class Http2Client:
         self._stream = 0
         self._request = b""  # the part that is not sent yet
         self._request_bytes = 0
-        self._reader = MessageReader()
+        self._reader = _MessageReader()
         self._fields: dict[bytes, bytes] = {}
         self._received = 0  # since the call began: bytes of all frames, plus `_BYTES_A_FRAME` for each
         self._answer_bytes = 0
@@ -115,13 +141,13 @@ class Http2Client:
     def ask(self, method: str, message: bytes, timeout_seconds: float | None, metadata: Metadata = ()) -> None:
         """Starts a call, after the last one has ended. Raises ProtocolBroken if the server allows no further stream."""
         self.messages, self.ended = [], None
-        self._reader, self._fields = MessageReader(), {}
+        self._reader, self._fields = _MessageReader(), {}
         self._received = self._answer_bytes = 0
-        self._request = prefixed(message)
+        self._request = _PREFIX.pack(False, len(message)) + message
         self._request_bytes = len(self._request)
         try:
             self._stream = self._h2.get_next_available_stream_id()
-            self._h2.send_headers(self._stream, request_headers(method, timeout_seconds, metadata))
+            self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds, metadata))
             self._send_request()
         except H2Error as error:
             raise ProtocolBroken(_words(error)) from error
@@ -189,25 +215,25 @@ class Http2Client:
             )
 
     def _take(self, event: Event) -> None:
-        """Handles the events that h2 does not answer by itself."""
+        """Handles the events that h2 does not answer by itself; not an interim response, or late frames of an earlier
+        call."""
         match event:
             case DataReceived():
                 self._take_data(event)
             case ResponseReceived() | TrailersReceived() if self._is_current(event.stream_id):
                 self._fields.update((bytes(name), bytes(value)) for name, value in event.headers)
             case StreamEnded() if self._is_current(event.stream_id):
-                self._end(status_of(self._fields))
+                self._end(_status_of(self._fields))
             case StreamReset() if self._is_current(event.stream_id):
                 if not event.remote_reset:  # h2 reset it, because of what the server had sent
                     raise ProtocolBroken(f"the server violated HTTP/2: error {int(event.error_code)}")
-                self._end(status_of_reset(int(event.error_code)))
+                code = _CODE_OF_RESET.get(int(event.error_code), Code.INTERNAL)
+                self._end(CallError(code, f"the call was reset with HTTP/2 error {int(event.error_code)}"))
             case RemoteSettingsChanged():
                 self.greeted = True
                 self._send_request()
             case WindowUpdated():
                 self._send_request()
-            case _:  # an interim response, a PING, late frames of an earlier call
-                pass
 
     def _is_current(self, stream: int) -> bool:
         return stream == self._stream and self.ended is None
@@ -255,3 +281,69 @@ class Http2Client:
 
 def _words(error: H2Error) -> str:
     return f"the server violated HTTP/2: {type(error).__name__}: {error}".rstrip(". ")
+
+
+def _request_headers(method: str, timeout_seconds: float | None, metadata: Metadata = ()) -> list[tuple[bytes, bytes]]:
+    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None: none. `metadata`: names
+    in lower case, and values of printable ASCII."""
+    fields = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", method.encode()),
+        (b":authority", b"localhost"),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", b"reclaimd"),
+    ]
+    if timeout_seconds is not None:
+        fields.append((b"grpc-timeout", b"%dm" % max(1, min(int(timeout_seconds * 1000), _LONGEST_TIMEOUT))))
+    fields.extend((name.encode(), value.encode()) for name, value in metadata)
+    return fields
+
+
+class _MessageReader:
+    """Cuts the bytes of one stream into messages. Holds at most one message of LARGEST_MESSAGE_BYTES and one frame.
+
+    No large message is ever there twice: the buffer in which it has arrived is handed out as it is.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._size: int | None = None  # of the message that is being read; None: its prefix is
+
+    @property
+    def in_the_middle(self) -> bool:
+        """True if a message is incomplete."""
+        return bool(self._bytes) or self._size is not None
+
+    def feed(self, data: bytes) -> Iterator[bytearray]:
+        """The messages that are now complete.
+
+        Raises CallError: INTERNAL for a compressed message, RESOURCE_EXHAUSTED for one that is too large.
+        """
+        self._bytes += data
+        while len(self._bytes) >= (_PREFIX.size if self._size is None else self._size):
+            if self._size is None:
+                compressed, self._size = _PREFIX.unpack_from(self._bytes)
+                if compressed:
+                    raise CallError(Code.INTERNAL, "the answer is compressed, which is not supported")
+                if self._size > LARGEST_MESSAGE_BYTES:
+                    details = f"a message of {self._size} bytes, {LARGEST_MESSAGE_BYTES} are allowed"
+                    raise CallError(Code.RESOURCE_EXHAUSTED, details)
+                del self._bytes[: _PREFIX.size]
+            else:
+                message, self._bytes = self._bytes, self._bytes[self._size :]
+                del message[self._size :]
+                self._size = None
+                yield message
+
+
+def _status_of(fields: Mapping[bytes, bytes]) -> CallError:
+    """The status of a call by its trailers; without `grpc-status`, by the HTTP status."""
+    number = fields.get(b"grpc-status")
+    if number is None:
+        status = fields.get(b":status", b"")
+        code = _CODE_OF_HTTP_STATUS.get(status, Code.UNKNOWN)
+        return CallError(code, f"an answer without grpc-status, HTTP status {status.decode(errors='replace')}")
+    details = unquote(fields.get(b"grpc-message", b""), errors="replace")
+    return CallError(_CODES.get(number, Code.UNKNOWN), details)

@@ -1,4 +1,4 @@
-"""Status of a gRPC call: the codes, and the error that carries one.
+"""Status of a gRPC call: the codes, the error that carries one, and how the message of an answer is read.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 """
@@ -6,6 +6,11 @@ Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+
+Answer = TypeVar("Answer")
 
 
 class Code(IntEnum):
@@ -37,3 +42,12 @@ class CallError(Exception):
         super().__init__(f"{code.name}: {details}")
         self.code = code
         self.details = details
+
+
+def parsed(message_type: type[Answer], answer: bytes | bytearray) -> Answer:
+    """The message of this class in these bytes. Raises CallError with INTERNAL."""
+    try:
+        message: Answer = message_type.FromString(bytes(answer))  # type: ignore[attr-defined] # every message has it
+    except DecodeError as error:
+        raise CallError(Code.INTERNAL, f"the answer cannot be read: {error}") from error
+    return message

@@ -18,7 +18,7 @@ HOMES = {
     "grpc": {"eviction/drill/runtime/"},
     "h2": {"reclaim/cri/http2_client.py"},
     "google": {
-        "reclaim/cri/messages.py",
+        "reclaim/cri/status.py",
         "reclaim/cri/cri_pb2.py",
         "reclaim/cri/cri_pb2.pyi",
         "reclaim/cri/image_store_pb2.py",

@@ -24,12 +24,13 @@ plugin = Plugin()
 """
 MESSAGES = """
 from google.protobuf.internal import api_implementation
-from reclaim.cri.messages import DecodeError, pb
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.status import CallError, parsed
 images = pb.ListImagesResponse(images=[pb.Image(id="sha256:1", size=3)])
-assert pb.ListImagesResponse.FromString(images.SerializeToString()) == images
+assert parsed(pb.ListImagesResponse, images.SerializeToString()) == images
 try:
-    pb.ListImagesResponse.FromString(b"\\xff")
-except DecodeError:
+    parsed(pb.ListImagesResponse, b"\\xff")
+except CallError:
     print(api_implementation.Type())
 """
 

@@ -100,9 +100,9 @@ def test_no_heading_comes_twice(page: Path) -> None:
 
 
 def decisions() -> list[tuple[str, list[str]]]:
-    """Each decision: its heading, and its lines."""
-    texts = section(EVICTION, "Decisions").split("\n### ")[1:]
-    return [(text.splitlines()[0], [line for line in text.splitlines()[1:] if line]) for text in texts]
+    """Each decision: its heading, and its lines, those of a table of measurements aside."""
+    texts = [text.splitlines() for text in section(EVICTION, "Decisions").split("\n### ")[1:]]
+    return [(title, [line for line in lines if line and not line.startswith("|")]) for title, *lines in texts]
 
 
 def test_there_are_decisions() -> None:

@@ -14,7 +14,7 @@ from eviction.node.node import Node
 from eviction.record import PassResult
 from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function, problem_of
 from reclaim.containerd.plan import OBJECT_ID
-from reclaim.cri.leases import ID_PREFIX
+from reclaim.cri.containerd import ID_PREFIX
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
 from tests.nodes.real_node import RealNode
 from tests.nodes.small_node import outcome_of, relieve

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from reclaim.cri.calls import RUNTIME_SERVICE, parser
-from reclaim.cri.client import CriClient
+from reclaim.cri import cri_pb2 as pb
+from reclaim.cri.client import RUNTIME_SERVICE, CriClient
 from reclaim.cri.convert import CONFIG_SOURCE_ANNOTATION, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
-from reclaim.cri.messages import pb
 from reclaim.cri.status import CallError
-from reclaim.types import RuntimeUnavailable
 
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 MAKE_DEADLINE_SECONDS = 60.0
@@ -71,6 +69,6 @@ class PodMaker(CriClient):
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         path = RUNTIME_SERVICE + method
         try:
-            return self._call(path, request, parser(answer_type), MAKE_DEADLINE_SECONDS)
+            return self._call(path, request, answer_type, MAKE_DEADLINE_SECONDS)
         except CallError as error:
-            raise RuntimeUnavailable(f"{self.endpoint}: {self._sentence(path, error)}") from error
+            raise self._unavailable(path, error, MAKE_DEADLINE_SECONDS) from error

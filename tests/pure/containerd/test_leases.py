@@ -6,7 +6,7 @@ import pytest
 
 from reclaim.containerd.collect_garbage import GarbageRemover, problem_of
 from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX, LEASES_SERVICE, NAMESPACE, Leases
+from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX, LEASES_SERVICE, NAMESPACE, Leases
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata, RuntimeVersion
 from reclaim.types import Action, RemovalFailed, RuntimeUnavailable, Verdict

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.cri import image_store_pb2 as pb
-from reclaim.cri.image_store import LIST_IMAGES, brought_at, clocks_at_start
+from reclaim.cri.containerd import LIST_IMAGES, brought_at, clocks_at_start
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime

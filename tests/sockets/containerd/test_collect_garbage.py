@@ -17,7 +17,7 @@ from eviction.record import Pass, PassResult
 from reclaim.containerd.collect_garbage import GarbageRemover, GarbageSettings, collect_garbage_function, problem_of
 from reclaim.containerd.plan import OBJECT_ID, PLAN
 from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX, Leases
+from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX, Leases
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from eviction.drill.runtime.failpoints import Delay, Hang
-from reclaim.cri.calls import READ_DEADLINE_SECONDS
+from reclaim.cri.client import READ_DEADLINE_SECONDS
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.real_node.fill import fill_bytes

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.list_entries import MalformedList, entries
+from reclaim.cri.convert import entries
+from reclaim.cri.status import CallError
 
 names = st.text(max_size=20)
 
@@ -37,7 +38,7 @@ def test_fields_that_are_not_known_are_skipped() -> None:
 def test_bytes_that_end_early_or_make_no_sense_are_refused(broken: bytes) -> None:
     """A part of an entry is never returned as an entry."""
     whole = pb.ListImagesResponse(images=[pb.Image(id="a")]).SerializeToString()
-    with pytest.raises(MalformedList):
+    with pytest.raises(CallError):
         list(entries(whole + broken))
 
 
@@ -46,6 +47,6 @@ def test_any_bytes_are_read_or_refused(given_bytes: bytes) -> None:
     """No other error is raised, and all entries together are no longer than the bytes."""
     try:
         found = list(entries(given_bytes))
-    except MalformedList:
+    except CallError:
         return
     assert sum(map(len, found)) <= len(given_bytes)
