@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from signals.mount_table import MOUNTS, filesystem_of, read_mounts
-from signals.mounts import mount_holding, point_asked
+from signals.mounts import MOUNTS, filesystem_of, mount_holding, point_asked, read_mounts
 from signals.types import FsStats, Poll
 
 

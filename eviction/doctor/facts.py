@@ -32,7 +32,7 @@ from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
 from signals.filesystems import describe_mount
-from signals.mount_table import filesystem_id, mounts_of
+from signals.mounts import filesystem_id, mounts_of
 from signals.types import SignalObservations
 
 NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"

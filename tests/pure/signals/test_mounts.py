@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from signals.mount_table import mounts_of, read_mounts
-from signals.mounts import Mount, mount_holding, parse_mountinfo
+from signals.mounts import Mount, mount_holding, mounts_of, parse_mountinfo, read_mounts
 
 LINES = [
     "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n",

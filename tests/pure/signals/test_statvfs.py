@@ -10,7 +10,7 @@ import pytest
 
 from eviction.reporting.filesystem_facts import filesystem_facts
 from signals.filesystems import FilesystemPaths
-from signals.mount_table import mounts_of
+from signals.mounts import mounts_of
 from signals.probe import Probes
 from signals.statvfs import KubeletsReader, Reading
 from signals.summary import NodeSummary
