@@ -1,4 +1,4 @@
-"""How soon to read a filesystem again.
+"""How soon to read a filesystem again, and whether what was read calls for an observation.
 
 A reading costs microseconds, so the next one is due when the filesystem *could* have come half the way to its next
 threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the
@@ -9,14 +9,18 @@ The fastest fill is never taken to be less than a configured rate. A faster one 
 after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
 counts as a fast fill, as looking is cheap; what decides a hurry is the steady rate (`steady_fill`).
 
-Covers: fill rates, intervals, the levels of one filesystem. Does not cover: who reads (`probe`), when to notify
-(`threshold_notifier`).
+An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
+So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
+numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`).
+
+Covers: fill rates, intervals, the levels of one filesystem, when to notify. Does not cover: who reads, on which thread
+(`probe`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from signals.steady_fill import Step, present_rate, steady_rate, steps_after
@@ -28,6 +32,10 @@ SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about 
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
 IDLE_FLOORS = 3  # polls of a filesystem that nobody fills are at least this many floors apart
 IDLE_SHARE = 1 / 64  # of the assumed rate: a slower fill counts as none
+MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
+
+Notify = Callable[[], None]
+"""Says that an observation is due. Called on the thread of the filesystem: it must return at once and raise nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +186,75 @@ class WatchedLevels:
         if idle:
             return min(max(soonest, self.floor_seconds * IDLE_FLOORS), self.ceiling_seconds)
         return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)
+
+
+class ThresholdNotifier:
+    """Watches one filesystem until an observation is due. Not thread-safe: one thread polls.
+
+    `due_at`: when the next poll is due, monotonic seconds; the first one is due at once. Plain numbers, no value
+    objects: `update` runs up to a hundred times a second while nothing happens.
+    """
+
+    __slots__ = (
+        "_available_bytes",
+        "_bytes_rate",
+        "_first_poll",
+        "_idle",
+        "_inodes_free",
+        "_inodes_rate",
+        "_interval_at_rest",
+        "_last_poll",
+        "due_at",
+        "levels",
+        "notify",
+    )
+
+    def __init__(self, levels: WatchedLevels, notify: Notify):
+        self.levels = levels
+        self.notify = notify
+        self.due_at = float("-inf")
+        self._available_bytes, self._inodes_free = 0, 0
+        self._first_poll, self._last_poll = float("inf"), float("inf")
+        self._bytes_rate, self._inodes_rate = 0.0, 0.0  # the fastest fills so far, halved every minute
+        self._idle = False
+        self._interval_at_rest: float | None = None  # as long as no number changes; None: has to be computed
+
+    def update(self, available_bytes: int, inodes_free: int, now: float) -> bool:
+        """Takes in one poll, made at `now` (monotonic seconds). True when an observation is due.
+
+        It is due when an amount is below its level, and when a fill begins on a filesystem that was idle, so that its
+        rate is known before it comes to the level; the second at the earliest 0.25 s after the first poll. Otherwise
+        polling continues at `due_at`.
+        """
+        if (
+            self._interval_at_rest is not None
+            and available_bytes == self._available_bytes
+            and inodes_free == self._inodes_free
+        ):
+            self._last_poll = now
+            self.due_at = now + self._interval_at_rest
+            return False
+        if self.levels.crossed(available_bytes, inodes_free):
+            return True
+        was_idle, self._first_poll = self._idle, min(self._first_poll, now)
+        self._update_rates(available_bytes, inodes_free, now - self._last_poll)
+        self._available_bytes, self._inodes_free, self._last_poll = available_bytes, inodes_free, now
+        interval = self.levels.poll_interval(
+            available_bytes, inodes_free, self._bytes_rate, self._inodes_rate, idle=self._idle
+        )
+        self.due_at = now + interval
+        as_assumed = (
+            self._bytes_rate <= self.levels.bytes_per_second and self._inodes_rate <= self.levels.inodes_per_second
+        )  # then the rates do not shorten the interval, and it stays the same while they decay
+        self._interval_at_rest = interval if self._idle and as_assumed else None
+        return was_idle and not self._idle and now - self._first_poll >= MIN_NOTIFY_SECONDS
+
+    def _update_rates(self, available_bytes: int, inodes_free: int, elapsed: float) -> None:
+        if elapsed < SHORTEST_SECONDS:  # the first poll, or one that is too close to the last
+            return
+        bytes_rate = (self._available_bytes - available_bytes) / elapsed
+        inodes_rate = (self._inodes_free - inodes_free) / elapsed
+        kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+        self._bytes_rate = max(self._bytes_rate * kept, bytes_rate)
+        self._inodes_rate = max(self._inodes_rate * kept, inodes_rate)
+        self._idle = self.levels.is_idle(bytes_rate, inodes_rate)

@@ -6,8 +6,8 @@ reading outstanding: a caller waits up to a limit and then goes on without a rea
 thread polls the filesystem, if it is near a threshold. A thread that cannot be had is a reading that is not available;
 the next reading tries again.
 
-Covers: readings with a deadline, polls, what their threads do. Does not cover: the system call (`statvfs`), when to
-poll and to notify (`threshold_notifier`), what a filesystem is to the node (`filesystems`).
+Covers: readings with a deadline, polls, what their threads do. Does not cover: the system call and what a filesystem is
+to the node (`filesystems`), when to poll and to notify (`interval`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from dataclasses import replace
 from enum import Enum
 
 from signals.clock import Clock
-from signals.interval import WatchedLevels
-from signals.statvfs import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.interval import Notify, ThresholdNotifier, WatchedLevels
 from signals.steady_fill import MOST_STEPS
-from signals.threshold_notifier import Notify, ThresholdNotifier
 from signals.types import Poll, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0

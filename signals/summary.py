@@ -20,9 +20,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, Mount, describe_mount, layout_of
+from signals.filesystems import FilesystemPaths, Mount, Reading, describe_mount, layout_of
 from signals.probe import Probes
-from signals.statvfs import Reading
 from signals.types import (
     KUBELET_ROLES,
     FilesystemIdentity,

@@ -45,9 +45,8 @@ from reclaim.types import Outcome, Result, RuntimeUnavailable
 from reclaim.xfs.client import DEADLINE_SECONDS, XfsHelper
 from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths
+from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
-from signals.statvfs import FilesystemReader
 from signals.summary import NodeSummary
 from signals.types import KUBELET_ROLES, FsLayout
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.scenario.types import FilesystemType
+from signals.filesystems import available_and_inodes_free, read_statvfs
 from signals.quantity import format_bytes
-from signals.statvfs import available_and_inodes_free, read_statvfs
 
 SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # where mkfs and mount are; the PATH of a user often lacks them
 TOOL_SECONDS = 60.0

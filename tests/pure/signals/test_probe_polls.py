@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from signals.clock import SystemClock
+from signals.filesystems import Reading
 from signals.interval import WatchedLevels
 from signals.probe import Probes
-from signals.statvfs import Reading
 from signals.types import ReadingUnavailable
 from tests.pure.values import stats
 

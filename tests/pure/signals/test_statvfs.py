@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from eviction.reporting.filesystem_facts import filesystem_facts
-from signals.filesystems import FilesystemPaths
+from signals.filesystems import FilesystemPaths, KubeletsReader, Reading
 from signals.mounts import mounts_of
 from signals.probe import Probes
-from signals.statvfs import KubeletsReader, Reading
 from signals.summary import NodeSummary
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal
 from tests.pure.values import GIB, SteppedClock
