@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, Mount, Reading, describe_mount, layout_of
@@ -35,13 +34,6 @@ from signals.types import (
     Unavailable,
     signals_about,
 )
-
-
-class SummaryProvider(Protocol):
-    """Makes observations."""
-
-    def observe(self) -> SignalObservations:
-        """One observation. Never raises for a filesystem that cannot be read: that is said in `unavailable`."""
 
 
 class NodeSummary:

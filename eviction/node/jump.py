@@ -21,8 +21,7 @@ from eviction.decision.headroom import FillRates, jump_below, most_urgent_need, 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.types import Threshold
 from signals.steady_fill import FASTEST_FILL, WINDOW_SECONDS, Step
-from signals.summary import SummaryProvider
-from signals.types import SignalObservations
+from signals.types import SignalObservations, SummaryProvider
 
 WAIT_SECONDS = 0.02
 READINGS = 4

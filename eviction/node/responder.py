@@ -44,8 +44,7 @@ from reclaim.released import Released
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result
 from reclaim.xfs.release import PreallocationRelease
 from signals.clock import Clock
-from signals.summary import SummaryProvider
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import FilesystemRole, SignalObservations, SummaryProvider
 
 SETTLE_QUIET_SECONDS = 0.25
 SETTLE_LIMIT_SECONDS = 5.0
