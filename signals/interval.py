@@ -24,14 +24,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from signals.steady_fill import Step, present_rate, steady_rate, steps_after
+from signals.types import Poll
 
-HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed
+HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed: a burst that comes back within minutes is expected
 RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
 ENOUGH_WATCHED_SECONDS = 0.04  # with less, a single write of somebody would look like a rate
 SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
-IDLE_FLOORS = 3  # polls of a filesystem that nobody fills are at least this many floors apart
-IDLE_SHARE = 1 / 64  # of the assumed rate: a slower fill counts as none
+IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs thirty times as much as a poll
+IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
 MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
 
 Notify = Callable[[], None]
@@ -125,7 +126,7 @@ def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, 
     `headrooms`: for each watched amount its distance above the threshold (units; below 0 counts as 0) and the fastest
     fill that is assumed to be possible (units a second, above 0). The amount that is soonest at its threshold decides.
     """
-    soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=ceiling_seconds * 2)
+    soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=math.inf)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
@@ -172,52 +173,30 @@ class WatchedLevels:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
         `bytes_rate`, `inodes_rate`: the fastest fills that the polls have found, units a second. `idle`: nothing fills
-        the filesystem now. Then the interval is the whole time to the level and not half of it, as no fill at an
-        assumed rate that begins now can reach the level earlier. Close to the level it is then three floors and not
-        one: a wake-up costs thirty times as much as the poll itself, so wake-ups are most of the cost at rest.
+        the filesystem now. Then polls are at least three floors apart.
         """
-        soonest = self.ceiling_seconds * 2
-        if self.available_bytes is not None:
-            headroom = max(available_bytes - self.available_bytes, 0)
-            soonest = min(soonest, headroom / max(self.bytes_per_second, bytes_rate))
-        if self.inodes_free is not None:
-            headroom = max(inodes_free - self.inodes_free, 0)
-            soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_rate))
-        if idle:
-            return min(max(soonest, self.floor_seconds * IDLE_FLOORS), self.ceiling_seconds)
-        return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)
+        levels = (
+            (self.available_bytes, available_bytes, max(self.bytes_per_second, bytes_rate)),
+            (self.inodes_free, inodes_free, max(self.inodes_per_second, inodes_rate)),
+        )
+        headrooms = [(amount - level, fastest) for level, amount, fastest in levels if level is not None]
+        return next_interval(headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds)
 
 
 class ThresholdNotifier:
     """Watches one filesystem until an observation is due. Not thread-safe: one thread polls.
 
-    `due_at`: when the next poll is due, monotonic seconds; the first one is due at once. Plain numbers, no value
-    objects: `update` runs up to a hundred times a second while nothing happens.
+    `due_at`: when the next poll is due, monotonic seconds; the first one is due at once.
     """
-
-    __slots__ = (
-        "_available_bytes",
-        "_bytes_rate",
-        "_first_poll",
-        "_idle",
-        "_inodes_free",
-        "_inodes_rate",
-        "_interval_at_rest",
-        "_last_poll",
-        "due_at",
-        "levels",
-        "notify",
-    )
 
     def __init__(self, levels: WatchedLevels, notify: Notify):
         self.levels = levels
         self.notify = notify
-        self.due_at = float("-inf")
-        self._available_bytes, self._inodes_free = 0, 0
-        self._first_poll, self._last_poll = float("inf"), float("inf")
-        self._bytes_rate, self._inodes_rate = 0.0, 0.0  # the fastest fills so far, halved every minute
+        self.due_at = -math.inf
+        self._last: Poll | None = None
+        self._first_poll = math.inf
+        self._fastest = (0.0, 0.0)  # the fills of bytes and of inodes, halved every minute
         self._idle = False
-        self._interval_at_rest: float | None = None  # as long as no number changes; None: has to be computed
 
     def update(self, available_bytes: int, inodes_free: int, now: float) -> bool:
         """Takes in one poll, made at `now` (monotonic seconds). True when an observation is due.
@@ -226,35 +205,17 @@ class ThresholdNotifier:
         rate is known before it comes to the level; the second at the earliest 0.25 s after the first poll. Otherwise
         polling continues at `due_at`.
         """
-        if (
-            self._interval_at_rest is not None
-            and available_bytes == self._available_bytes
-            and inodes_free == self._inodes_free
-        ):
-            self._last_poll = now
-            self.due_at = now + self._interval_at_rest
-            return False
         if self.levels.crossed(available_bytes, inodes_free):
             return True
-        was_idle, self._first_poll = self._idle, min(self._first_poll, now)
-        self._update_rates(available_bytes, inodes_free, now - self._last_poll)
-        self._available_bytes, self._inodes_free, self._last_poll = available_bytes, inodes_free, now
-        interval = self.levels.poll_interval(
-            available_bytes, inodes_free, self._bytes_rate, self._inodes_rate, idle=self._idle
-        )
-        self.due_at = now + interval
-        as_assumed = (
-            self._bytes_rate <= self.levels.bytes_per_second and self._inodes_rate <= self.levels.inodes_per_second
-        )  # then the rates do not shorten the interval, and it stays the same while they decay
-        self._interval_at_rest = interval if self._idle and as_assumed else None
+        last, self._last = self._last, Poll(now, available_bytes, inodes_free)
+        self._first_poll = min(self._first_poll, now)
+        was_idle = self._idle
+        if last is not None and now - last.time >= SHORTEST_SECONDS:
+            elapsed = now - last.time
+            kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+            bytes_rate = (last.available_bytes - available_bytes) / elapsed
+            inodes_rate = (last.inodes_free - inodes_free) / elapsed
+            self._fastest = max(self._fastest[0] * kept, bytes_rate), max(self._fastest[1] * kept, inodes_rate)
+            self._idle = self.levels.is_idle(bytes_rate, inodes_rate)
+        self.due_at = now + self.levels.poll_interval(available_bytes, inodes_free, *self._fastest, idle=self._idle)
         return was_idle and not self._idle and now - self._first_poll >= MIN_NOTIFY_SECONDS
-
-    def _update_rates(self, available_bytes: int, inodes_free: int, elapsed: float) -> None:
-        if elapsed < SHORTEST_SECONDS:  # the first poll, or one that is too close to the last
-            return
-        bytes_rate = (self._available_bytes - available_bytes) / elapsed
-        inodes_rate = (self._inodes_free - inodes_free) / elapsed
-        kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-        self._bytes_rate = max(self._bytes_rate * kept, bytes_rate)
-        self._inodes_rate = max(self._inodes_rate * kept, inodes_rate)
-        self._idle = self.levels.is_idle(bytes_rate, inodes_rate)

@@ -65,6 +65,10 @@ class EvictionConfig:
         """The kubelet's own thresholds in a layout; none where they are not known."""
         return self._kubelets[layout]
 
+    def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The thresholds that no filesystem may pass unseen: those in force, and the kubelet's own."""
+        return (*self._in_force[layout], *self._kubelets[layout])
+
     def on_xfs(self, observations: SignalObservations) -> frozenset[FilesystemRole]:
         """The roles in whose rows XFS is asked first."""
         return on_xfs(observations) if self.release_preallocation else NO_XFS
