@@ -31,7 +31,6 @@ from reclaim.pods.states import NO_TROUBLE
 from reclaim.pods.stopped_pods import stopped_pods
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.xfs.client import XfsHelper
-from signals.filesystems import describe_mount
 from signals.mounts import filesystem_id, mounts_of
 from signals.types import SignalObservations
 
@@ -90,9 +89,10 @@ def xfs_facts(node: Node, observations: SignalObservations) -> tuple[XfsFacts, .
     """The XFS filesystems of the signals, and whether the helper would have them give back what is allocated ahead."""
     helper, found = XfsHelper(node.configuration.xfs_helper_socket, node.clock, HELPER_SECONDS), []
     for mount_point in xfs_mount_points(observations, observations.signals):
-        options = dict(option.partition("=")[::2] for option in describe_mount(mount_point).options)
+        mount = mounts_of([mount_point]).get(mount_point)
+        allocsize = None if mount is None else mount.option("allocsize")
         problem = helper.check(mount_point).problem if helper.path else SWITCHED_OFF
-        found.append(XfsFacts(mount_point, options.get("allocsize", ""), problem))
+        found.append(XfsFacts(mount_point, allocsize or "", problem))
     helper.close()
     return tuple(found)
 
