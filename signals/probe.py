@@ -20,7 +20,7 @@ from dataclasses import replace
 from enum import Enum
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.interval import Notify, ThresholdNotifier, WatchedLevels
 from signals.steady_fill import MOST_STEPS
 from signals.types import Poll, ReadingUnavailable
@@ -63,24 +63,33 @@ class Probe:
     ):
         self.path = path
         self._reader = reader
-        self._quick_reader = quick_reader_of(reader)
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()  # held during a reading
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
-        self._outstanding = False
+        self._outstanding = False  # a reading was ordered, and its answer was not taken
         self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
         self._notifier: ThresholdNotifier | None = None
         self._closed = False
         self._run_on_thread = run_on_thread
         self._has_thread = False
-        self._polls = PollRecord()  # the probe's thread only
+        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)  # the probe's thread only
 
     def read(self) -> Reading:
         """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
         with self._one_caller:
-            return self._read()
+            self._order_reading()
+            try:
+                answer = self._answers.get(timeout=self._limit_seconds)
+            except queue.Empty:
+                raise ReadingUnavailable(
+                    f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
+                ) from None
+            self._outstanding = False
+        if isinstance(answer, OSError):
+            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
+        return answer
 
     def watch(self, levels: WatchedLevels | None, notify: Notify) -> None:
         """Polls from now on, until an observation is due; then calls `notify` once, on the probe's thread, and stops.
@@ -113,7 +122,9 @@ class Probe:
             self._notifier = None
             self._orders.put(_Order.CLOSE)
 
-    def _read(self) -> Reading:
+    def _order_reading(self) -> None:
+        """Raises ReadingUnavailable while an earlier reading is outstanding, without a thread, and when the probe is
+        closed: an order after CLOSE would never be served."""
         if self._outstanding:
             try:
                 self._answers.get_nowait()  # the late answer: it says nothing about now
@@ -122,27 +133,12 @@ class Probe:
                     f"{self.path}: the filesystem has not answered an earlier statvfs yet"
                 ) from None
             self._outstanding = False
-        self._order_reading()
-        self._outstanding = True
-        try:
-            answer = self._answers.get(timeout=self._limit_seconds)
-        except queue.Empty:
-            raise ReadingUnavailable(
-                f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
-            ) from None
-        self._outstanding = False
-        if isinstance(answer, OSError):
-            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
-        return answer
-
-    def _order_reading(self) -> None:
-        """Raises ReadingUnavailable without a thread, and when the probe is closed: an order after CLOSE would never be
-        served."""
         with self._ordering:
             if self._closed:
                 raise ReadingUnavailable(f"{self.path}: {CLOSED}")
             self._take_thread()
             self._orders.put(_Order.READ)
+        self._outstanding = True
 
     def _take_thread(self) -> None:
         if self._has_thread:
@@ -171,7 +167,7 @@ class Probe:
 
     def _answer(self) -> Reading | OSError:
         try:
-            return replace(self._reader(self.path, self._clock.monotonic()), polls=self._polls.polls)
+            return replace(self._reader(self.path, self._clock.monotonic()), polls=tuple(self._polls))
         except OSError as error:
             return error
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, its caller gets an answer
@@ -184,9 +180,9 @@ class Probe:
             return
         now = self._clock.monotonic()
         try:
-            available_bytes, inodes_free = self._quick_reader(self.path)
-            self._polls.add(Poll(now, available_bytes, inodes_free))
-            observation_due = notifier.update(available_bytes, inodes_free, now)
+            stats = self._reader(self.path, now).stats
+            self._keep(Poll(now, stats.available_bytes, stats.inodes_free))
+            observation_due = notifier.update(stats.available_bytes, stats.inodes_free, now)
         except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
             observation_due = True
         if not observation_due:
@@ -197,25 +193,12 @@ class Probe:
             self._notifier = None
         notifier.notify()
 
-
-class PollRecord:
-    """What the last 64 polls have read that another poll did not read just so before and after them."""
-
-    def __init__(self) -> None:
-        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
-
-    def add(self, poll: Poll) -> None:
-        """One more poll. Of a filesystem that stands still the first and the last one stay."""
+    def _keep(self, poll: Poll) -> None:
+        """Of polls that have read the same the first and the last one stay."""
         polls = self._polls
         if len(polls) > 1 and polls[-2][1:] == polls[-1][1:] == poll[1:]:
-            polls[-1] = poll
-        else:
-            polls.append(poll)
-
-    @property
-    def polls(self) -> tuple[Poll, ...]:
-        """All of them, oldest first."""
-        return tuple(self._polls)
+            polls.pop()
+        polls.append(poll)
 
 
 def _reason(error: OSError) -> str:
