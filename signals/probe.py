@@ -91,18 +91,15 @@ class Probe:
             raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
         return answer
 
-    def watch(self, levels: WatchedLevels | None, notify: Notify) -> None:
+    def watch(self, levels: WatchedLevels, notify: Notify) -> None:
         """Polls from now on, until an observation is due; then calls `notify` once, on the probe's thread, and stops.
 
         An observation is due when an amount falls below its level, when a fill begins on an idle filesystem, and when
         the filesystem cannot be read. Other levels replace these, and are polled at once. The same ones change nothing,
-        and the thread is not woken. None ends the polls. Returns at once; does nothing when the probe is closed.
+        and the thread is not woken. Returns at once; does nothing when the probe is closed.
         """
         with self._ordering:
             if self._closed:
-                return
-            if levels is None:
-                self._notifier = None
                 return
             current = self._notifier
             if current is not None and (current.levels, current.notify) == (levels, notify):
@@ -227,7 +224,7 @@ class Probes:
             probe = self._probes[path]
         return probe.read()
 
-    def watch(self, path: str, levels: WatchedLevels | None, notify: Notify) -> None:
+    def watch(self, path: str, levels: WatchedLevels, notify: Notify) -> None:
         """Polls the filesystem that holds `path` until an observation is due; see `Probe.watch`.
 
         Does nothing for a path that was never read, or is no longer observed.

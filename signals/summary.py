@@ -127,18 +127,13 @@ class NodeSummary:
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
     """By path, the latest reading of the filesystem that holds the path, with the polls of all paths on it: one of them
     is polled."""
-    latest: dict[tuple[int, int, int], Reading] = {}
-    for reading in readings.values():
-        size = _size(reading)
-        before = latest.get(size)
-        if before is None:
-            latest[size] = reading
-            continue
-        later = reading if reading.stats.time >= before.stats.time else before
-        latest[size] = replace(later, polls=tuple(sorted({*before.polls, *reading.polls})))
-    return {
-        path: replace(latest[_size(reading)], in_directory=reading.in_directory) for path, reading in readings.items()
-    }
+    found = {}
+    for path, reading in readings.items():
+        here = [each for each in readings.values() if _size(each) == _size(reading)]
+        latest = max(here, key=lambda each: each.stats.time)
+        polls = sorted({poll for each in here for poll in each.polls})
+        found[path] = replace(latest, polls=tuple(polls), in_directory=reading.in_directory)
+    return found
 
 
 def _size(reading: Reading) -> tuple[int, int, int]:
