@@ -20,7 +20,7 @@ from dataclasses import replace
 from enum import Enum
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemReader, Reading, read_statvfs
+from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
 from signals.interval import Notify, ThresholdNotifier, WatchedLevels
 from signals.steady_fill import MOST_STEPS
 from signals.types import Poll, ReadingUnavailable
@@ -63,6 +63,7 @@ class Probe:
     ):
         self.path = path
         self._reader = reader
+        self._quick_reader = quick_reader_of(reader)
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()  # held during a reading
@@ -177,9 +178,9 @@ class Probe:
             return
         now = self._clock.monotonic()
         try:
-            stats = self._reader(self.path, now).stats
-            self._keep(Poll(now, stats.available_bytes, stats.inodes_free))
-            observation_due = notifier.update(stats.available_bytes, stats.inodes_free, now)
+            available_bytes, inodes_free = self._quick_reader(self.path)
+            self._keep(Poll(now, available_bytes, inodes_free))
+            observation_due = notifier.update(available_bytes, inodes_free, now)
         except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
             observation_due = True
         if not observation_due:
