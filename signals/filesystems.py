@@ -1,26 +1,31 @@
-"""Which filesystem is nodefs, imagefs and containerfs, and which layout they form; which ones the configuration adds.
-Only this module imports psutil.
+"""Which filesystem is nodefs, imagefs and containerfs, which ones the configuration adds, and what is read of each: a
+whole reading for an observation, two numbers for a poll.
 
 nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
-writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device; the subvolumes of
-a btrfs are on one (`mount_table.filesystem_of`).
+writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
+
+The kubelet has its numbers from cAdvisor, which asks where a filesystem is mounted and tells filesystems apart by what
+was mounted (`fs/fs.go`; `pkg/kubelet/stats/cri_stats_provider.go`). So the subvolumes of a btrfs are one filesystem,
+and a project quota on the kubelet's directory, for which `statvfs` answers there, changes nothing for the kubelet.
 
 The kubelet detects the layout once and keeps it until it is restarted. Here it follows from the devices of each
 observation, so it changes when a filesystem is mounted or unmounted while the daemon runs.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals, and for the split
 layout Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of `ImageFsInfo` differ).
+
+`statvfs` may block for ever; who bears the wait is said in `probe`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
-import psutil
-
-from signals.types import FilesystemRole, FsLayout
+from signals.mounts import MOUNTS, filesystem_of, mount_holding, point_asked, read_mounts
+from signals.types import FilesystemRole, FsLayout, FsStats, Poll
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +82,123 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
-    """The mount that holds a path, by the kernel's table of this process; empty texts if unknown."""
+class Reading:
+    """The numbers of a filesystem and its device. If another filesystem is mounted, the device changes.
 
-    device: str = ""
-    type: str = ""
-    mount_point: str = ""
-    options: tuple[str, ...] = ()
+    `device_id`: `st_dev`, but one number for all subvolumes of a btrfs. `polls`: what the last polls of this path have
+    read, oldest first: the same for everybody who reads. `in_directory`: the numbers that `statvfs` gives in the
+    directory itself, where they are those of a limit (a project quota).
+    """
 
-
-def describe_mount(path: str) -> Mount:
-    """The mount that holds `path`. Never raises OSError."""
-    try:
-        real = os.path.realpath(path)
-        mounts = psutil.disk_partitions(all=True)
-    except OSError:
-        return Mount()
-    holding = [mount for mount in mounts if _is_below(real, mount.mountpoint)]
-    if not holding:
-        return Mount()
-    # Of several mounts on one path the last one is visible; of nested paths the longest one holds `path`.
-    nearest = max(enumerate(holding), key=lambda item: (len(item[1].mountpoint), item[0]))[1]
-    return Mount(nearest.device, nearest.fstype, nearest.mountpoint, tuple(nearest.opts.split(",")))
+    stats: FsStats
+    device_id: int
+    polls: tuple[Poll, ...] = ()
+    in_directory: FsStats | None = None
 
 
-def _is_below(path: str, mountpoint: str) -> bool:
-    return path == mountpoint or path.startswith(mountpoint.rstrip("/") + "/")
+class FilesystemReader(Protocol):
+    """Reads the filesystem that holds `path`. May block; raises OSError."""
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """One reading; `now` is in monotonic seconds and becomes its time."""
+
+
+QuickReader = Callable[[str], tuple[int, int]]
+"""Bytes available and inodes free of the filesystem that holds a path. May block; raises OSError."""
+
+
+def read_statvfs(path: str, now: float) -> Reading:
+    """A whole reading by `statvfs` and `stat`. Raises OSError."""
+    found = os.statvfs(path)
+    return Reading(
+        FsStats(
+            available_bytes=found.f_bavail * found.f_frsize,
+            free_bytes=found.f_bfree * found.f_frsize,
+            capacity_bytes=found.f_blocks * found.f_frsize,
+            inodes_free=found.f_ffree,
+            inodes_total=found.f_files,
+            time=now,
+        ),
+        os.stat(path).st_dev,
+    )
+
+
+def available_and_inodes_free(path: str) -> tuple[int, int]:
+    """Bytes available and inodes free by `statvfs`. Raises OSError. It costs 2 µs and a whole reading at a mount point
+    21: polled with those, a daemon at rest close to its marks took 1.25 % of a core, and takes 0.87."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_ffree
+
+
+class KubeletsReader:
+    """Reads a filesystem as the kubelet sees it: at a mount point, and by one number however many subvolumes it has.
+
+    `directories`: paths that no kubelet looks at, read where they are, the numbers of a limit included. `reader` reads
+    one place, `table` is the table of mounts of this process. Any thread may call; may block, raises OSError.
+    """
+
+    def __init__(
+        self, directories: Iterable[str] = (), reader: FilesystemReader = read_statvfs, table: str = MOUNTS
+    ) -> None:
+        self._directories = frozenset(directories)
+        self._reader = reader
+        self._quick_reader = quick_reader_of(reader)
+        self._table = table
+        self._places: dict[str, _Place] = {}
+
+    def __call__(self, path: str, now: float) -> Reading:
+        """One reading. Where the mount point cannot be read, or is another device by now, that of the path."""
+        here = self._reader(path, now)
+        place = self._places.get(path)
+        if place is None or place.st_dev != here.device_id:
+            place = self._places[path] = self._place(path, here.device_id)
+        found = replace(here, device_id=place.device_id)
+        if place.point == path:
+            return found
+        there = self._at(place.point, now)
+        if there is None or there.device_id != here.device_id:
+            self._places[path] = replace(place, point=path)
+            return found
+        limited = here.stats.capacity_bytes < there.stats.capacity_bytes
+        return replace(found, stats=there.stats, in_directory=here.stats if limited else None)
+
+    def quick(self, path: str) -> tuple[int, int]:
+        """Bytes available and inodes free where the path was last read."""
+        place = self._places.get(path)
+        return self._quick_reader(path if place is None else place.point)
+
+    def _at(self, point: str, now: float) -> Reading | None:
+        try:
+            return self._reader(point, now)
+        except OSError:
+            return None
+
+    def _place(self, path: str, st_dev: int) -> _Place:
+        real, mounts = os.path.realpath(path), read_mounts(self._table)
+        mount = mount_holding(real, mounts)
+        asked = path if mount is None or path in self._directories else point_asked(mount, mounts)
+        return _Place(st_dev, filesystem_of(st_dev, real, mounts), asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a path is read, as long as its `st_dev` stays: the filesystem, and the point at which it is asked."""
+
+    st_dev: int
+    device_id: int
+    point: str
+
+
+def quick_reader_of(reader: FilesystemReader) -> QuickReader:
+    """The quick reader that agrees with `reader`: the cheap one where it reads by `statvfs`, else a whole reading each
+    time."""
+    if reader is read_statvfs:
+        return available_and_inodes_free
+    if isinstance(reader, KubeletsReader):
+        return reader.quick
+
+    def read_both(path: str) -> tuple[int, int]:
+        stats = reader(path, 0.0).stats
+        return stats.available_bytes, stats.inodes_free
+
+    return read_both

@@ -1,4 +1,4 @@
-"""How soon to read a filesystem again.
+"""How soon to read a filesystem again, and whether what was read calls for an observation.
 
 A reading costs microseconds, so the next one is due when the filesystem *could* have come half the way to its next
 threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the
@@ -9,25 +9,34 @@ The fastest fill is never taken to be less than a configured rate. A faster one 
 after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
 counts as a fast fill, as looking is cheap; what decides a hurry is the steady rate (`steady_fill`).
 
-Covers: fill rates, intervals, the levels of one filesystem. Does not cover: who reads (`probe`), when to notify
-(`threshold_notifier`).
+An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
+So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
+numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`).
+
+Covers: fill rates, intervals, the levels of one filesystem, when to notify. Does not cover: who reads, on which thread
+(`probe`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from signals.steady_fill import Step, present_rate, steady_rate, steps_after
+from signals.types import Poll
 
-HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed
+HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed: a burst that comes back within minutes is expected
 RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
 ENOUGH_WATCHED_SECONDS = 0.04  # with less, a single write of somebody would look like a rate
 SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
-IDLE_FLOORS = 3  # polls of a filesystem that nobody fills are at least this many floors apart
-IDLE_SHARE = 1 / 64  # of the assumed rate: a slower fill counts as none
+IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs thirty times as much as a poll
+IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
+MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
+
+Notify = Callable[[], None]
+"""Says that an observation is due. Called on the thread of the filesystem: it must return at once and raise nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, 
     `headrooms`: for each watched amount its distance above the threshold (units; below 0 counts as 0) and the fastest
     fill that is assumed to be possible (units a second, above 0). The amount that is soonest at its threshold decides.
     """
-    soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=ceiling_seconds * 2)
+    soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=math.inf)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
@@ -164,17 +173,49 @@ class WatchedLevels:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
         `bytes_rate`, `inodes_rate`: the fastest fills that the polls have found, units a second. `idle`: nothing fills
-        the filesystem now. Then the interval is the whole time to the level and not half of it, as no fill at an
-        assumed rate that begins now can reach the level earlier. Close to the level it is then three floors and not
-        one: a wake-up costs thirty times as much as the poll itself, so wake-ups are most of the cost at rest.
+        the filesystem now. Then polls are at least three floors apart.
         """
-        soonest = self.ceiling_seconds * 2
-        if self.available_bytes is not None:
-            headroom = max(available_bytes - self.available_bytes, 0)
-            soonest = min(soonest, headroom / max(self.bytes_per_second, bytes_rate))
-        if self.inodes_free is not None:
-            headroom = max(inodes_free - self.inodes_free, 0)
-            soonest = min(soonest, headroom / max(self.inodes_per_second, inodes_rate))
-        if idle:
-            return min(max(soonest, self.floor_seconds * IDLE_FLOORS), self.ceiling_seconds)
-        return min(max(soonest / 2, self.floor_seconds), self.ceiling_seconds)
+        levels = (
+            (self.available_bytes, available_bytes, max(self.bytes_per_second, bytes_rate)),
+            (self.inodes_free, inodes_free, max(self.inodes_per_second, inodes_rate)),
+        )
+        headrooms = [(amount - level, fastest) for level, amount, fastest in levels if level is not None]
+        return next_interval(headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds)
+
+
+class ThresholdNotifier:
+    """Watches one filesystem until an observation is due. Not thread-safe: one thread polls.
+
+    `due_at`: when the next poll is due, monotonic seconds; the first one is due at once.
+    """
+
+    def __init__(self, levels: WatchedLevels, notify: Notify):
+        self.levels = levels
+        self.notify = notify
+        self.due_at = -math.inf
+        self._last: Poll | None = None
+        self._first_poll = math.inf
+        self._fastest = (0.0, 0.0)  # the fills of bytes and of inodes, halved every minute
+        self._idle = False
+
+    def update(self, available_bytes: int, inodes_free: int, now: float) -> bool:
+        """Takes in one poll, made at `now` (monotonic seconds). True when an observation is due.
+
+        It is due when an amount is below its level, and when a fill begins on a filesystem that was idle, so that its
+        rate is known before it comes to the level; the second at the earliest 0.25 s after the first poll. Otherwise
+        polling continues at `due_at`.
+        """
+        if self.levels.crossed(available_bytes, inodes_free):
+            return True
+        last, self._last = self._last, Poll(now, available_bytes, inodes_free)
+        self._first_poll = min(self._first_poll, now)
+        was_idle = self._idle
+        if last is not None and now - last.time >= SHORTEST_SECONDS:
+            elapsed = now - last.time
+            kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+            bytes_rate = (last.available_bytes - available_bytes) / elapsed
+            inodes_rate = (last.inodes_free - inodes_free) / elapsed
+            self._fastest = max(self._fastest[0] * kept, bytes_rate), max(self._fastest[1] * kept, inodes_rate)
+            self._idle = self.levels.is_idle(bytes_rate, inodes_rate)
+        self.due_at = now + self.levels.poll_interval(available_bytes, inodes_free, *self._fastest, idle=self._idle)
+        return was_idle and not self._idle and now - self._first_poll >= MIN_NOTIFY_SECONDS

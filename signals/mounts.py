@@ -1,16 +1,18 @@
-"""What is mounted: the lines of the kernel's table of mounts as values.
+"""What is mounted, from the kernel's table of mounts: which mount holds a path, and which filesystem a file is on.
 
 Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/proc.rst`, 3.5.
 
-Covers: parsing, which mount holds a path, where the kubelet asks for the numbers of a filesystem. Does not cover:
-reading the table (`mount_table`), what an option means (`filesystem_traits`).
+Covers: reading the table as this process sees it, parsing it, where the kubelet asks for the numbers of a filesystem.
+Does not cover: what an option means (`eviction.reporting.filesystem_facts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+MOUNTS = "/proc/self/mountinfo"
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 _SEPARATOR = "-"
 
@@ -73,6 +75,45 @@ def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
     """
     same = [other for other in mounts if other.device == mount.device]
     return min(same, key=lambda other: len(other.root), default=mount).point
+
+
+def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
+    """The mounts that this process sees, in the order of the kernel; none if the table cannot be read."""
+    try:
+        with open(table, encoding="utf-8", errors="surrogateescape") as file:
+            return parse_mountinfo(file)
+    except OSError:
+        return ()
+
+
+def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
+    """The mount that each path is on, as far as it is found. Follows symlinks, so it blocks where a path does."""
+    mounts = read_mounts(table)
+    found = {path: mount_holding(os.path.realpath(path), mounts) for path in paths}
+    return {path: mount for path, mount in found.items() if mount is not None}
+
+
+def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:
+    """The filesystem of a file, as one number: from its `st_dev` and its path without symlinks.
+
+    It is `st_dev` where that is the number of a mounted filesystem. On btrfs it never is, as each subvolume has an
+    `st_dev` of its own; then the mount that holds the path says it, as in cAdvisor (`fs/fs.go`, GetDirFsDevice).
+    """
+    if any(_device_id(mount) == st_dev for mount in mounts):
+        return st_dev
+    mount = mount_holding(path, mounts)
+    return st_dev if mount is None else _device_id(mount)
+
+
+def filesystem_id(path: str, table: str = MOUNTS) -> int:
+    """The filesystem that a path is on, one number for all subvolumes of a btrfs. Raises OSError."""
+    return filesystem_of(os.stat(path).st_dev, os.path.realpath(path), read_mounts(table))
+
+
+def _device_id(mount: Mount) -> int:
+    """The number of its filesystem, in the form of `st_dev`."""
+    major, _, minor = mount.device.partition(":")
+    return os.makedev(int(major), int(minor))
 
 
 def _unescaped(text: str) -> str:

@@ -6,8 +6,8 @@ reading outstanding: a caller waits up to a limit and then goes on without a rea
 thread polls the filesystem, if it is near a threshold. A thread that cannot be had is a reading that is not available;
 the next reading tries again.
 
-Covers: readings with a deadline, polls, what their threads do. Does not cover: the system call (`statvfs`), when to
-poll and to notify (`threshold_notifier`), what a filesystem is to the node (`filesystems`).
+Covers: readings with a deadline, polls, what their threads do. Does not cover: the system call and what a filesystem is
+to the node (`filesystems`), when to poll and to notify (`interval`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from dataclasses import replace
 from enum import Enum
 
 from signals.clock import Clock
-from signals.interval import WatchedLevels
-from signals.statvfs import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.interval import Notify, ThresholdNotifier, WatchedLevels
 from signals.steady_fill import MOST_STEPS
-from signals.threshold_notifier import Notify, ThresholdNotifier
 from signals.types import Poll, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0
@@ -70,31 +69,38 @@ class Probe:
         self._one_caller = threading.Lock()  # held during a reading
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
-        self._outstanding = False
+        self._outstanding = False  # a reading was ordered, and its answer was not taken
         self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
         self._notifier: ThresholdNotifier | None = None
         self._closed = False
         self._run_on_thread = run_on_thread
         self._has_thread = False
-        self._polls = PollRecord()  # the probe's thread only
+        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)  # the probe's thread only
 
     def read(self) -> Reading:
         """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
         with self._one_caller:
-            return self._read()
+            self._order_reading()
+            try:
+                answer = self._answers.get(timeout=self._limit_seconds)
+            except queue.Empty:
+                raise ReadingUnavailable(
+                    f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
+                ) from None
+            self._outstanding = False
+        if isinstance(answer, OSError):
+            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
+        return answer
 
-    def watch(self, levels: WatchedLevels | None, notify: Notify) -> None:
+    def watch(self, levels: WatchedLevels, notify: Notify) -> None:
         """Polls from now on, until an observation is due; then calls `notify` once, on the probe's thread, and stops.
 
         An observation is due when an amount falls below its level, when a fill begins on an idle filesystem, and when
         the filesystem cannot be read. Other levels replace these, and are polled at once. The same ones change nothing,
-        and the thread is not woken. None ends the polls. Returns at once; does nothing when the probe is closed.
+        and the thread is not woken. Returns at once; does nothing when the probe is closed.
         """
         with self._ordering:
             if self._closed:
-                return
-            if levels is None:
-                self._notifier = None
                 return
             current = self._notifier
             if current is not None and (current.levels, current.notify) == (levels, notify):
@@ -114,7 +120,9 @@ class Probe:
             self._notifier = None
             self._orders.put(_Order.CLOSE)
 
-    def _read(self) -> Reading:
+    def _order_reading(self) -> None:
+        """Raises ReadingUnavailable while an earlier reading is outstanding, without a thread, and when the probe is
+        closed: an order after CLOSE would never be served."""
         if self._outstanding:
             try:
                 self._answers.get_nowait()  # the late answer: it says nothing about now
@@ -123,27 +131,12 @@ class Probe:
                     f"{self.path}: the filesystem has not answered an earlier statvfs yet"
                 ) from None
             self._outstanding = False
-        self._order_reading()
-        self._outstanding = True
-        try:
-            answer = self._answers.get(timeout=self._limit_seconds)
-        except queue.Empty:
-            raise ReadingUnavailable(
-                f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
-            ) from None
-        self._outstanding = False
-        if isinstance(answer, OSError):
-            raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
-        return answer
-
-    def _order_reading(self) -> None:
-        """Raises ReadingUnavailable without a thread, and when the probe is closed: an order after CLOSE would never be
-        served."""
         with self._ordering:
             if self._closed:
                 raise ReadingUnavailable(f"{self.path}: {CLOSED}")
             self._take_thread()
             self._orders.put(_Order.READ)
+        self._outstanding = True
 
     def _take_thread(self) -> None:
         if self._has_thread:
@@ -172,7 +165,7 @@ class Probe:
 
     def _answer(self) -> Reading | OSError:
         try:
-            return replace(self._reader(self.path, self._clock.monotonic()), polls=self._polls.polls)
+            return replace(self._reader(self.path, self._clock.monotonic()), polls=tuple(self._polls))
         except OSError as error:
             return error
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, its caller gets an answer
@@ -186,7 +179,7 @@ class Probe:
         now = self._clock.monotonic()
         try:
             available_bytes, inodes_free = self._quick_reader(self.path)
-            self._polls.add(Poll(now, available_bytes, inodes_free))
+            self._keep(Poll(now, available_bytes, inodes_free))
             observation_due = notifier.update(available_bytes, inodes_free, now)
         except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
             observation_due = True
@@ -198,25 +191,12 @@ class Probe:
             self._notifier = None
         notifier.notify()
 
-
-class PollRecord:
-    """What the last 64 polls have read that another poll did not read just so before and after them."""
-
-    def __init__(self) -> None:
-        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
-
-    def add(self, poll: Poll) -> None:
-        """One more poll. Of a filesystem that stands still the first and the last one stay."""
+    def _keep(self, poll: Poll) -> None:
+        """Of polls that have read the same the first and the last one stay."""
         polls = self._polls
         if len(polls) > 1 and polls[-2][1:] == polls[-1][1:] == poll[1:]:
-            polls[-1] = poll
-        else:
-            polls.append(poll)
-
-    @property
-    def polls(self) -> tuple[Poll, ...]:
-        """All of them, oldest first."""
-        return tuple(self._polls)
+            polls.pop()
+        polls.append(poll)
 
 
 def _reason(error: OSError) -> str:
@@ -245,7 +225,7 @@ class Probes:
             probe = self._probes[path]
         return probe.read()
 
-    def watch(self, path: str, levels: WatchedLevels | None, notify: Notify) -> None:
+    def watch(self, path: str, levels: WatchedLevels, notify: Notify) -> None:
         """Polls the filesystem that holds `path` until an observation is due; see `Probe.watch`.
 
         Does nothing for a path that was never read, or is no longer observed.

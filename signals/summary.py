@@ -17,12 +17,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, Mount, describe_mount, layout_of
+from signals.filesystems import FilesystemPaths, Reading, layout_of
+from signals.mounts import mounts_of
 from signals.probe import Probes
-from signals.statvfs import Reading
 from signals.types import (
     KUBELET_ROLES,
     FilesystemIdentity,
@@ -36,13 +35,6 @@ from signals.types import (
     Unavailable,
     signals_about,
 )
-
-
-class SummaryProvider(Protocol):
-    """Makes observations."""
-
-    def observe(self) -> SignalObservations:
-        """One observation. Never raises for a filesystem that cannot be read: that is said in `unavailable`."""
 
 
 class NodeSummary:
@@ -59,7 +51,7 @@ class NodeSummary:
         self._clock = clock
         self._lock = threading.Lock()  # over `_paths` and `_last` together; never held while a filesystem is read
         self._last: Mapping[str, Reading] = {}
-        self._described: dict[tuple[str, int], Mount] = {}
+        self._identities: dict[tuple[str, int], FilesystemIdentity] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
     @property
@@ -125,27 +117,23 @@ class NodeSummary:
         return last
 
     def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
-        if (path, device_id) not in self._described:
-            self._described[path, device_id] = describe_mount(path)
-        mount = self._described[path, device_id]
-        return FilesystemIdentity(path, device_id, mount.device, mount.type, mount.mount_point)
+        if (path, device_id) not in self._identities:
+            mount = mounts_of([path]).get(path)
+            known = () if mount is None else (mount.source, mount.type, mount.point)
+            self._identities[path, device_id] = FilesystemIdentity(path, device_id, *known)
+        return self._identities[path, device_id]
 
 
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
     """By path, the latest reading of the filesystem that holds the path, with the polls of all paths on it: one of them
     is polled."""
-    latest: dict[tuple[int, int, int], Reading] = {}
-    for reading in readings.values():
-        size = _size(reading)
-        before = latest.get(size)
-        if before is None:
-            latest[size] = reading
-            continue
-        later = reading if reading.stats.time >= before.stats.time else before
-        latest[size] = replace(later, polls=tuple(sorted({*before.polls, *reading.polls})))
-    return {
-        path: replace(latest[_size(reading)], in_directory=reading.in_directory) for path, reading in readings.items()
-    }
+    found = {}
+    for path, reading in readings.items():
+        here = [each for each in readings.values() if _size(each) == _size(reading)]
+        latest = max(here, key=lambda each: each.stats.time)
+        polls = sorted({poll for each in here for poll in each.polls})
+        found[path] = replace(latest, polls=tuple(polls), in_directory=reading.in_directory)
+    return found
 
 
 def _size(reading: Reading) -> tuple[int, int, int]:

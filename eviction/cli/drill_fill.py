@@ -32,7 +32,7 @@ from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.log import Log
 from eviction.reporting.tables import amount
-from signals.mount_table import filesystem_id
+from signals.mounts import filesystem_id
 
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})

@@ -25,6 +25,7 @@ from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.decision.headroom import near_their_marks
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
 from eviction.node.configuration_warnings import configuration_warnings
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         manager.observe_now()
         endpoints.on_watch_event()
 
-    watches = _Watches(FsWatcher((), observe_now), configuration.root_directory, enabled=not arguments.no_watch)
+    watches = _Watches(FsWatcher((), observe_now), node, enabled=not arguments.no_watch)
     for listener in (watches, ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
@@ -285,12 +286,14 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
 
 
 class _Watches(Listener):
-    """Watches the directories of the observed filesystems with inotify."""
+    """Watches directories with inotify, of those filesystems that are near their marks: elsewhere no event could bring
+    a reading earlier that matters."""
 
-    def __init__(self, watcher: FsWatcher, root_directory: str, *, enabled: bool):
+    def __init__(self, watcher: FsWatcher, node: Node, *, enabled: bool):
         self._watcher = watcher
-        self._root_directory = root_directory
+        self._node = node
         self._enabled = enabled
+        self._near: frozenset[int] = frozenset()
         self._watched: frozenset[str] = frozenset()
 
     def start(self, log: Log) -> None:
@@ -301,7 +304,11 @@ class _Watches(Listener):
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
-        paths = {identity.path for identity, _ in observations.filesystems.values()}
+        responder, policy = self._node.responder, self._node.poll_policy()
+        marks = responder.state.config.marks_to_watch(observations.layout)
+        self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)
+        identities = [identity for identity, _ in observations.filesystems.values()]
+        paths = {identity.path for identity in identities if identity.device_id in self._near}
         wanted = frozenset(directory for path in paths for directory in early_signs(path))
         if self._enabled and wanted != self._watched:
             self._watched = wanted

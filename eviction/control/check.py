@@ -29,7 +29,7 @@ from eviction.reporting.observations_json import ObservationJson, ThresholdJson,
 from eviction.reporting.pass_shapes import ConditionName, LayoutName
 from eviction.reporting.tables import amount, signals_table
 from eviction.types import API_VERSION, EvictionError, NodeCondition, Threshold
-from signals.mount_table import mounts_of
+from signals.mounts import mounts_of
 from signals.types import SignalObservations
 
 LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there

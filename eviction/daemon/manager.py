@@ -262,7 +262,8 @@ class Manager:
     def _next_observation_in(self, observations: SignalObservations, decision: Decision) -> float:
         policy = self._node.poll_policy()
         floor = policy.floor_seconds
-        thresholds, fill_rates = self._node.thresholds(observations.layout), self._node.responder.fill_rates
+        thresholds = self._node.responder.state.config.marks_to_watch(observations.layout)
+        fill_rates = self._node.responder.fill_rates
         interval = observation_interval(thresholds, observations, fill_rates, policy)
         now = self._node.clock.monotonic()
         if self._lanes.tasks:

@@ -14,7 +14,7 @@ of the interval (`signals.interval`), who polls (`signals.probe`), what a pass d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
@@ -80,7 +80,8 @@ def observation_interval(
     """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount could reach the
     first threshold that it is not below yet.
 
-    A threshold that is met already does not shorten the interval: it is served now, or has to wait.
+    A threshold that is met already does not shorten the interval: it is served now, or has to wait. `thresholds`: the
+    kubelet's own among them where they are known, so that its marks are not passed unseen either.
     """
     headrooms = [
         (headroom, _fastest(observation, fill_rates, policy))
@@ -88,6 +89,28 @@ def observation_interval(
         if headroom >= 0
     ]
     return next_interval(headrooms, policy.floor_seconds, policy.ceiling_seconds)
+
+
+def near_their_marks(
+    thresholds: Iterable[Threshold],
+    observations: SignalObservations,
+    fill_rates: FillRates,
+    policy: PollPolicy,
+    before: Container[int] = (),
+) -> frozenset[int]:
+    """The devices of the filesystems that are worth a watch: those that could be at a mark within the ceiling.
+
+    Farther away the next reading comes in time for every fill that is taken to be possible. Those of `before` stay
+    until it takes twice the ceiling, from where on the interval is the ceiling.
+    """
+    near = set()
+    for _, observation, headroom in _known(thresholds, observations):
+        assert observation.filesystem is not None
+        device = observation.filesystem.device_id
+        seconds = headroom / _fastest(observation, fill_rates, policy)
+        if 0 <= seconds < policy.ceiling_seconds * (2 if device in before else 1):
+            near.add(device)
+    return frozenset(near)
 
 
 def levels_to_watch(

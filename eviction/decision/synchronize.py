@@ -53,6 +53,10 @@ class EvictionConfig:
         """The kubelet's own thresholds in a layout; none where they are not known."""
         return self._kubelets[layout]
 
+    def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The thresholds that no filesystem may pass unseen: those in force, and the kubelet's own."""
+        return (*self._in_force[layout], *self._kubelets[layout])
+
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
         """The names of the reclaim functions for a signal; none for the kubelet's while the layout is not known."""
         return row(signal, observations.layout, self.reclaim_table, self.rows)

@@ -28,7 +28,7 @@ from reclaim.images.references import ImageIndex
 from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
-from signals.mount_table import filesystem_id, mounts_of
+from signals.mounts import filesystem_id, mounts_of
 from signals.types import SignalObservations
 
 NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"

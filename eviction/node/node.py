@@ -45,9 +45,8 @@ from reclaim.pods.states import Doubt
 from reclaim.pressure import NO_PRESSURE, Pressure
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths
+from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
-from signals.statvfs import FilesystemReader
 from signals.summary import NodeSummary
 from signals.types import KUBELET_ROLES, FsLayout
 

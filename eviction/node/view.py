@@ -19,9 +19,8 @@ from reclaim.execution.readings import in_time
 from reclaim.execution.workers import Workers
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
-from signals.filesystems import FilesystemPaths, paths_of_node
+from signals.filesystems import FilesystemPaths, FilesystemReader, KubeletsReader, paths_of_node
 from signals.probe import Probes
-from signals.statvfs import FilesystemReader, KubeletsReader
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 

@@ -15,7 +15,7 @@ measured on the disk. Others come from the runtime, which counts layers that ima
 * A part that could not be counted to its end in time is a lower bound; the rest of it is in *everything else*.
 * A deleted file that is still open is in no directory, so in no other part.
 
-Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `signals.disk_usage`), and what is no part
+Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `disk_usage`), and what is no part
 (`remarks`).
 """
 

@@ -27,16 +27,16 @@ from eviction.reporting.attribution import (
     class_of_log,
     sentence,
 )
+from eviction.reporting.disk_usage import Tree, TreeMeter, TreeUsage
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
-from signals.disk_usage import Tree, TreeMeter, TreeUsage
 from signals.types import SignalObservations
 
 if TYPE_CHECKING:
-    from eviction.reporting.hidden_space import HiddenSpaceLooker
+    from eviction.reporting.remarks import HiddenSpaceLooker
 
 COUNT_SECONDS = 2.0  # for all trees together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
@@ -183,7 +183,7 @@ class DiskSurvey:
 
     def _hidden_space(self) -> HiddenSpaceLooker:
         if self._hidden is None:
-            from eviction.reporting.hidden_space import HiddenSpaceLooker  # few passes need a survey
+            from eviction.reporting.remarks import HiddenSpaceLooker  # few passes need a survey
 
             self._hidden = HiddenSpaceLooker(self._clock)
         return self._hidden

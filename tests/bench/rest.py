@@ -1,5 +1,6 @@
 """The idle cost of a daemon: its processor time with two filesystems far from their marks and close to them, with
-metrics on and a runtime; its memory; and a storm of inotify events."""
+metrics on and a runtime, and while files are made in directories that it may watch; its memory; and a storm of inotify
+events."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 GIB = 1 << 30
-HEADROOMS = ((10 * GIB, "far from their marks"), (30 * MIB, "30 MiB above"), (MIB, "1 MiB above"))
+FAR = (10 * GIB, "far from their marks")
+HEADROOMS = (FAR, (30 * MIB, "30 MiB above"), (MIB, "1 MiB above"))
 TICKS = os.sysconf("SC_CLK_TCK")
 WAKING = """
 import os, sys, time
@@ -38,6 +40,7 @@ for number in range(int(sys.argv[2])):  # each file is one event: its creation i
     os.unlink(path)
 """
 SETTLED_SECONDS = 2.0  # the start and the first calls to the runtime are over
+NEW_FILES_A_SECOND = 49
 SCRAPES_A_SECOND = 20  # an hour of scrapes every 15 s, compressed into 12 s
 
 
@@ -52,6 +55,7 @@ def at_rest(effort: Effort) -> list[Row]:
                     time.sleep(SETTLED_SECONDS)
                     shares = [_share(daemon.process.pid, effort.rest_seconds) for _ in range(effort.stretches)]
                 rows.append(Row(f"at rest, two filesystems {what}", "% of a core", shares))
+            rows += _new_files(small, effort)
             rows.append(Row("one process that sleeps 10 ms and calls statvfs", "% of a core", _waking(effort)))
             rows.append(_memory(small, effort))
         finally:
@@ -77,6 +81,28 @@ def spent_seconds(pid: int) -> float:
 def _share(pid: int, seconds: float) -> float:
     began, spent = time.monotonic(), spent_seconds(pid)
     time.sleep(seconds)
+    return 100 * (spent_seconds(pid) - spent) / (time.monotonic() - began)
+
+
+def _new_files(small: SmallNode, effort: Effort) -> list[Row]:
+    """Processor time while files are made where a watch would see each, far from the marks; the ways in turns."""
+    ways: dict[str, tuple[str, ...]] = {"with inotify": (), "polling alone": ("--no-watch",)}
+    shares: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(effort.stretches):
+        for way, options in ways.items():
+            with Daemon("--config", configuration_at_rest(small, FAR[0]), *options) as daemon:
+                time.sleep(SETTLED_SECONDS)
+                shares[way].append(_share_with_new_files(daemon.process.pid, small.root_directory, effort.rest_seconds))
+    name = f"{NEW_FILES_A_SECOND} new files a second, two filesystems {FAR[1]}"
+    return [Row(f"{name}, {way}", "% of a core", values) for way, values in shares.items()]
+
+
+def _share_with_new_files(pid: int, directory: Path, seconds: float) -> float:
+    began, spent = time.monotonic(), spent_seconds(pid)
+    while time.monotonic() - began < seconds:
+        (directory / "new").touch()
+        (directory / "new").unlink()
+        time.sleep(1 / NEW_FILES_A_SECOND)
     return 100 * (spent_seconds(pid) - spent) / (time.monotonic() - began)
 
 
@@ -140,5 +166,4 @@ def _storm(directory: str, events: int) -> list[Row]:
     return [
         Row(f"{name}: the watcher's processor time", "% of a core", [share]),
         Row(f"{name}: how late an observation was", "ms", late),
-        Row(f"{name}: read, and not dropped by the kernel", "%", [100 * watcher.events_total / events]),
     ]

@@ -22,7 +22,7 @@ REMOVING = {
     "reclaim.execution.executor",
     "reclaim.images.plan",
     "reclaim.containers.removers",
-    "signals.disk_usage",
+    "eviction.reporting.disk_usage",
 }
 MOST_OF_A_COMMAND = 470  # 464 at most on Python 3.11: pydantic, protobuf and h2, and what they import
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext

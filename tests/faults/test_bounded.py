@@ -82,9 +82,9 @@ def under_events(small: SmallNode, count: int) -> Report:
         finally:
             os.close(directory)
 
-    with Daemon(
-        "--config", small.configuration(evictionHard={"nodefs.available": "1Mi"}, pollCeiling="10ms")
-    ) as daemon:
+    marks = {"nodefs.available": "1Mi"}
+    configuration = small.configuration(evictionHard=marks, pollCeiling="10ms", assumedFillRate="100Gi")
+    with Daemon("--config", configuration) as daemon:
         small.wait_for("ListPodSandbox")
         time.sleep(0.5)
         report = metered(daemon, lambda: events(count // 5), lambda: events(count))

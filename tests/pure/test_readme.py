@@ -21,13 +21,13 @@ from eviction.pod_eviction import ranking
 from eviction.reporting import pod_evictions
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
+from eviction.reporting.filesystem_facts import TRAITS
 from reclaim.ballast.plan import BallastReason
 from reclaim.containerd.plan import UNREFERENCED
 from reclaim.events import EventReason
 from reclaim.programs.plan import ProgramReason
 from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Reason
-from signals.filesystem_traits import TRAITS
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 from tests.pages import (
     EVICTION,

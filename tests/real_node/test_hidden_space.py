@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from eviction.reporting.attribution import About, Remark
+from eviction.reporting.disk_usage import Tree, TreeMeter
+from eviction.reporting.hidden_space import HiddenSpace, HiddenSpaceMeter, Survey
 from eviction.reporting.remarks import OtherOverlays, not_of_the_runtime, remarks_of
 from signals.clock import SystemClock
-from signals.disk_usage import Tree, TreeMeter
-from signals.hidden_space import HiddenSpace, HiddenSpaceMeter, Survey
-from signals.mount_table import filesystem_id
-from signals.statvfs import read_statvfs
+from signals.filesystems import read_statvfs
+from signals.mounts import filesystem_id
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool, run_tool, unmount
 from tests.reclaimd_process import came_true
 from tests.repository import ROOT

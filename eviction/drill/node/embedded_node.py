@@ -31,7 +31,7 @@ from reclaim.ballast.create import create_ballast
 from reclaim.ballast.file import BallastRefused
 from reclaim.ballast.plan import BallastSettings
 from reclaim.types import RuntimeUnavailable
-from signals.statvfs import FilesystemReader
+from signals.filesystems import FilesystemReader
 from signals.types import FilesystemRole, FsLayout
 
 _AN = (FilesystemType.EXT4, FilesystemType.XFS)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.scenario.types import FilesystemType
+from signals.filesystems import read_statvfs
 from signals.quantity import format_bytes
-from signals.statvfs import available_and_inodes_free, read_statvfs
 
 SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # where mkfs and mount are; the PATH of a user often lacks them
 TOOL_SECONDS = 60.0
@@ -36,7 +36,7 @@ def mount_loop(path: str, fstype: FilesystemType, size_bytes: int, inodes: int) 
     EmbeddedNodeError if the program that makes it is missing, there is no loop device, or there is not twice the room
     for its file, which is beside `path` until it is mounted.
     """
-    available, _ = available_and_inodes_free(os.path.dirname(path))
+    available = read_statvfs(os.path.dirname(path), 0.0).stats.available_bytes
     if available < 2 * size_bytes:
         raise EmbeddedNodeError(
             f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that at {os.path.dirname(path)}, "

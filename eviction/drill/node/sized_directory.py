@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from signals.statvfs import FilesystemReader, Reading, read_statvfs
+from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FsStats
 
 

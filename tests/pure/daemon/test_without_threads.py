@@ -15,8 +15,8 @@ from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile
 from reclaim.types import ImageRecord
 from signals.clock import SystemClock
+from signals.filesystems import read_statvfs
 from signals.probe import Probe
-from signals.statvfs import read_statvfs
 from signals.types import ReadingUnavailable
 from tests.thread_limit import no_thread_starts
 

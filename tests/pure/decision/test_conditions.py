@@ -66,3 +66,4 @@ def test_the_kubelets_thresholds_of_containerfs_are_derived_too() -> None:
     """While the layout is not known there are none of it, and the others count."""
     config = EvictionConfig((RAISED,), kubelets=(TEN, threshold(Signal.CONTAINERFS_AVAILABLE, "99%")))
     assert config.kubelets_in_layout(None) == (TEN,)
+    assert config.marks_to_watch(None) == (RAISED, TEN), "neither may be passed unseen"

@@ -14,6 +14,7 @@ from eviction.decision.headroom import (
     begins_by_lead,
     faster,
     levels_to_watch,
+    near_their_marks,
     observation_interval,
     update_fill_rates,
     urgency,
@@ -139,6 +140,61 @@ def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
     for levels in levels_to_watch(thresholds, seen, fill_rates, POLICY).values():
         poll = levels.poll_interval(available, 500)
         assert 0.01 <= poll <= seconds
+
+
+@given(
+    st.integers(0, 2**36),
+    st.integers(-(2**36), 2**36),
+    st.floats(0.0, 100.0),
+    st.floats(0.001, 1.0),
+    st.floats(1.0, 3600.0),
+    st.floats(float(MIB), 5000.0 * MIB),
+    st.floats(0, 5000.0 * MIB),
+    st.booleans(),
+)
+def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_reading(
+    ours: int, above: int, seconds: float, floor: float, ceiling: float, assumed: float, seen_fill: float, idle: bool
+) -> None:
+    """It begins right after a reading, at the assumed rate or the fastest seen, so many seconds above our mark,
+    whatever `pollCeiling` is and wherever the kubelet's mark is: from a reading above a mark by more than it writes in
+    three floors, the next observation is above that mark too, and so is the next poll."""
+    policy, fastest = PollPolicy(floor, ceiling, assumed), max(assumed, seen_fill)
+    kubelets, available = max(ours - above, 0), ours + int(seconds * fastest)
+    marks = [below(Signal.NODEFS_AVAILABLE, mark) for mark in (ours, kubelets)]
+    seen, fill_rates = observed(nodefs_available=available), {(1, False): FillRate(available, 0.0, seen_fill)}
+    waits = [observation_interval(marks, seen, fill_rates, policy)]
+    for levels in levels_to_watch(marks, seen, fill_rates, policy).values():
+        waits.append(levels.poll_interval(available, 10**9, idle=idle))
+    for mark in (ours, kubelets):
+        if available - mark > 3 * floor * fastest * 1.001:
+            assert all(available - wait * fastest > mark for wait in waits)
+
+
+@pytest.mark.parametrize(
+    ("headroom", "near", "still_near"),
+    [
+        (-1, False, False),
+        (0, True, True),
+        (5000 * MIB - 1, True, True),
+        (5000 * MIB, False, True),
+        (10_000 * MIB - 1, False, True),
+        (10_000 * MIB, False, False),
+    ],
+)
+def test_a_filesystem_is_near_its_mark_within_the_ceiling_and_no_longer_beyond_twice_that(
+    headroom: int, near: bool, still_near: bool
+) -> None:
+    """At 500 MiB/s and 10 s: from 5 000 MiB above the mark down to it, and then up to 10 000."""
+    marks, seen = [below(Signal.NODEFS_AVAILABLE, GIB)], observed(nodefs_available=GIB + headroom)
+    assert near_their_marks(marks, seen, {}, POLICY) == ({1} if near else set())
+    assert near_their_marks(marks, seen, {}, POLICY, {1}) == ({1} if still_near else set())
+
+
+def test_a_faster_fill_than_assumed_brings_the_mark_nearer() -> None:
+    """At 1 000 MiB/s, seen lately, 9 GiB are near; another filesystem with as much is not."""
+    marks = [below(signal, GIB) for signal in (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)]
+    seen = observed(nodefs_available=10 * GIB, imagefs_available=10 * GIB)
+    assert near_their_marks(marks, seen, {(1, False): FillRate(0, 0.0, 1000.0 * MIB)}, POLICY) == {1}
 
 
 def filled(rate: float) -> dict[tuple[int, bool], FillRate]:

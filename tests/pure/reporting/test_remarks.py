@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from eviction.reporting.attribution import About, Remark
+from eviction.reporting.disk_usage import SparseFile, TreeUsage
+from eviction.reporting.hidden_space import BtrfsAllocation, ChunkUse, HiddenSpace, Survey, ThinPool, WritableOverlay
+from eviction.reporting.open_files import GrowingFile, Holder, OpenFiles, ProcessesSeen
 from eviction.reporting.remarks import OtherOverlays, not_of_the_runtime, not_seen, remarks_of
-from signals.allocation import BtrfsAllocation, ChunkUse
-from signals.block_devices import ThinPool
-from signals.disk_usage import SparseFile, TreeUsage
-from signals.hidden_space import HiddenSpace, Survey
 from signals.mounts import Mount
-from signals.open_files import GrowingFile, Holder, OpenFiles, ProcessesSeen
-from signals.overlays import WritableOverlay
 from signals.types import FsStats
 from tests.pure.values import GIB, MIB
 

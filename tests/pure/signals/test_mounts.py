@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from signals.mount_table import mounts_of, read_mounts
-from signals.mounts import Mount, mount_holding, parse_mountinfo
+import pytest
+
+from signals.mounts import Mount, mount_holding, mounts_of, parse_mountinfo, read_mounts
 
 LINES = [
     "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n",
@@ -47,3 +48,9 @@ def test_the_table_of_this_machine_is_read(tmp_path: Path) -> None:
     assert mounts_of([str(tmp_path / "link")])[str(tmp_path / "link")].type == "proc"
     assert read_mounts(str(tmp_path / "no table")) == ()
     assert mounts_of(["/"], str(tmp_path / "no table")) == {}
+
+
+@pytest.mark.parametrize("path", ["relative", "", "/"])
+def test_every_path_is_on_a_mount(path: str) -> None:
+    """Whatever the path, also one that does not exist, the table of this process says what it is on."""
+    assert mounts_of([path])[path].type

@@ -10,8 +10,8 @@ from time import monotonic, sleep
 
 import pytest
 
+from signals.filesystems import Reading, read_statvfs
 from signals.probe import Probe, Probes
-from signals.statvfs import Reading, read_statvfs
 from signals.types import ReadingUnavailable
 from tests.pure.values import SteppedClock, stats
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from signals.clock import SystemClock
+from signals.filesystems import Reading
 from signals.interval import WatchedLevels
 from signals.probe import Probes
-from signals.statvfs import Reading
 from signals.types import ReadingUnavailable
 from tests.pure.values import stats
 
@@ -171,22 +171,19 @@ def test_a_poll_that_fails_notifies(failure: OSError) -> None:
         assert notified.wait(SOON)
 
 
-def test_without_levels_the_polls_end_and_those_of_others_go_on() -> None:
-    """None takes the levels away; so does a path that is no longer observed; one that was never read is not polled."""
+def test_the_polls_of_a_path_that_is_no_longer_observed_end_and_those_of_others_go_on() -> None:
+    """And one that was never read is not polled."""
     filesystems, notified = Filesystems(), threading.Event()
-    with probes_of(filesystems, "/x", "/y", "/z") as probes:
-        for path in ("/x", "/y", "/z", "/never-read"):
+    with probes_of(filesystems, "/x", "/z") as probes:
+        for path in ("/x", "/z", "/never-read"):
             probes.watch(path, levels(50), notified.set)
-        probes.watch("/y", None, notified.set)
         threads = threads_of("/z")
-        probes.keep_only({"/x", "/y"})
-        probes.read("/y")  # on the thread that polls: a poll that had begun is over
+        probes.keep_only({"/x"})
         for thread in threads:
             thread.join(SOON)
-        for path in ("/x", "/y", "/z"):
+        for path in ("/x", "/z"):
             filesystems.forget_polls(path)
         assert filesystems.polled["/x"].acquire(timeout=SOON)
-        assert not filesystems.polled["/y"].acquire(timeout=A_WHILE)
         assert not filesystems.polled["/z"].acquire(blocking=False)
         probes.watch("/z", levels(500), notified.set)
         assert not filesystems.polled["/z"].acquire(timeout=A_WHILE)

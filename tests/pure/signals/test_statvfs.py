@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from eviction.reporting.filesystem_facts import filesystem_facts
-from signals.filesystems import FilesystemPaths
-from signals.mount_table import mounts_of
+from signals.filesystems import FilesystemPaths, KubeletsReader, Reading
+from signals.interval import WatchedLevels
+from signals.mounts import mounts_of
 from signals.probe import Probes
-from signals.statvfs import KubeletsReader, Reading
 from signals.summary import NodeSummary
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal
-from tests.pure.values import GIB, SteppedClock
+from tests.pure.values import GIB, MIB, SteppedClock
+from tests.reclaimd_process import came_true
 
 DISK = os.makedev(8, 1)
 KUBELET, IMAGES, BUILD_CACHE = "/data/kubelet", "/data/images", "/data/build"
@@ -74,10 +75,12 @@ def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
 
 def test_polls_read_what_the_observation_has_read(table: str) -> None:
     """A directory at its limit is no filesystem below its mark: it would be observed again and again."""
-    reader = KubeletsReader(reader=Quotas({KUBELET: (0, 10 * GIB)}), table=table)
-    probes = Probes(SteppedClock(), reader)
+    probes = Probes(SteppedClock(), KubeletsReader(reader=Quotas({KUBELET: (0, 10 * GIB)}), table=table))
     assert probes.read(KUBELET).stats.available_bytes == 40 * GIB
-    assert reader.quick(KUBELET) == (40 * GIB, 10)
+    probes.watch(KUBELET, WatchedLevels(GIB, None, 500.0 * MIB, 20_000.0, 0.01, 10.0), lambda: None)
+    assert came_true(lambda: bool(probes.read(KUBELET).polls))
+    assert {poll.available_bytes for poll in probes.read(KUBELET).polls} == {40 * GIB}
+    probes.close()
 
 
 def test_a_filesystem_of_the_configuration_is_read_where_it_is(table: str) -> None:

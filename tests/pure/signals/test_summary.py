@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from signals.filesystems import FilesystemPaths
+from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import WatchedLevels
 from signals.probe import Probes
-from signals.statvfs import Reading
 from signals.summary import NodeSummary, signals_of
 from signals.types import KUBELET_ROLES, FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll, Signal
 from tests.pure.values import GIB, SteppedClock

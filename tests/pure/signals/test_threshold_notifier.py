@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from signals.interval import WatchedLevels
-from signals.threshold_notifier import MIN_NOTIFY_SECONDS, ThresholdNotifier
+from signals.interval import MIN_NOTIFY_SECONDS, ThresholdNotifier, WatchedLevels
 from tests.pure.values import GIB, MIB
 
 FLOOR = 0.01

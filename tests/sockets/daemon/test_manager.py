@@ -239,10 +239,10 @@ def watches(pid: int) -> int:
 
 @pytest.mark.parametrize("watching", [True, False])
 def test_inotify_wakes_the_loop_and_without_it_the_interval_does(small_node: SmallNode, watching: bool) -> None:
-    """With intervals of up to 30 s a new file is noticed at once; with --no-watch it is not noticed yet."""
+    """16 s from the mark a new file is noticed at once; with --no-watch it is not noticed yet."""
     crowd(small_node)
     configuration = small_node.configuration(
-        Signal.NODEFS_AVAILABLE, above=-8 * MIB, pollFloor="10ms", pollCeiling="30s", assumedFillRate="1"
+        Signal.NODEFS_AVAILABLE, above=-8 * MIB, pollFloor="10ms", pollCeiling="30s", assumedFillRate="512Ki"
     )
     with Daemon("--config", configuration, *([] if watching else ["--no-watch"])) as daemon:
         small_node.wait_for("ListPodSandbox")
@@ -256,3 +256,20 @@ def test_inotify_wakes_the_loop_and_without_it_the_interval_does(small_node: Sma
         else:
             time.sleep(2.0)
             assert not daemon.logged("ReclaimPressure")
+
+
+def test_nothing_is_watched_far_from_the_marks(small_node: SmallNode) -> None:
+    """Where the fastest fill takes longer than `pollCeiling` to the mark no event matters: at 200 MiB/s and 50 ms a
+    watch comes 10 MiB above the mark, and goes 20 MiB above."""
+    configuration = small_node.configuration(
+        Signal.NODEFS_AVAILABLE, above=-32 * MIB, pollFloor="50ms", pollCeiling="50ms", assumedFillRate="200Mi"
+    )
+    with Daemon("--config", configuration) as daemon:
+        small_node.wait_for("ListPodSandbox")
+        assert not watches(daemon.process.pid)
+        for _ in range(28):
+            small_node.fill(MIB)
+            time.sleep(0.02)  # slower than the fill that is taken to be possible
+        assert came_true(lambda: watches(daemon.process.pid) == 1)
+        (small_node.disk / "grown").unlink()
+        assert came_true(lambda: watches(daemon.process.pid) == 0)

@@ -25,7 +25,7 @@ from eviction.reporting.log import Log
 from reclaim.images.lister import GivenUp
 from reclaim.images.records import ImageRecords
 from reclaim.types import RuntimeUnavailable
-from signals.statvfs import Reading, read_statvfs
+from signals.filesystems import Reading, read_statvfs
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import PROGRAM, Daemon, came_true

@@ -12,7 +12,7 @@ import pytest
 
 from eviction.drill.runtime.failpoints import Hang
 from eviction.drill.runtime.private_mounts import mount_tmpfs
-from signals.statvfs import Reading, read_statvfs
+from signals.filesystems import Reading, read_statvfs
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, reason_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd

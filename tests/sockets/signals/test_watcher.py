@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from signals.watcher import FsWatcher
+from signals.watcher import PAUSE_SECONDS, FsWatcher
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
 
@@ -43,13 +43,13 @@ def watched(tmp_path: Path, notified: Notifications) -> Iterator[tuple[FsWatcher
     watcher.stop()
 
 
-def settled(watcher: FsWatcher, notified: Notifications) -> int:
-    """How often the watcher has called, once no event has come for half a second."""
-    events = -1
-    while watcher.events_total != events:
-        events = watcher.events_total
+def settled(notified: Notifications) -> int:
+    """How often the watcher has called, once it has not for half a second."""
+    count = -1
+    while notified.count != count:
+        count = notified.count
         time.sleep(0.5)
-    return notified.count
+    return count
 
 
 def seen(notified: Notifications, after: int = 0) -> bool:
@@ -87,11 +87,10 @@ def test_something_created_in_a_directory_notifies(
     watched: tuple[FsWatcher, Path], notified: Notifications, make: object
 ) -> None:
     """A file or directory that is created or moved there, whatever its name: names are not decoded."""
-    watcher, directory = watched
+    _, directory = watched
     assert callable(make)
     make(directory)
     assert seen(notified)
-    assert watcher.events_total >= 1
 
 
 def test_one_name_that_is_not_utf_8_does_not_end_the_watching(
@@ -109,10 +108,10 @@ def test_one_name_that_is_not_utf_8_does_not_end_the_watching(
 
 def test_what_is_no_creation_does_not_notify(watched: tuple[FsWatcher, Path], notified: Notifications) -> None:
     """Listing the directory, and a file that is created one level down."""
-    watcher, directory = watched
+    _, directory = watched
     makes_a_directory(directory)
     assert seen(notified)
-    before = settled(watcher, notified)
+    before = settled(notified)
     (directory / "snapshot" / "deep").touch()
     os.listdir(directory)
     time.sleep(0.2)
@@ -162,7 +161,7 @@ def test_a_directory_that_is_replaced_by_another_is_watched_again(
     directory.mkdir()
     assert seen(notified), "the move itself notifies"
     assert came_true(lambda: watcher.watched == {str(directory)})
-    after = settled(watcher, notified)
+    after = settled(notified)
     (directory.parent / "away" / "file").touch()
     time.sleep(0.2)
     assert notified.count == after, "the one that was moved is no longer watched"
@@ -179,7 +178,7 @@ def test_a_new_set_of_directories_replaces_the_old_one(
     new.mkdir()
     watcher.watch([str(new)])
     assert came_true(lambda: watcher.watched == {str(new)})
-    before = settled(watcher, notified)
+    before = settled(notified)
     makes_a_file(old)
     time.sleep(0.2)
     assert notified.count == before
@@ -219,15 +218,14 @@ def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, notified:
 def test_a_storm_of_20_000_creations_is_drained_without_a_storm_of_calls(
     watched: tuple[FsWatcher, Path], notified: Notifications
 ) -> None:
-    """At most 200 calls a second; the queue may overflow, and the watcher still works afterwards."""
-    watcher, directory = watched
+    """At most four calls a second; the queue may overflow, and the watcher still works afterwards."""
+    _, directory = watched
     began = time.monotonic()
     for number in range(20_000):
         os.close(os.open(directory / f"f{number}", os.O_CREAT | os.O_WRONLY))
-    assert came_true(lambda: watcher.events_total >= 10_000)
-    settled(watcher, notified)
+    settled(notified)
     took = time.monotonic() - began
-    assert notified.count <= 200 * took + 2
+    assert 1 <= notified.count <= took / PAUSE_SECONDS + 1
     after = notified.count
     makes_a_file(directory)
     assert seen(notified, after)

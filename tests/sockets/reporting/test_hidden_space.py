@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eviction.reporting.hidden_space import HiddenSpaceMeter, Survey
+from eviction.reporting.open_files import ProcessesSeen
 from signals.clock import SystemClock
-from signals.hidden_space import HiddenSpaceMeter, Survey
-from signals.open_files import ProcessesSeen
 from tests.sockets.mounts import dead_filesystem
 
 NOTHING_SEEN = Survey({}, ProcessesSeen())

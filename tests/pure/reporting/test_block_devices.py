@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from signals.block_devices import ThinPool, kernel_name, thin_pool, thin_pool_below
+from eviction.reporting.hidden_space import ThinPool, kernel_name, thin_pool, thin_pool_below
 from signals.mounts import Mount
 
 

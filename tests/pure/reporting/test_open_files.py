@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from signals.open_files import (
+from eviction.reporting.open_files import (
     FILES_PER_CLOCK_CHECK,
     OpenFiles,
     OpenFilesScan,
@@ -139,7 +139,7 @@ def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
         pytest.skip("needs root with capabilities, to have a process that has more than another")
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from signals.open_files import OpenFilesScan\n"
+        "from eviction.reporting.open_files import OpenFilesScan\n"
         "scan = OpenFilesScan({}, lambda: True); scan.run(); seen = scan.seen()\n"
         "print(seen.processes, seen.unreadable, seen.complete)"
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from eviction.reporting.disk_usage import Tree, TreeMeter, TreeUsage, mounts_below
 from signals.clock import SystemClock
-from signals.disk_usage import Tree, TreeMeter, TreeUsage, mounts_below
 from tests.pure.values import KIB, SteppedClock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signals.filesystem_traits import TRAITS, jumps_of, options_that_matter, project_quota, traits_of
+from eviction.reporting.filesystem_facts import TRAITS, jumps_of, options_that_matter, project_quota, traits_of
 from signals.mounts import Mount
 
 
