@@ -1,5 +1,5 @@
 """Which filesystem is nodefs, imagefs and containerfs, which ones the configuration adds, and what is read of each: a
-whole reading for an observation, two numbers for a poll.
+whole reading for an observation, two numbers for a poll. Only this module imports psutil.
 
 nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
 writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
+
+import psutil
 
 from signals.mounts import MOUNTS, filesystem_of, mount_holding, point_asked, read_mounts
 from signals.types import FilesystemRole, FsLayout, FsStats, Poll
@@ -79,6 +81,35 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
     if imagefs_device != containerfs_device:
         return FsLayout.SPLIT
     return FsLayout.SINGLE if imagefs_device == nodefs_device else FsLayout.DEDICATED_IMAGEFS
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """The mount that holds a path, by the kernel's table of this process; empty texts if unknown."""
+
+    device: str = ""
+    type: str = ""
+    mount_point: str = ""
+    options: tuple[str, ...] = ()
+
+
+def describe_mount(path: str) -> Mount:
+    """The mount that holds `path`. Never raises OSError."""
+    try:
+        real = os.path.realpath(path)
+        mounts = psutil.disk_partitions(all=True)
+    except OSError:
+        return Mount()
+    holding = [mount for mount in mounts if _is_below(real, mount.mountpoint)]
+    if not holding:
+        return Mount()
+    # Of several mounts on one path the last one is visible; of nested paths the longest one holds `path`.
+    nearest = max(enumerate(holding), key=lambda item: (len(item[1].mountpoint), item[0]))[1]
+    return Mount(nearest.device, nearest.fstype, nearest.mountpoint, tuple(nearest.opts.split(",")))
+
+
+def _is_below(path: str, mountpoint: str) -> bool:
+    return path == mountpoint or path.startswith(mountpoint.rstrip("/") + "/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, Reading, layout_of
-from signals.mounts import mounts_of
+from signals.filesystems import FilesystemPaths, Mount, Reading, describe_mount, layout_of
 from signals.probe import Probes
 from signals.types import (
     KUBELET_ROLES,
@@ -51,7 +50,7 @@ class NodeSummary:
         self._clock = clock
         self._lock = threading.Lock()  # over `_paths` and `_last` together; never held while a filesystem is read
         self._last: Mapping[str, Reading] = {}
-        self._identities: dict[tuple[str, int], FilesystemIdentity] = {}
+        self._described: dict[tuple[str, int], Mount] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
     @property
@@ -117,11 +116,10 @@ class NodeSummary:
         return last
 
     def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
-        if (path, device_id) not in self._identities:
-            mount = mounts_of([path]).get(path)
-            known = () if mount is None else (mount.source, mount.type, mount.point)
-            self._identities[path, device_id] = FilesystemIdentity(path, device_id, *known)
-        return self._identities[path, device_id]
+        if (path, device_id) not in self._described:
+            self._described[path, device_id] = describe_mount(path)
+        mount = self._described[path, device_id]
+        return FilesystemIdentity(path, device_id, mount.device, mount.type, mount.mount_point)
 
 
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:

@@ -139,9 +139,7 @@ class DeadContainers:
     frees_late = True
     patience_seconds: float | None = None
 
-    def __init__(
-        self, context: ReclaimContext, logs: LogFiles | None = None, *, evict_non_deleted_pods: bool = True
-    ):
+    def __init__(self, context: ReclaimContext, logs: LogFiles | None = None, *, evict_non_deleted_pods: bool = True):
         self._context = context
         self._evict_non_deleted_pods = evict_non_deleted_pods
         self._runtime = context.runtime
