@@ -14,23 +14,17 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import ConfiguredFunction, FunctionKind
 from eviction.decision.headroom import FillRates
 from eviction.types import FunctionUnusable, Threshold
-from reclaim.ballast.plan import BallastSettings
-from reclaim.ballast.release import problem_of as ballast_problem
-from reclaim.ballast.release import release_ballast_function
-from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function
-from reclaim.containerd.collect_garbage import problem_of as garbage_problem
+from reclaim import containerd_garbage, rotated_logs
+from reclaim.ballast import release
+from reclaim.ballast.file import BallastSettings
 from reclaim.execution.readings import in_time
 from reclaim.functions import FUNCTIONS, FunctionTable, ReclaimFunction, table_of
-from reclaim.plugins.answers import PluginFailed
-from reclaim.plugins.function import plugin_function
-from reclaim.plugins.loader import PluginUnusable, load
-from reclaim.programs.function import program_function
-from reclaim.programs.program_file import problem_of as program_problem
-from reclaim.programs.remover import LogLine
-from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
-from reclaim.rotated_logs.gc import delete_rotated_logs_function
-from reclaim.rotated_logs.gc import problem_of as rotated_logs_problem
-from reclaim.rotated_logs.plan import RotatedLogSettings
+from reclaim.plugins.function import PluginFailed, plugin_function
+from reclaim.plugins.loader import load
+from reclaim.pressure import Pressure
+from reclaim.programs import program_file
+from reclaim.programs.function import LogLine, ProgramSettings, program_function
+from reclaim.programs.program_file import ProgramUser
 from reclaim.services import RuntimeService
 from reclaim.types import RuntimeUnavailable
 from signals.types import SignalObservations
@@ -94,34 +88,30 @@ def _made(function: ConfiguredFunction, pressure: PressureOfPass, log: LogLine) 
     name, frees = function.name, str(function.frees)
     match function.kind:
         case FunctionKind.PROGRAM:
-            made = program_function(name, _program(function), frees, pressure=pressure, log=log)
+            settings = ProgramSettings(function.argv, function.timeout_seconds, _user(function), function.asks_plan)
+            made = program_function(name, settings, frees, pressure=pressure, log=log)
         case FunctionKind.PLUGIN:
             try:
                 options = dict(function.options)
                 plugin = in_time(lambda: load(function.entry_point, function.distribution, options), PLUGIN_SECONDS)
                 made = plugin_function(name, plugin, frees)
-            except OSError as error:
-                raise FunctionUnusable(f"reclaimFunctions: {name}: {error.strerror or error}") from None
-            except (PluginUnusable, PluginFailed) as error:
-                raise FunctionUnusable(f"reclaimFunctions: {name}: {error}") from None
+            except (OSError, PluginFailed) as error:
+                why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                raise FunctionUnusable(f"reclaimFunctions: {name}: {why}") from None
         case FunctionKind.BALLAST:
-            made = release_ballast_function(name, _ballast(function), frees)
+            ballast = BallastSettings(function.path, function.size_bytes)
+            made = release.release_ballast_function(name, ballast, frees)
         case FunctionKind.ROTATED_LOGS:
-            made = delete_rotated_logs_function(name, RotatedLogSettings(function.keep), frees)
+            made = rotated_logs.delete_rotated_logs_function(name, function.keep, frees)
         case FunctionKind.CONTAINERD_GARBAGE:
-            made = collect_garbage_function(name, GarbageSettings(function.timeout_seconds), frees)
+            made = containerd_garbage.collect_garbage_function(name, function.timeout_seconds, frees)
         case _:
             assert_never(function.kind)
     return replace(made, cooldown_seconds=function.cooldown_seconds)
 
 
-def _program(function: ConfiguredFunction) -> ProgramSettings:
-    user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
-    return ProgramSettings(function.argv, function.timeout_seconds, user, function.asks_plan)
-
-
-def _ballast(function: ConfiguredFunction) -> BallastSettings:
-    return BallastSettings(function.path, function.size_bytes)
+def _user(function: ConfiguredFunction) -> ProgramUser | None:
+    return None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
 
 
 def problems_of(configuration: Configuration, runtime: RuntimeService) -> tuple[tuple[str, str], ...]:
@@ -134,14 +124,14 @@ def problems_of(configuration: Configuration, runtime: RuntimeService) -> tuple[
 def _problem(function: ConfiguredFunction, configuration: Configuration, runtime: RuntimeService) -> str | None:
     match function.kind:
         case FunctionKind.PROGRAM:
-            return program_problem(_program(function))
+            return program_file.problem_of(function.argv[0], _user(function))
         case FunctionKind.BALLAST:
-            return ballast_problem(_ballast(function))
+            return release.problem_of(BallastSettings(function.path, function.size_bytes))
         case FunctionKind.ROTATED_LOGS:
-            return rotated_logs_problem(configuration.pod_logs_dir)
+            return rotated_logs.problem_of(configuration.pod_logs_dir)
         case FunctionKind.CONTAINERD_GARBAGE:
             try:
-                return garbage_problem(function.name, runtime)
+                return containerd_garbage.problem_of(function.name, runtime)
             except RuntimeUnavailable:
                 return None
         case FunctionKind.PLUGIN:

@@ -7,7 +7,7 @@ it. It has the label `containerd.io/gc.expire`, so containerd deletes it by itse
 Sources: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md (Synchronous Garbage Collection,
 Garbage Collection labels), `api/services/leases/v1/leases.proto`.
 
-Covers: the calls. Does not cover: when they are made (`reclaim.containerd`).
+Covers: the calls. Does not cover: when they are made (`reclaim.containerd_garbage`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.node.node import Node
 from eviction.reporting.pass_record import PassResult
-from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function, problem_of
-from reclaim.containerd.plan import OBJECT_ID
+from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, problem_of
 from reclaim.cri.leases import ID_PREFIX
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
 from tests.nodes.real_node import RealNode
@@ -42,7 +41,7 @@ def ingest(node: RealNode, name: str, size_bytes: int) -> Path:
 
 def product_of(node: RealNode, above: int) -> Node:
     """The product under pressure until `above` more bytes are free, with the function alone in every row."""
-    function = collect_garbage_function(NAME, GarbageSettings(), Filesystem.NODEFS)
+    function = collect_garbage_function(NAME, 60.0, Filesystem.NODEFS)
     marks = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
     fields = {
         "rootDirectory": str(node.kubelet.root_dir),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.containerd.collect_garbage import GarbageRemover, problem_of
+from reclaim.containerd_garbage import GarbageCollection, problem_of
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX, LEASES_SERVICE, NAMESPACE, Leases
 from reclaim.cri.status import CallError, Code
@@ -73,10 +73,10 @@ def test_one_run_is_these_calls_within_one_deadline() -> None:
     """Each takes 10 s here: what is left of the 60 s is the deadline of the next; the last one is synchronous."""
     runtime = Containerd({"List": listed(f"{ID_PREFIX}old")})
     runtime.call_seconds = 10.0
-    remover = GarbageRemover(Leases(runtime), runtime.clock, 60.0)
-    assert remover.present(GARBAGE)
-    assert remover.remove(GARBAGE)
-    assert not remover.present(GARBAGE)
+    stage = GarbageCollection("Collect", runtime, runtime.clock, 60.0)
+    assert stage.present(GARBAGE)
+    assert stage.remove(GARBAGE)
+    assert not stage.present(GARBAGE)
     assert [(name, seconds) for name, _, seconds in runtime.asked] == [
         ("List", 60.0),
         ("Delete", 50.0),
@@ -94,8 +94,8 @@ def test_one_run_is_these_calls_within_one_deadline() -> None:
 def test_a_lease_of_an_earlier_run_that_has_just_expired_is_no_failure() -> None:
     """containerd deleted it between the list and its deletion; our own lease is not deleted as quietly."""
     runtime = Containerd({"List": listed(f"{ID_PREFIX}old"), "Delete": CallError(Code.NOT_FOUND, "lease: not found")})
-    remover = GarbageRemover(Leases(runtime), runtime.clock, 60.0)
+    stage = GarbageCollection("Collect", runtime, runtime.clock, 60.0)
     with pytest.raises(RemovalFailed, match="garbage collection: NOT_FOUND: lease: not found"):
-        remover.remove(GARBAGE)
+        stage.remove(GARBAGE)
     assert [name for name, _, _ in runtime.asked] == ["List", "Delete", "Create", "Delete"]
-    assert remover.present(GARBAGE)
+    assert stage.present(GARBAGE)
