@@ -15,7 +15,7 @@ container. *Not found* is what somebody else was asked to start (`systemd-run`, 
 
 The launcher itself ends when its socket is closed.
 
-Source: unix(7), waitid(2), proc_pid_stat(5), PR_SET_CHILD_SUBREAPER(2const); subprocess.Popen for what a child undoes
+Source: unix(7), waitid(2), proc_pid_stat(5), prctl(2); subprocess.Popen for what a child undoes
 of the interpreter's settings.
 """
 
@@ -36,9 +36,9 @@ from types import FrameType
 LARGEST_REQUEST = 1 << 20
 DESCRIPTORS = 4  # of a request: the socket of the run, the file of the program, its two outputs
 UMASK = 0o022
-END_SECONDS = 1.0  # how long what is left is killed and waited for: a process that hangs in the kernel stays
+END_SECONDS = 1.0  # how long the end of what is left is waited for before the end is told, and the pause after that
 LOOK_SECONDS = 0.005
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(requests: socket.socket) -> None:
@@ -77,7 +77,7 @@ def _fork_supervisor(requests: socket.socket, run: socket.socket, data: bytes, *
 
 def supervise(run: socket.socket, data: bytes, *files: int) -> None:
     """Starts one program, watches it to its end, and ends what it leaves behind."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     ended, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _nothing)  # so that it is written into the pipe; execve(2) makes it the default again
@@ -91,13 +91,12 @@ def supervise(run: socket.socket, data: bytes, *files: int) -> None:
     for each in files:
         os.close(each)
     status = _watched(run, program, ended)
-    left = _end_all(program)
+    _signal_group(program, signal.SIGKILL)
+    left = _end_children(program, END_SECONDS, LOOK_SECONDS)
     with suppress(OSError):  # the other end is closed
         run.send(b"ended %d %d" % (status, left))
     run.close()
-    with suppress(ChildProcessError):  # there is none any more
-        while True:
-            os.wait()
+    _end_children(program, float("inf"), END_SECONDS)
 
 
 def _watched(run: socket.socket, program: int, ended: int) -> int:
@@ -129,11 +128,11 @@ def _signal_group(program: int, number: int) -> None:
             os.kill(program, number)
 
 
-def _end_all(program: int) -> int:
-    """Kills all that is left, and takes leave of it; how many processes had left the group of the program."""
-    _signal_group(program, signal.SIGKILL)
+def _end_children(program: int, seconds: float, pause_seconds: float) -> int:
+    """Kills and reaps all there are, and those that come to this process meanwhile, for at most so long; how many were
+    not of the program's group."""
     left: set[int] = set()
-    deadline = time.monotonic() + END_SECONDS
+    deadline = time.monotonic() + seconds
     while (children := _children()) and time.monotonic() < deadline:
         for pid, group in children:
             if group not in (program, None):
@@ -142,7 +141,7 @@ def _end_all(program: int) -> int:
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, os.WNOHANG)
         if any(group is not None for _, group in children):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(pause_seconds)
     return len(left)
 
 
@@ -175,6 +174,7 @@ def _become(run: socket.socket, data: bytes, program: int, out: int, errors: int
             os.setgroups([])
             os.setregid(user[1], user[1])
             os.setreuid(user[0], user[0])
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if its supervisor is killed; a switch undoes it
         os.set_inheritable(program, True)  # a script is read by it
         os.execve(f"/proc/self/fd/{program}", argv, environment)  # noqa: S606 # without a shell on purpose
     except OSError as error:
