@@ -123,20 +123,15 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
     containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
     for file in files:
         containers[file.pod, file.container].append(file)
-    remove: list[tuple[bytes, str, Verdict]] = []
-    kept: list[Verdict] = []
+    verdicts: list[tuple[bytes, Verdict]] = []
     for of_one in containers.values():
         rotated = {file.stamp for file in of_one if file.stamp and file.plain and not file.name.endswith(TEMPORARY)}
         newest = sorted(rotated, reverse=True)[:keep]
         ages = {file.name: (now_ns - file.modified_at_ns) / 1e9 for file in of_one}
-        for file in of_one:
-            verdict, reason = _verdict(file, ages[file.name]), _reason_to_keep(file, newest, ages)
-            if reason:
-                rule = Rule.KUBELET if reason == CURRENT else Rule.GUARD
-                kept.append(verdict._replace(action=Action.KEEP, reason=reason, rule=rule))
-            else:
-                remove.append((file.stamp, file.id, verdict))
-    return Plan(tuple(verdict for _, _, verdict in sorted(remove)), tuple(sorted(kept, key=lambda each: each.id)))
+        verdicts += [(each.stamp, _verdict(each, ages, _reason_to_keep(each, newest, ages))) for each in of_one]
+    remove = sorted((stamp, each.id, each) for stamp, each in verdicts if each.action is Action.REMOVE)
+    kept = sorted((each.id, each) for _, each in verdicts if each.action is Action.KEEP)
+    return Plan(tuple(each for _, _, each in remove), tuple(each for _, each in kept))
 
 
 def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[bytes, float]) -> str:
@@ -163,7 +158,7 @@ def temporary_of(name: bytes) -> bytes:
     return name.removesuffix(COMPRESSED) + TEMPORARY
 
 
-def _verdict(file: LogFile, age_seconds: float) -> Verdict:
+def _verdict(file: LogFile, ages: Mapping[bytes, float], reason_to_keep: str) -> Verdict:
     namespace, _, rest = file.pod.partition(b"_")
     parts = (namespace, rest.rpartition(b"_")[0], file.container, file.name)
     uid = uid_of_kubelets_log_directory(file.pod)
@@ -171,11 +166,12 @@ def _verdict(file: LogFile, age_seconds: float) -> Verdict:
         ROTATED_LOG,
         file.id,
         file.id if uid is None else "/".join(printable(part) for part in parts if part),
-        Action.REMOVE,
-        "left_behind" if file.name.endswith(TEMPORARY) else "rotated",
+        Action.KEEP if reason_to_keep else Action.REMOVE,
+        reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
         size_bytes=file.size_bytes,
-        age_seconds=age_seconds if file.name else None,
+        age_seconds=ages[file.name] if file.name else None,
         pod_uid=uid or "",
+        rule=Rule.GUARD if reason_to_keep not in ("", CURRENT) else Rule.KUBELET,
     )
 
 
@@ -210,7 +206,7 @@ class RotatedLogs:
         """Ready if it is the planned file, as it was, and is not being compressed."""
         planned, read_at = self._files[verdict.id], self._clock.monotonic()
         try:
-            with self._opened_logs(planned) as logs:
+            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
                 return self._refusal(logs, planned) or Ready(read_at)
         except OSError as error:
             return GONE if error.errno in _NOT_THERE else Refused(Reason.UNREADABLE)
@@ -219,7 +215,7 @@ class RotatedLogs:
         """Unlinks it; within the same call it looks once more whether it may go."""
         planned = self._files[verdict.id]
         try:
-            with self._opened_logs(planned) as logs:
+            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
                 refused = self._refusal(logs, planned)
                 if refused is None:
                     os.unlink(planned.name, dir_fd=logs)
@@ -235,7 +231,7 @@ class RotatedLogs:
         """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
         planned = self._files[verdict.id]
         try:
-            with self._opened_logs(planned) as logs:
+            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
                 found = _file(logs, planned.pod, planned.container, planned.name)
         except OSError as error:
             if error.errno in _NOT_THERE:
@@ -254,12 +250,6 @@ class RotatedLogs:
         written = _file(logs, planned.pod, planned.container, temporary_of(planned.name))
         compressed = written is not None and written != self._files.get(written.id)
         return Refused(BEING_ROTATED) if compressed or found.modified_at_ns != planned.modified_at_ns else None
-
-    @contextmanager
-    def _opened_logs(self, file: LogFile) -> Iterator[int]:
-        """The descriptor of the log directory of the container that a file is of. Raises OSError."""
-        with opened(self._root) as root, _beneath(root, file.pod, file.container) as logs:
-            yield logs
 
 
 def _files(directory: int, *above: bytes) -> Iterator[LogFile]:

@@ -174,9 +174,7 @@ class ProgramStage:
     def remove(self, _: Verdict) -> bool:
         """Runs it to its end. Raises ProgramRefused, and RemovalFailed if it did not exit with 0 in its time."""
         lines = LoggedLines(self._program.log_line)
-        run = self._run(
-            (), (partial(lines.take, 0), partial(lines.take, 1)), lines, self._program.settings.timeout_seconds
-        )
+        run = self._run((), partial(lines.take, 0), lines, self._program.settings.timeout_seconds)
         if run.left_behind:
             self._program.log_line(f"[processes that it had left behind and that were killed: {run.left_behind}]")
         if run.problem:
@@ -199,15 +197,16 @@ class ProgramStage:
 
         lines = LoggedLines(self._program.log_line)
         seconds = min(self._program.settings.timeout_seconds, LONGEST_PLAN_SECONDS)
-        run = self._run((PLAN,), (take, partial(lines.take, 1)), lines, seconds)
+        run = self._run((PLAN,), take, lines, seconds)
         if run.problem:
             raise NoPlan(run.problem)
         return plan_of(self._program.name, bytes(printed))
 
-    def _run(
-        self, arguments: tuple[str, ...], outputs: tuple[Output, Output], lines: LoggedLines, seconds: float
-    ) -> ProgramRun:
+    def _run(self, arguments: tuple[str, ...], output: Output, lines: LoggedLines, seconds: float) -> ProgramRun:
+        """One run, to its end. `output`: for what it prints; `lines`: for its errors. Raises ProgramRefused, and
+        RemovalFailed if it could not be started."""
         program, settings = self._program, self._program.settings
+        outputs = output, partial(lines.take, 1)
         with program.one_at_a_time():
             told = environment(self._pressure(), seconds, self._clock.wall(), dry_run=self._dry_run)
             with opened_program(program.path) as file:

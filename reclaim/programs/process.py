@@ -168,6 +168,7 @@ class ProgramRun:
             self._close_pipes()
         if self.status is not None:
             self.close()
+            self.problem = self.problem or self._too_much or _status_problem(self.status)
 
     def look(self) -> None:
         """Takes the news, without waiting. Whose supervisor has died, or was never there, counts as killed."""
@@ -218,7 +219,6 @@ class ProgramRun:
             raise self._not_started(OSError(self._errno, os.strerror(self._errno)))
         if killed:
             self.problem += "; SIGTERM has not ended it, SIGKILL has"
-        self.problem = self.problem or _status_problem(self.status)
 
     def _signal(self, number: signal.Signals) -> None:
         try:

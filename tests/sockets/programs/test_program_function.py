@@ -163,6 +163,7 @@ def test_a_pass_does_not_ask_for_the_plan(small_node: SmallNode) -> None:
         ("exit 0", "printed nothing"),
         ("echo would remove 3 files", "printed a line 1 that is no JSON object"),
         ('exec yes \'{"name": "x"}\'', "printed more than 1048576 bytes"),
+        ('yes \'{"name": "x"}\' | head -c 1048578', "printed more than 1048576 bytes"),
     ],
 )
 def test_a_program_without_a_plan_is_one_object_without_a_size(small_node: SmallNode, text: str, why: str) -> None:
