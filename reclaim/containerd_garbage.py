@@ -52,19 +52,19 @@ def collect_garbage_function(name: str, deadline_seconds: float, frees: str) -> 
     )
 
 
-def problem_of(name: str, runtime: RuntimeService) -> str | None:
-    """Why the function `name` can do nothing on this node, as one sentence; None: it can. Changes nothing. Raises
-    RuntimeUnavailable where the runtime does not say."""
+def examine(name: str, runtime: RuntimeService) -> None:
+    """Raises CannotCollect if the function `name` can do nothing on this node, and RuntimeUnavailable where the runtime
+    does not say. Changes nothing."""
     version = retried(runtime.version)
     if version.name != "containerd":
-        return f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}"
+        raise CannotCollect(f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}")
     try:
         Leases(runtime).ours(READ_DEADLINE_SECONDS)
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
-            return f"{name} needs containerd's leases service, but containerd {version.version} does not serve it here"
+            why = f"containerd {version.version} does not serve it here"
+            raise CannotCollect(f"{name} needs containerd's leases service, but {why}") from error
         raise RuntimeUnavailable(f"containerd's leases cannot be listed: {_sentence(error)}") from error
-    return None
 
 
 class GarbageCollection:
@@ -84,9 +84,7 @@ class GarbageCollection:
     def plan(self) -> Plan:
         """One object without a promised size: only containerd knows what it would delete. Raises CannotCollect, and
         RuntimeUnavailable: the runtime may be another one than at the start."""
-        problem = problem_of(self._name, self._runtime)
-        if problem is not None:
-            raise CannotCollect(problem)
+        examine(self._name, self._runtime)
         return Plan((Verdict(CONTENT, OBJECT_ID, "content that nothing refers to", Action.REMOVE, UNREFERENCED),))
 
     def check(self, _: Verdict) -> Ready:

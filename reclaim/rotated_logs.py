@@ -98,21 +98,19 @@ def delete_rotated_logs_function(name: str, keep: int, frees: str) -> ReclaimFun
     )
 
 
-def problem_of(pod_logs_dir: str) -> str | None:
-    """What is wrong with the pod log root on this machine, as one sentence; None: rotated logs can be removed there.
-    For the start and for `doctor`."""
+def examine(pod_logs_dir: str) -> None:
+    """Raises LogsUnreadable unless rotated logs can be removed below this pod log root."""
 
     def is_read_only() -> int:
         with opened(pod_logs_dir) as root:
             return os.fstatvfs(root).f_flag & os.ST_RDONLY
 
     try:
-        if not in_time(is_read_only):
-            return None
-        problem = "it is read-only here (systemd: ReadWritePaths=)"
+        problem = "it is read-only here (systemd: ReadWritePaths=)" if in_time(is_read_only) else ""
     except OSError as error:
         problem = error.strerror or str(error)
-    return f"the rotated logs below {pod_logs_dir} cannot be removed: {problem}"
+    if problem:
+        raise LogsUnreadable(f"the rotated logs below {pod_logs_dir} cannot be removed: {problem}")
 
 
 # ---- the plan, from names and ages alone

@@ -26,7 +26,7 @@ from reclaim.programs import program_file
 from reclaim.programs.function import LogLine, ProgramSettings, program_function
 from reclaim.programs.program_file import ProgramUser
 from reclaim.services import RuntimeService
-from reclaim.types import RuntimeUnavailable
+from reclaim.types import ReclaimError, RuntimeUnavailable
 from signals.types import SignalObservations
 
 PLUGIN_SECONDS = 30.0  # for the import and the constructor of one
@@ -121,20 +121,23 @@ def problems_of(configuration: Configuration, runtime: RuntimeService) -> tuple[
     return tuple((name, problem) for name, problem in found if problem)
 
 
-def _problem(function: ConfiguredFunction, configuration: Configuration, runtime: RuntimeService) -> str | None:
-    match function.kind:
-        case FunctionKind.PROGRAM:
-            return program_file.problem_of(function.argv[0], _user(function))
-        case FunctionKind.BALLAST:
-            return release.problem_of(BallastSettings(function.path, function.size_bytes))
-        case FunctionKind.ROTATED_LOGS:
-            return rotated_logs.problem_of(configuration.pod_logs_dir)
-        case FunctionKind.CONTAINERD_GARBAGE:
-            try:
-                return containerd_garbage.problem_of(function.name, runtime)
-            except RuntimeUnavailable:
-                return None
-        case FunctionKind.PLUGIN:
-            return None  # it was loaded, or the node was not made
-        case _:
-            assert_never(function.kind)
+def _problem(function: ConfiguredFunction, configuration: Configuration, runtime: RuntimeService) -> str:
+    try:
+        match function.kind:
+            case FunctionKind.PROGRAM:
+                program_file.examine(function.argv[0], _user(function))
+            case FunctionKind.BALLAST:
+                release.examine(BallastSettings(function.path, function.size_bytes))
+            case FunctionKind.ROTATED_LOGS:
+                rotated_logs.examine(configuration.pod_logs_dir)
+            case FunctionKind.CONTAINERD_GARBAGE:
+                containerd_garbage.examine(function.name, runtime)
+            case FunctionKind.PLUGIN:
+                pass  # it was loaded, or the node was not made
+            case _:
+                assert_never(function.kind)
+    except RuntimeUnavailable:
+        return ""
+    except ReclaimError as error:
+        return str(error)
+    return ""

@@ -47,22 +47,19 @@ def release_ballast_function(name: str, settings: BallastSettings, frees: str) -
     return ReclaimFunction(name, frees, (BALLAST,), lambda context: (BallastRelease(settings, context.clock),))
 
 
-def problem_of(settings: BallastSettings) -> str | None:
-    """What is wrong with the settings on this machine, as one sentence; None: the ballast can be released, or is not
-    there now. For the start and for `doctor`."""
+def examine(settings: BallastSettings) -> None:
+    """Raises BallastRefused unless the ballast can be released on this machine, or is not there now."""
 
     def is_read_only() -> int:
         with opened_directory(settings) as directory:
             status_in(directory, settings)
             return os.fstatvfs(directory).f_flag & os.ST_RDONLY
 
-    try:
-        with refused(settings, "looked for"):
-            if not in_time(is_read_only):
-                return None
-    except BallastRefused as error:
-        return str(error)
-    return f"{settings.path} cannot be unlinked: {settings.directory} is read-only here (systemd: ReadWritePaths=)"
+    with refused(settings, "looked for"):
+        read_only = in_time(is_read_only)
+    if read_only:
+        where = f"{settings.directory} is read-only here (systemd: ReadWritePaths=)"
+        raise BallastRefused(f"{settings.path} cannot be unlinked: {where}")
 
 
 class BallastRelease:

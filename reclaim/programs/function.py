@@ -28,7 +28,7 @@ from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
 from reclaim.functions import ReclaimContext, ReclaimFunction
 from reclaim.pressure import Pressure
 from reclaim.programs.process import LEFT_BEHIND_SECONDS, Output, ProgramRun
-from reclaim.programs.program_file import ProgramRefused, ProgramUser, opened_program, problem_of
+from reclaim.programs.program_file import ProgramUser, examine, opened_program
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
 
 PROGRAM: Final = "program"
@@ -163,8 +163,8 @@ class ProgramStage:
                 remark = f"asked for its plan it {error}"
                 self._program.log_line(f"[{remark}]")
                 shown = f"{shown} ({remark})"
-        elif self._dry_run and (problem := problem_of(shown, settings.user)) is not None:
-            raise ProgramRefused(problem)
+        elif self._dry_run:
+            examine(shown, settings.user)
         return Plan((Verdict(PROGRAM, self._program.name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD),))
 
     def check(self, _: Verdict) -> Ready:

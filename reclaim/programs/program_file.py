@@ -56,27 +56,21 @@ class _Descriptor:
 def opened_program(path: str, credentials: Credentials | None = None) -> Iterator[int]:
     """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also where its filesystem does
     not answer."""
-    try:
+    with _refused(path):
         program = in_time(lambda: _opened(path, credentials or this_process()))
-    except OSError as error:
-        raise _unusable(path, error) from error
     with closing(program):
         yield program.number
 
 
-def problem_of(path: str, user: ProgramUser | None, credentials: Credentials | None = None) -> str | None:
-    """Why the program would not be started now as this user, as a sentence; None: it would be."""
+def examine(path: str, user: ProgramUser | None, credentials: Credentials | None = None) -> None:
+    """Raises ProgramRefused if the program would not be started now as this user."""
 
-    def look() -> str | None:
+    def look() -> None:
         with closing(_opened(path, credentials or this_process())) as program:
-            return _execution_problem(path, program.number, user)
+            _refuse_execution(path, program.number, user)
 
-    try:
-        return in_time(look)
-    except ProgramRefused as error:
-        return str(error)
-    except OSError as error:
-        return str(_unusable(path, error))
+    with _refused(path):
+        in_time(look)
 
 
 def own_user(user: ProgramUser | None) -> bool:
@@ -84,8 +78,13 @@ def own_user(user: ProgramUser | None) -> bool:
     return user is None or user == (os.geteuid(), os.getegid())
 
 
-def _unusable(path: str, error: OSError) -> ProgramRefused:
-    return ProgramRefused(f"the program {path} cannot be used: {error.strerror or error}")
+@contextmanager
+def _refused(path: str) -> Iterator[None]:
+    """Raises ProgramRefused for any OSError inside."""
+    try:
+        yield
+    except OSError as error:
+        raise ProgramRefused(f"the program {path} cannot be used: {error.strerror or error}") from error
 
 
 def _opened(path: str, credentials: Credentials) -> _Descriptor:
@@ -129,19 +128,22 @@ def _file_refusal(status: os.stat_result, credentials: Credentials) -> str | Non
     return refusal
 
 
-def _execution_problem(path: str, program: int, user: ProgramUser | None) -> str | None:
+def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
+    """Raises ProgramRefused unless the user may execute it. OSError."""
+    why = ""
     if user is None or own_user(user):
         if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
-            return f"the program {path} may not be executed by uid {os.geteuid()}, or its filesystem is mounted noexec"
-        return None
-    if not _may_switch():
-        return f"the program {path} cannot be started as uid {user.uid}: this process may not become another user"
-    status = os.fstat(program)
-    bit = 0o100 if user.uid == status.st_uid else 0o010 if user.gid == status.st_gid else 0o001
-    if user.uid and not status.st_mode & bit:
-        mode = f"{status.st_mode & 0o7777:04o}"
-        return f"the program {path} may not be executed by uid {user.uid}, gid {user.gid} (mode {mode})"
-    return None
+            why = f"may not be executed by uid {os.geteuid()}, or its filesystem is mounted noexec"
+    elif not _may_switch():
+        why = f"cannot be started as uid {user.uid}: this process may not become another user"
+    else:
+        status = os.fstat(program)
+        bit = 0o100 if user.uid == status.st_uid else 0o010 if user.gid == status.st_gid else 0o001
+        if user.uid and not status.st_mode & bit:
+            mode = f"{status.st_mode & 0o7777:04o}"
+            why = f"may not be executed by uid {user.uid}, gid {user.gid} (mode {mode})"
+    if why:
+        raise ProgramRefused(f"the program {path} {why}")
 
 
 def _may_switch() -> bool:

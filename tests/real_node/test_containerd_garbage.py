@@ -12,7 +12,7 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.node.node import Node
 from eviction.reporting.pass_record import PassResult
-from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, problem_of
+from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, examine
 from reclaim.cri.leases import ID_PREFIX
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
 from tests.nodes.real_node import RealNode
@@ -68,7 +68,7 @@ def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(containe
     images = node.cri.image_ids()
     product = product_of(node, 24 * MIB)
     try:
-        assert problem_of(NAME, product.client) is None
+        examine(NAME, product.client)
         before = node.filesystem.available_bytes()
         record = relieve(product)
         gained = node.filesystem.available_bytes() - before

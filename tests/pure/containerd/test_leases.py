@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.containerd_garbage import GarbageCollection, problem_of
+from reclaim.containerd_garbage import CannotCollect, GarbageCollection, examine
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX, LEASES_SERVICE, NAMESPACE, Leases
 from reclaim.cri.status import CallError, Code
@@ -52,7 +52,7 @@ def test_an_answer_that_is_no_message_is_no_answer() -> None:
     """A sentence, and no lease is made or deleted."""
     runtime = Containerd({"List": b"\xff\xff"})
     with pytest.raises(RuntimeUnavailable, match="leases cannot be listed: INTERNAL: the answer cannot be read"):
-        problem_of("Collect", runtime)
+        examine("Collect", runtime)
     assert [name for name, _, _ in runtime.asked] == ["List"]
 
 
@@ -65,7 +65,8 @@ def test_a_runtime_without_a_name_is_not_containerd() -> None:
             return RuntimeVersion("", "1.0")
 
     runtime = Nameless({})
-    assert problem_of("Collect", runtime) == "Collect is for containerd, but the runtime is one without a name"
+    with pytest.raises(CannotCollect, match="Collect is for containerd, but the runtime is one without a name"):
+        examine("Collect", runtime)
     assert runtime.asked == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, remove_ballast
-from reclaim.ballast.release import BallastRelease, problem_of, release_ballast_function
+from reclaim.ballast.release import BallastRelease, examine, release_ballast_function
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.execution.stages import never_relieved
@@ -98,10 +98,10 @@ def test_what_is_not_the_ballast_stays_and_the_function_says_so(
     sentence = f"{settings.path} is not the ballast: {words}"
     result = called(settings)
     assert (result.outcomes, result.error) == ((), sentence)
-    assert problem_of(settings) == sentence
-    with pytest.raises(BallastRefused) as refused:
-        remove_ballast(settings)
-    assert str(refused.value) == sentence
+    for look in (examine, remove_ballast):
+        with pytest.raises(BallastRefused) as refused:
+            look(settings)
+        assert str(refused.value) == sentence
     assert os.path.lexists(settings.path)
 
 
@@ -169,8 +169,10 @@ def test_another_file_of_its_name_is_not_the_planned_one(settings: BallastSettin
 
 def test_what_is_wrong_on_this_machine_is_said_at_the_start(settings: BallastSettings, tmp_path: Path) -> None:
     """Nothing for a ballast that is there, or that was released; a directory that is not there is named."""
-    assert problem_of(settings) is None
+    examine(settings)
     os.unlink(settings.path)
-    assert problem_of(settings) is None
+    examine(settings)
     absent = BallastSettings(str(tmp_path / "absent" / "ballast"), SIZE)
-    assert problem_of(absent) == f"{absent.path} cannot be looked for: No such file or directory"
+    with pytest.raises(BallastRefused) as refused:
+        examine(absent)
+    assert str(refused.value) == f"{absent.path} cannot be looked for: No such file or directory"

@@ -14,7 +14,7 @@ from eviction.drill.runtime.dialects import CRI_O_1_31
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
 from eviction.node.node import Node
 from eviction.reporting.pass_record import Pass, PassResult
-from reclaim.containerd_garbage import OBJECT_ID, GarbageCollection, collect_garbage_function, problem_of
+from reclaim.containerd_garbage import OBJECT_ID, CannotCollect, GarbageCollection, collect_garbage_function, examine
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.leases import EXPIRE_LABEL, ID_PREFIX
 from reclaim.functions import FUNCTIONS, Filesystem, table_of
@@ -175,7 +175,9 @@ def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
     small = make_small_node(**options)
     images = small.add_images(2)
     node = node_of(small, 2 * MIB)
-    assert problem_of(NAME, node.client) == sentence
+    with pytest.raises(CannotCollect) as refused:
+        examine(NAME, node.client)
+    assert str(refused.value) == sentence
     record = relieve(node)
     assert record.errors == (sentence,)
     assert result_of(record, images[0]) == "removed"
@@ -194,7 +196,7 @@ def test_a_socket_that_changes_hands_is_not_asked_for_a_run(small_node: SmallNod
 
 def test_beside_containerd_there_is_no_problem_and_nothing_is_changed(small_node: SmallNode) -> None:
     """The question makes no lease."""
-    assert problem_of(NAME, small_node.node().client) is None
+    examine(NAME, small_node.node().client)
     assert (small_node.server.leases.ids, small_node.server.leases.collections) == ([], 0)
 
 
@@ -203,8 +205,8 @@ def test_a_runtime_that_does_not_say_is_no_answer(small_node: SmallNode) -> None
     client = small_node.node().client
     small_node.failpoints["LeasesList"] = Fail(grpc.StatusCode.INTERNAL, "database closed")
     with pytest.raises(RuntimeUnavailable, match="leases cannot be listed: INTERNAL: database closed"):
-        problem_of(NAME, client)
+        examine(NAME, client)
     small_node.server.stop()
     with pytest.raises(RuntimeUnavailable, match="no connection for Version"):
-        problem_of(NAME, client)
+        examine(NAME, client)
     small_node.server.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.programs.process import ProgramRun
-from reclaim.programs.program_file import ProgramRefused, ProgramUser, opened_program, problem_of
+from reclaim.programs.program_file import ProgramRefused, ProgramUser, examine, opened_program
 from reclaim.trust import Credentials
 from signals.clock import SystemClock
 from tests.sockets.programs.scripts import Runs, script
@@ -23,7 +23,11 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 def problem(path: str, user: ProgramUser | None = None, credentials: Credentials | None = None) -> str:
     """Why it would not be started; empty if it would be."""
-    return problem_of(path, user, credentials) or ""
+    try:
+        examine(path, user, credentials)
+    except ProgramRefused as error:
+        return str(error)
+    return ""
 
 
 def test_a_program_of_ours_that_only_its_owner_may_write_is_started(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from reclaim.execution.stages import never_relieved
 from reclaim.functions import Collector, ReclaimContext, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths, log_directory_name
-from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, problem_of
+from reclaim.pod_logs.reader import LogsUnreadable
+from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
 from reclaim.types import Plan, ReclaimResult, RemovalFailed, Result, Verdict
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
@@ -172,11 +173,14 @@ def test_without_a_log_root_there_is_nothing_to_plan(logs: Logs) -> None:
 
 def test_what_is_wrong_on_this_machine_is_said_at_the_start(logs: Logs, tmp_path: Path) -> None:
     """A root that is not there, and one that is a symlink."""
-    assert problem_of(str(logs.root)) is None
-    sentence = problem_of(str(tmp_path / "absent"))
-    assert sentence == f"the rotated logs below {tmp_path}/absent cannot be removed: No such file or directory"
+    examine(str(logs.root))
+    with pytest.raises(LogsUnreadable) as refused:
+        examine(str(tmp_path / "absent"))
+    sentence = f"the rotated logs below {tmp_path}/absent cannot be removed: No such file or directory"
+    assert str(refused.value) == sentence
     (tmp_path / "linked").symlink_to(logs.root)
-    assert "it is a symlink, which is not followed" in str(problem_of(str(tmp_path / "linked")))
+    with pytest.raises(LogsUnreadable, match="it is a symlink, which is not followed"):
+        examine(str(tmp_path / "linked"))
 
 
 # ---- what changes between plan and removal
