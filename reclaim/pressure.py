@@ -1,4 +1,4 @@
-"""What a pass is about, for functions that are told of it: a value."""
+"""Why a reclaim function is called: values only."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What the pass acts on when a function is called; empty and None where it is not known.
+    """What a program is told of the pass that starts it, as far as it is known.
 
-    `filesystem`: its mount point. `available` and `mark`: in the signal's unit. `missing_*`: what has to come free.
+    `signal` and `pass_id`: words of the caller's. `filesystem`: the mount point where space is short. `available` and
+    `mark` are in the unit of the signal, bytes or inodes; None: not known. `missing_bytes` and `missing_inodes`: what
+    has to come free, with what is written meanwhile; 0 where it is not short of them.
     """
 
     signal: str = ""

@@ -23,10 +23,15 @@ from eviction.decision.thresholds import highest_mark
 from eviction.node.view import NodeView
 from eviction.reporting.json_shapes import Count
 from eviction.types import API_VERSION
-from reclaim.ballast.create import create_ballast
-from reclaim.ballast.file import Ballast, BallastRefused, read_ballast
-from reclaim.ballast.plan import BallastSettings, settings_problem
-from reclaim.ballast.release import remove_ballast
+from reclaim.ballast.file import (
+    Ballast,
+    BallastRefused,
+    BallastSettings,
+    create_ballast,
+    read_ballast,
+    remove_ballast,
+    settings_problem,
+)
 from signals.quantity import QuantityError, format_bytes, parse_quantity, whole
 from signals.types import FilesystemRole
 

@@ -8,9 +8,8 @@ from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision
-from reclaim.ballast.file import Ballast
-from reclaim.ballast.keeper import BallastKeeper
-from reclaim.ballast.plan import BallastSettings
+from reclaim.ballast.file import Ballast, BallastSettings
+from reclaim.ballast.release import BallastKeeper
 from reclaim.execution.workers import Workers
 from signals.quantity import format_bytes
 from signals.types import SignalObservations

@@ -12,10 +12,6 @@ from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
 from eviction.reporting.tables import acted_on_sentence, amount, table
 from eviction.types import Threshold
-from reclaim.ballast.plan import BallastReason
-from reclaim.containerd.plan import UNREFERENCED
-from reclaim.programs.plan import ProgramReason
-from reclaim.rotated_logs.plan import RotatedLogReason
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, SignalObservation, SignalObservations
@@ -30,13 +26,13 @@ REASONS: dict[str, str] = {
     Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
     Reason.UNUSED: "no container uses it",
     Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
-    BallastReason.SET_ASIDE: "was set aside to be given up",
-    RotatedLogReason.ROTATED: "a newer rotated log of its container stays",
-    RotatedLogReason.LEFT_BEHIND: "a rotation that did not end has left it",
+    "set_aside": "was set aside to be given up",
+    "rotated": "a newer rotated log of its container stays",
+    "left_behind": "a rotation that did not end has left it",
     Reason.DANGLING: "points to nothing",
-    UNREFERENCED: "nothing in containerd refers to it",
-    ProgramReason.IN_TABLE: "the reclaim table names it",
-    ProgramReason.LISTED_BY_PROGRAM: "the program says that it would remove it",
+    "unreferenced": "nothing in containerd refers to it",
+    "in_table": "the reclaim table names it",
+    "listed_by_program": "the program says that it would remove it",
     Reason.RUNNING: "is running",
     Reason.CREATED: "may start at any moment",
     Reason.UNKNOWN_STATE: "the runtime does not know its state",
@@ -56,10 +52,10 @@ REASONS: dict[str, str] = {
     Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",
     Reason.ROTATING: "its container lives: the log may be rotating",
-    RotatedLogReason.CURRENT: "its container writes it",
-    RotatedLogReason.NEWEST_ROTATED: "is among the newest rotated logs of its container",
-    RotatedLogReason.BEING_ROTATED: "its rotation may not have ended",
-    RotatedLogReason.REPLACED: "is another one now than was planned",
+    "current": "its container writes it",
+    "newest_rotated": "is among the newest rotated logs of its container",
+    "being_rotated": "its rotation may not have ended",
+    "replaced": "is another one now than was planned",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
     Reason.WITHIN_LIMIT: "within what may stay: a number of dead copies, or the maximum age",

@@ -1,34 +1,89 @@
-"""The file of the ballast as it is: whether it is there, is one that may be unlinked, and holds its bytes.
+"""The file of the ballast: what it must be, whether it is, how it is made, and how a person has it removed.
 
 Its directory must be one that only trusted users may write (`reclaim.trust`), as whoever writes it could put another
-file in its place. A symlink above the file is followed, one in the place of the file is not.
+file in its place. A symlink above the file is followed, one in the place of the file is not. It is made so that its
+bytes are really taken, and never where room is short:
+
+* It has no name (O_TMPFILE) before it is whole and on the disk, so a process that dies leaves nothing of it, and it
+  takes the place of nothing. Its directory is locked meanwhile, so that one process makes it at a time.
+* `fallocate` is tried first. It may do nothing but set the size (ZFS), or write zeros that are compressed away. So the
+  extents are read (FS_IOC_FIEMAP), and where they are not all there, the file is written with bytes that nothing can
+  compress. Of tmpfs, NFS, ZFS and other filesystems without that call it is only known how many blocks a file takes.
+* What is sparse, shared or compressed even then is removed again and refused.
+
+Sources: open(2) and linkat(2) for a file without a name; posix_fallocate(3), whose emulation writes a byte into each
+block; the kernel's Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
-from collections.abc import Iterator
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from reclaim.ballast.extents import extents_of
-from reclaim.ballast.plan import BallastSettings, allocation_problem, extents_problem, own_bytes
 from reclaim.execution.readings import in_time
-from reclaim.trust import directory_refusal, this_process
+from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import ReclaimError
 
+SMALLEST_BYTES = 1 << 20  # what is smaller may be stored in an inode, and relieves nobody
+LARGEST_BYTES = 1 << 62
+LONGEST_NAME = 240  # bytes; a directory entry may have 255
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 MODE = 0o600
+CHUNK = 1 << 20
 WRITTEN_OUT_SECONDS = 30.0
-OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+COUNTED_SECONDS = 10.0  # ZFS counts the blocks of a file some seconds after they were written (zfs_txg_timeout is 5 s)
+COUNTED_POLL_SECONDS = 0.25
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
+_NO_FIEMAP = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
+_FS_IOC_FIEMAP = 0xC020660B  # _IOWR('f', 11, struct fiemap), the same on every architecture that Kubernetes runs on
+_HEAD = struct.Struct("=QQIIII")  # start, length, flags, mapped extents, room for extents, reserved
+_EXTENT = struct.Struct("=QQQ16xI12x")  # logical, physical, length, flags
+_AT_A_TIME = 256
+_WHOLE_FILE = (1 << 64) - 1
+_SYNC = 0x1
+_LAST = 0x1
+UNPLACED = 0x2 | 0x4  # its place is unknown, or will be chosen when it is written out
+ENCODED, ENCRYPTED = 0x8, 0x80  # compressed is what has the first and not the second
+INLINE = 0x200 | 0x400  # in the metadata, in a block with others
+SHARED = 0x2000
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
 
+Allocate = Callable[[int, int, int], None]
+"""Allocates so many bytes of an opened file from an offset on, as `os.posix_fallocate`. Raises OSError."""
+
 
 class BallastRefused(ReclaimError):
     """What is there is not the ballast, or the ballast cannot be made or removed. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class BallastSettings:
+    """The absolute path of the file, and its size in bytes. `settings_problem` is None for them."""
+
+    path: str
+    size_bytes: int
+
+    @property
+    def directory(self) -> str:
+        """The directory of the file."""
+        return self.path.rpartition("/")[0] or "/"
+
+    @property
+    def name(self) -> str:
+        """Its name in that directory."""
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +101,56 @@ class Ballast:
     problem: str = ""
 
 
+class Extent(NamedTuple):
+    """A piece of a file, bytes; `flags` are those of the kernel's `struct fiemap_extent`."""
+
+    logical: int
+    length: int
+    flags: int = 0
+
+
+def settings_problem(path: str, size_bytes: int) -> str | None:
+    """Why these cannot be the settings of ballast, as one sentence; None: they can."""
+    names = path.split("/")[1:]
+    if not path.startswith("/") or not all(names) or {".", ".."} & set(names) or "\0" in path:
+        return f"the file of the ballast is {path!r}; allowed is an absolute path of a file, without //, . and .."
+    if len(names[-1].encode("utf-8", "surrogateescape")) > LONGEST_NAME:
+        return f"the name of the ballast {path!r} is too long; allowed are {LONGEST_NAME} bytes"
+    if not SMALLEST_BYTES <= size_bytes <= LARGEST_BYTES:
+        return f"the size of the ballast {path} is {size_bytes} bytes; allowed are {SMALLEST_BYTES} to {LARGEST_BYTES}"
+    return None
+
+
+def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: int = 0) -> str | None:
+    """Why the ballast is not made now, as one sentence; None: there is room for it twice over.
+
+    `mark_bytes`: what must stay available besides, the highest mark of the filesystem.
+    """
+    wanted = 2 * settings.size_bytes + mark_bytes
+    if available_bytes >= wanted:
+        return None
+    above = f" above the mark of {mark_bytes} bytes" if mark_bytes else ""
+    return (
+        f"{settings.path} is not made: {available_bytes} bytes are available, and it is only made where twice its size "
+        f"is{above}, {wanted} bytes"
+    )
+
+
+# ---- what is there
+
+
 def identity_of(status: os.stat_result) -> Identity:
     """Device and inode of a status."""
     return status.st_dev, status.st_ino
 
 
-def failed(settings: BallastSettings, what: str, error: OSError) -> BallastRefused:
-    """What could not be done with the file, as an error of one sentence."""
-    return BallastRefused(f"{settings.path} cannot be {what}: {error.strerror or error}")
+@contextmanager
+def refused(settings: BallastSettings, what: str) -> Iterator[None]:
+    """Raises BallastRefused for any OSError inside: the file cannot be `what`."""
+    try:
+        yield
+    except OSError as error:
+        raise BallastRefused(f"{settings.path} cannot be {what}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -76,43 +173,23 @@ def status_in(directory: int, settings: BallastSettings) -> os.stat_result | Non
         status = os.lstat(settings.name, dir_fd=directory)
     except FileNotFoundError:
         return None
-    problem = entry_problem(status, settings.size_bytes)
+    problem = _entry_problem(status, settings.size_bytes)
     if problem is not None:
         raise BallastRefused(f"{settings.path} is not the ballast: {problem}")
     return status
 
 
-def entry_problem(status: os.stat_result, size_bytes: int | None) -> str | None:
-    """Why an entry with this status is not a file of ballast, as the end of a sentence; None: it may be.
-
-    `size_bytes`: which it must have; None: any, as that of a file that is being made.
-    """
+def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
+    """Why an entry with this status is not a file of ballast, as the end of a sentence; None: it is."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         name = {stat.S_IFLNK: "a symlink, which is not followed", stat.S_IFDIR: "a directory"}.get(kind, "no file")
         return f"it is {name}"
-    if not this_process().trusts(status.st_uid):
-        return f"it belongs to uid {status.st_uid}; allowed is root's"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others may write it (mode {stat.S_IMODE(status.st_mode):04o}); allowed is {MODE:04o}"
     if status.st_nlink != 1:
         return f"it has {status.st_nlink} hard links, so unlinking it frees nothing"
-    if size_bytes is not None and status.st_size != size_bytes:
+    if status.st_size != size_bytes:
         return f"it has {status.st_size} bytes, and the ballast has {size_bytes}"
-    return None
-
-
-def ballast_in(descriptor: int, settings: BallastSettings) -> Ballast:
-    """What an opened file holds. Raises OSError."""
-    extents = extents_of(descriptor)
-    if extents is None:
-        allocated = os.fstat(descriptor).st_blocks * BLOCK
-        problem = allocation_problem(allocated, settings.size_bytes)
-    else:
-        allocated = own_bytes(extents, settings.size_bytes)
-        problem = extents_problem(extents, settings.size_bytes)
-    count = None if extents is None else len(extents)
-    return Ballast(settings.path, settings.size_bytes, allocated, count, problem or "")
+    return owner_only_refusal("it", status)
 
 
 def read_ballast(settings: BallastSettings) -> Ballast | None:
@@ -123,26 +200,195 @@ def read_ballast(settings: BallastSettings) -> Ballast | None:
 
     def read() -> Ballast | None:
         with opened_directory(settings) as directory:
-            return ballast_of(directory, settings)
+            return _ballast_in(directory, settings)
 
-    try:
+    with refused(settings, "read"):
         return in_time(read, WRITTEN_OUT_SECONDS)
-    except OSError as error:
-        raise failed(settings, "read", error) from error
 
 
-def ballast_of(directory: int, settings: BallastSettings) -> Ballast | None:
+def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
     """The same, of an opened directory. Raises BallastRefused, OSError."""
-    if status_in(directory, settings) is None:
+    status = status_in(directory, settings)
+    if status is None:
         return None
+    descriptor = os.open(settings.name, _OPEN, dir_fd=directory)
     try:
-        descriptor = os.open(settings.name, OPEN_FILE, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    try:
-        problem = entry_problem(os.fstat(descriptor), settings.size_bytes)
-        if problem is not None:  # another took its name since
-            raise BallastRefused(f"{settings.path} is not the ballast: {problem}")
-        return ballast_in(descriptor, settings)
+        if identity_of(os.fstat(descriptor)) != identity_of(status):
+            raise BallastRefused(f"{settings.path} is not the ballast: another file has just taken its name")
+        return _held(descriptor, settings)
     finally:
         os.close(descriptor)
+
+
+def _held(descriptor: int, settings: BallastSettings) -> Ballast:
+    """What an opened file holds. Raises OSError."""
+    extents = extents_of(descriptor)
+    if extents is None:
+        allocated = os.fstat(descriptor).st_blocks * BLOCK
+        return Ballast(settings.path, settings.size_bytes, allocated, None, _sparse(allocated, settings.size_bytes))
+    allocated, problem = own_bytes(extents, settings.size_bytes), extents_problem(extents, settings.size_bytes)
+    return Ballast(settings.path, settings.size_bytes, allocated, len(extents), problem)
+
+
+# ---- its extents
+
+
+def extents_of(descriptor: int) -> tuple[Extent, ...] | None:
+    """The extents of an opened file, in its order, after what it has in memory was written out; None where the
+    filesystem does not tell. Raises OSError."""
+    try:
+        return tuple(_extents(descriptor))
+    except OSError as error:
+        if error.errno in _NO_FIEMAP:
+            return None
+        raise
+
+
+def _extents(descriptor: int) -> Iterator[Extent]:
+    start = 0
+    while True:
+        buffer = bytearray(_HEAD.size + _AT_A_TIME * _EXTENT.size)
+        _HEAD.pack_into(buffer, 0, start, _WHOLE_FILE - start, _SYNC, 0, _AT_A_TIME, 0)
+        fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
+        count = _HEAD.unpack_from(buffer)[3]
+        for number in range(count):
+            logical, _, length, flags = _EXTENT.unpack_from(buffer, _HEAD.size + number * _EXTENT.size)
+            yield Extent(logical, length, flags)
+            if flags & _LAST:
+                return
+            start = logical + length
+        if not count:
+            return
+
+
+def own_bytes(extents: Sequence[Extent], size_bytes: int) -> int:
+    """The bytes of a file that come free when it is unlinked; what is allocated behind its end does not count."""
+    own = [each for each in extents if not each.flags & (UNPLACED | INLINE | SHARED) and not _compressed(each)]
+    return sum(max(min(each.logical + each.length, size_bytes) - each.logical, 0) for each in own)
+
+
+def extents_problem(extents: Sequence[Extent], size_bytes: int) -> str:
+    """Why a file with these extents does not hold `size_bytes`, as the end of a sentence; empty: it does."""
+    if any(each.flags & SHARED for each in extents):
+        return "it shares extents with another file, so unlinking it does not free them"
+    if any(each.flags & INLINE for each in extents):
+        return "it is stored in the metadata, not in blocks of its own"
+    if any(_compressed(each) for each in extents):
+        return "it is compressed"
+    return _sparse(own_bytes(extents, size_bytes), size_bytes)
+
+
+def _compressed(extent: Extent) -> bool:
+    return bool(extent.flags & ENCODED) and not extent.flags & (ENCRYPTED | UNPLACED)
+
+
+def _sparse(allocated_bytes: int, size_bytes: int) -> str:
+    if allocated_bytes >= size_bytes:
+        return ""
+    return f"it is sparse: {allocated_bytes} of its {size_bytes} bytes are allocated"
+
+
+# ---- making and removing it
+
+
+def create_ballast(
+    settings: BallastSettings,
+    mark_bytes: int = 0,
+    abandoned: Callable[[], bool] = lambda: False,
+    allocate: Allocate = os.posix_fallocate,
+) -> tuple[Ballast, bool]:
+    """The ballast, made now or there already, whole; and whether it was made now.
+
+    `mark_bytes`: what must stay available of the filesystem besides twice the size. `abandoned`: asked now and then;
+    True: the file is not needed any more, and what there is of it is removed.
+
+    Raises BallastRefused if something else is there, the room is short, the filesystem does not take the bytes, or it
+    was abandoned; then nothing of it is left.
+    """
+
+    def go_on() -> None:
+        if abandoned():
+            raise BallastRefused(f"{settings.path} is not made: the disk came under pressure meanwhile")
+
+    with refused(settings, "made"), opened_directory(settings) as directory:
+        there = _ballast_in(directory, settings)
+        if there is None:
+            return _made(directory, settings, mark_bytes, go_on, allocate), True
+    if there.problem:
+        raise BallastRefused(f"{settings.path} is not the ballast: {there.problem}")
+    return there, False
+
+
+def remove_ballast(settings: BallastSettings) -> int | None:
+    """Unlinks the ballast now, as a person asks for it; the bytes that were allocated, None if it was not there. Raises
+    BallastRefused if something else is there, or it cannot be unlinked."""
+    with refused(settings, "unlinked"), opened_directory(settings) as directory:
+        found = status_in(directory, settings)
+        if found is None:
+            return None
+        os.unlink(settings.name, dir_fd=directory)
+        return found.st_blocks * BLOCK
+
+
+def _made(
+    directory: int, settings: BallastSettings, mark_bytes: int, go_on: Callable[[], None], allocate: Allocate
+) -> Ballast:
+    """The file, whole and under its name. Raises BallastRefused, OSError; then nothing of it is left."""
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BallastRefused(f"{settings.path} is being made by another process") from None
+    problem = room_problem(_available_bytes(directory), settings, mark_bytes)
+    if problem is not None:
+        raise BallastRefused(problem)
+    descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
+    try:
+        ballast = _filled(descriptor, settings, go_on, allocate)
+        if _available_bytes(directory) < mark_bytes:
+            raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
+        os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
+        os.fsync(directory)
+    finally:
+        os.close(descriptor)
+    return ballast
+
+
+def _filled(descriptor: int, settings: BallastSettings, go_on: Callable[[], None], allocate: Allocate) -> Ballast:
+    """What it holds when its bytes are taken. Raises BallastRefused, OSError."""
+    os.fchmod(descriptor, MODE)  # whatever the umask left of it
+    try:
+        allocate(descriptor, 0, settings.size_bytes)
+    except OSError as error:
+        if error.errno not in _NO_FALLOCATE:
+            raise
+    os.fsync(descriptor)
+    ballast = _held(descriptor, settings)
+    if ballast.problem:
+        ballast = _written(descriptor, settings, go_on)
+    if ballast.problem:
+        raise BallastRefused(
+            f"{settings.path} is not made, as this filesystem does not take its bytes: {ballast.problem}"
+        )
+    go_on()
+    return ballast
+
+
+def _written(descriptor: int, settings: BallastSettings, go_on: Callable[[], None]) -> Ballast:
+    left = settings.size_bytes
+    while left:
+        go_on()
+        left -= os.write(descriptor, os.urandom(min(CHUNK, left)))
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # nobody reads it: it needs no memory
+    deadline = time.monotonic() + COUNTED_SECONDS
+    ballast = _held(descriptor, settings)
+    while ballast.problem and ballast.extents is None and time.monotonic() < deadline:
+        go_on()
+        time.sleep(COUNTED_POLL_SECONDS)
+        ballast = _held(descriptor, settings)
+    return ballast
+
+
+def _available_bytes(directory: int) -> int:
+    found = os.fstatvfs(directory)
+    return found.f_bavail * found.f_frsize

@@ -55,7 +55,7 @@ class Found:
 
     def __post_init__(self) -> None:
         if not _is_text(self.id) or not self.id:
-            raise ValueError(f"the id of an object is {_shown(self.id)}; allowed is {_TEXT}, not empty")
+            raise ValueError(f"the id of an object is {shown(self.id)}; allowed is {_TEXT}, not empty")
         for name, value, allowed, what in (
             ("name", self.name, _is_text(self.name), _TEXT),
             ("kind", self.kind, self.kind == "" or is_word(self.kind), A_WORD),
@@ -66,7 +66,7 @@ class Found:
             ("eligible_in_seconds", self.eligible_in_seconds, _is_seconds(self.eligible_in_seconds), _SECONDS),
         ):
             if not allowed:
-                raise ValueError(f"{name} of object {_shown(self.id)} is {_shown(value)}; allowed is {what}")
+                raise ValueError(f"{name} of object {shown(self.id)} is {shown(value)}; allowed is {what}")
 
 
 class ReclaimPlugin(Protocol):
@@ -123,7 +123,7 @@ def _is_seconds(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in a sentence, cut to a bounded length."""
     if isinstance(value, str | bytes):
         return repr(value[:60])

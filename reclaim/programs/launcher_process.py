@@ -4,27 +4,41 @@ It exists before a disk is full and before anything hangs, has one thread and li
 fork(2). A file whose execve(2) hangs (a scanner, a dead mount) holds up a child of it, never the daemon: Python before
 3.11.4 keeps its interpreter locked until a program that `subprocess` starts has begun.
 
-For each request it forks a supervisor, which forks the program, tells its id, waits for its end, and keeps it as a
-zombie until the other end of its socket is closed, so that its number, which is the group's, is nobody else's. When the
-daemon dies, that end is closed too: the group is killed. The launcher itself ends when its socket is closed.
+For each request it forks a supervisor, which forks the program. Over the socket of the run the supervisor tells
+`pid NUMBER`, and after the end `ended STATUS LEFT`: the exit code, or a signal as a negative number, and how many
+processes were left behind that had left the program's group; what cannot be started tells `errno NUMBER`. A number that
+it is sent is a signal for the group. When the program has ended, or the other end of the socket is closed because the
+daemon has died, everything that is left is killed: the group by one signal, and what has left it (`setsid`) because it
+comes to the supervisor when it loses its parent, which makes itself its subreaper. So nothing of it is found by its
+environment or its user, no other process of the same number is hit, and no zombie comes to the first process of a
+container. *Not found* is what somebody else was asked to start (`systemd-run`, a container runtime).
 
-Source: unix(7), waitid(2); subprocess.Popen for what a child undoes of the interpreter's settings.
+The launcher itself ends when its socket is closed.
+
+Source: unix(7), waitid(2), proc_pid_stat(5), prctl(2); subprocess.Popen for what a child undoes
+of the interpreter's settings.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import marshal
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from types import FrameType
 
 LARGEST_REQUEST = 1 << 20
-DESCRIPTORS = 5  # of a request: the socket of the run, the file of the program, its two outputs, the pipe for a failure
+DESCRIPTORS = 4  # of a request: the socket of the run, the file of the program, its two outputs
 UMASK = 0o022
+END_SECONDS = 1.0  # how long the end of what is left is waited for before the end is told, and the pause after that
+LOOK_SECONDS = 0.005
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(requests: socket.socket) -> None:
@@ -34,70 +48,119 @@ def main(requests: socket.socket) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a supervisor
     while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, LARGEST_REQUEST, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors, _, _ = socket.recv_fds(requests, LARGEST_REQUEST, DESCRIPTORS)
         if not data:
             return
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # which recv_fds does not ask for, whatever its flags are
         if len(descriptors) == DESCRIPTORS:
-            _fork_supervisor(requests, data, *descriptors)
+            run = socket.socket(fileno=descriptors[0])
+            _fork_supervisor(requests, run, data, *descriptors[1:])
+            run.detach()
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _fork_supervisor(requests: socket.socket, data: bytes, run: int, *files: int) -> None:
+def _fork_supervisor(requests: socket.socket, run: socket.socket, data: bytes, *files: int) -> None:
     try:
         if os.fork():
             return
     except OSError as error:
-        _tell(files[-1], error)
+        _tell_error(run, error)
         return
     try:
         requests.close()
-        supervise(socket.socket(fileno=run), data, *files)
+        supervise(run, data, *files)
     finally:
         os._exit(0)
 
 
 def supervise(run: socket.socket, data: bytes, *files: int) -> None:
-    """Starts one program, tells its id and then its status, and reaps it when the other end is closed."""
+    """Starts one program, watches it to its end, and ends what it leaves behind."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     ended, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _nothing)  # so that it is written into the pipe; execve(2) makes it the default again
     try:
         program = os.fork()
     except OSError as error:
-        _tell(files[-1], error)
+        _tell_error(run, error)
         return
     if not program:
-        run.close()
-        _become(data, *files)
+        _become(run, data, *files)
     for each in files:
         os.close(each)
+    status = _watched(run, program, ended)
+    _signal_group(program, signal.SIGKILL)
+    left = _end_children(program, END_SECONDS, LOOK_SECONDS)
+    with suppress(OSError):  # the other end is closed
+        run.send(b"ended %d %d" % (status, left))
+    run.close()
+    _end_children(program, float("inf"), END_SECONDS)
+
+
+def _watched(run: socket.socket, program: int, ended: int) -> int:
+    """Passes signals on until the program has ended; its status, 0 if the other end was closed before."""
+    poll = select.poll()
+    for descriptor in (ended, run.fileno()):
+        poll.register(descriptor, select.POLLIN)
     try:
-        run.send(b"%d" % program)
-        poll = select.poll()
-        for descriptor in (ended, run.fileno()):
-            poll.register(descriptor, select.POLLIN)
+        run.send(b"pid %d" % program)
         while (found := os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
             for descriptor, _ in poll.poll():
-                if descriptor != ended:
-                    return
-                os.read(ended, 64)
-        run.send(b"%d" % (found.si_status if found.si_code == os.CLD_EXITED else -found.si_status))
-        run.recv(1)
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        for kill in (os.killpg, os.kill):  # the one, and the other before it has a group
-            with suppress(OSError):
-                kill(program, signal.SIGKILL)
-        os.waitpid(program, 0)
+                if descriptor == ended:
+                    os.read(ended, 64)
+                elif number := run.recv(64):
+                    _signal_group(program, int(number))
+                else:
+                    return 0
+    except OSError:
+        return 0
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _signal_group(program: int, number: int) -> None:
+    """The number is the program's own as long as it was not waited for."""
+    with suppress(PermissionError):  # all of them have become another user
+        try:
+            os.killpg(program, number)
+        except ProcessLookupError:  # it has no group yet
+            os.kill(program, number)
+
+
+def _end_children(program: int, seconds: float, pause_seconds: float) -> int:
+    """Kills and reaps all there are, and those that come to this process meanwhile, for at most so long; how many were
+    not of the program's group."""
+    left: set[int] = set()
+    deadline = time.monotonic() + seconds
+    while (children := _children()) and time.monotonic() < deadline:
+        for pid, group in children:
+            if group not in (program, None):
+                left.add(pid)
+            with suppress(PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+        if any(group is not None for _, group in children):
+            time.sleep(pause_seconds)
+    return len(left)
+
+
+def _children() -> list[tuple[int, int | None]]:
+    """The children of this process, those that it was given too, each with its group; None: it is a zombie."""
+    found: list[tuple[int, int | None]] = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+            state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
+            if int(parent) == os.getpid():
+                found.append((int(name), None if state == b"Z" else int(group)))
+    return found
 
 
 def _nothing(_: int, __: FrameType | None) -> None:
     pass
 
 
-def _become(data: bytes, program: int, out: int, errors: int, failure: int) -> None:
+def _become(run: socket.socket, data: bytes, program: int, out: int, errors: int) -> None:
     """In the child: becomes the program, or tells why it cannot. Never returns."""
     try:
         argv, environment, user = marshal.loads(data)  # noqa: S302 # from our own parent, by a socket without a name
@@ -111,16 +174,18 @@ def _become(data: bytes, program: int, out: int, errors: int, failure: int) -> N
             os.setgroups([])
             os.setregid(user[1], user[1])
             os.setreuid(user[0], user[0])
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if its supervisor is killed; a switch undoes it
         os.set_inheritable(program, True)  # a script is read by it
         os.execve(f"/proc/self/fd/{program}", argv, environment)  # noqa: S606 # without a shell on purpose
     except OSError as error:
-        _tell(failure, error)
+        _tell_error(run, error)
     finally:
         os._exit(255)
 
 
-def _tell(failure: int, error: OSError) -> None:
-    os.write(failure, b"%d" % (error.errno or 0))
+def _tell_error(run: socket.socket, error: OSError) -> None:
+    with suppress(OSError):
+        run.send(b"errno %d" % (error.errno or errno.EIO))
 
 
 if __name__ == "__main__":

@@ -24,11 +24,12 @@ BEATS = 20
 BEATING = """
 import sys, threading, time
 from reclaim.clock import Clock
-from reclaim.programs.remover import Program
-from reclaim.programs.settings import Pressure, ProgramSettings
+from reclaim.pressure import Pressure
+from reclaim.programs.function import Program, ProgramSettings, ProgramStage
 from signals.clock import SystemClock
-program = Program("prune", ProgramSettings((sys.argv[1],), 60.0), Pressure, lambda *_: None)
-threading.Thread(target=lambda: program.run(SystemClock(), threading.Event()), daemon=True).start()
+program = Program("prune", ProgramSettings((sys.argv[1],), 60.0), lambda *_: None)
+stage = ProgramStage(program, Pressure, SystemClock(), threading.Event(), dry_run=False)
+threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:
     time.sleep(0.02)
     print("alive", flush=True)

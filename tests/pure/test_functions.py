@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eviction.decision.reclaim_table import FREES, RECLAIM_TABLE, functions_of
-from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, Filesystem, table_of
+from reclaim.function import Filesystem
+from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, table_of
 from reclaim.types import Kind
 from signals.types import KUBELET_ROLES
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.create import create_ballast
-from reclaim.ballast.file import BallastRefused, read_ballast
-from reclaim.ballast.plan import BallastSettings
-from reclaim.ballast.release import plan_release
+from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, read_ballast
+from reclaim.ballast.release import BallastRelease
 from signals.clock import SystemClock
 from tests.full_disk import full
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool
@@ -58,9 +56,10 @@ def test_it_comes_back_on_a_disk_without_a_free_byte(tmp_path: Path, kind: str) 
         create_ballast(settings)
         with full(Path(settings.directory), inodes=False):
             before = free_bytes(settings)
-            stage = plan_release(settings, SystemClock())
-            assert stage is not None
-            assert stage.remover.remove(stage.plan.remove[0]) is True
+            stage = BallastRelease(settings, SystemClock())
+            plan = stage.plan()
+            assert plan is not None
+            assert stage.remove(plan.remove[0]) is True
             assert came_true(lambda: free_bytes(settings) - before >= SIZE - MIB, COMMIT_SECONDS, every_seconds=0.5)
 
 

@@ -12,10 +12,10 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.node.node import Node
 from eviction.record import PassResult
-from reclaim.containerd.collect_garbage import GarbageSettings, collect_garbage_function, problem_of
-from reclaim.containerd.plan import OBJECT_ID
+from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, examine
 from reclaim.cri.containerd import ID_PREFIX
-from reclaim.functions import FUNCTIONS, Filesystem, table_of
+from reclaim.function import Filesystem
+from reclaim.functions import FUNCTIONS, table_of
 from tests.nodes.real_node import RealNode
 from tests.nodes.small_node import outcome_of, relieve
 from tests.real_node.loopfs import find_tool, run_tool
@@ -42,7 +42,7 @@ def ingest(node: RealNode, name: str, size_bytes: int) -> Path:
 
 def product_of(node: RealNode, above: int) -> Node:
     """The product under pressure until `above` more bytes are free, with the function alone in every row."""
-    function = collect_garbage_function(NAME, GarbageSettings(), Filesystem.NODEFS)
+    function = collect_garbage_function(NAME, 60.0, Filesystem.NODEFS)
     marks = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
     fields = {
         "rootDirectory": str(node.kubelet.root_dir),
@@ -69,7 +69,7 @@ def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(containe
     images = node.cri.image_ids()
     product = product_of(node, 24 * MIB)
     try:
-        assert problem_of(NAME, product.client) is None
+        examine(NAME, product.client)
         before = node.filesystem.available_bytes()
         record = relieve(product)
         gained = node.filesystem.available_bytes() - before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.containerd.collect_garbage import GarbageRemover, problem_of
+from reclaim.containerd_garbage import CannotCollect, GarbageCollection, examine
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX, LEASES_SERVICE, NAMESPACE, Leases
 from reclaim.cri.status import CallError, Code
@@ -52,7 +52,7 @@ def test_an_answer_that_is_no_message_is_no_answer() -> None:
     """A sentence, and no lease is made or deleted."""
     runtime = Containerd({"List": b"\xff\xff"})
     with pytest.raises(RuntimeUnavailable, match="leases cannot be listed: INTERNAL: the answer cannot be read"):
-        problem_of("Collect", runtime)
+        examine("Collect", runtime)
     assert [name for name, _, _ in runtime.asked] == ["List"]
 
 
@@ -65,7 +65,8 @@ def test_a_runtime_without_a_name_is_not_containerd() -> None:
             return RuntimeVersion("", "1.0")
 
     runtime = Nameless({})
-    assert problem_of("Collect", runtime) == "Collect is for containerd, but the runtime is one without a name"
+    with pytest.raises(CannotCollect, match="Collect is for containerd, but the runtime is one without a name"):
+        examine("Collect", runtime)
     assert runtime.asked == []
 
 
@@ -73,10 +74,10 @@ def test_one_run_is_these_calls_within_one_deadline() -> None:
     """Each takes 10 s here: what is left of the 60 s is the deadline of the next; the last one is synchronous."""
     runtime = Containerd({"List": listed(f"{ID_PREFIX}old")})
     runtime.call_seconds = 10.0
-    remover = GarbageRemover(Leases(runtime), runtime.clock, 60.0)
-    assert remover.present(GARBAGE)
-    assert remover.remove(GARBAGE)
-    assert not remover.present(GARBAGE)
+    stage = GarbageCollection("Collect", runtime, runtime.clock, 60.0)
+    assert stage.present(GARBAGE)
+    assert stage.remove(GARBAGE)
+    assert not stage.present(GARBAGE)
     assert [(name, seconds) for name, _, seconds in runtime.asked] == [
         ("List", 60.0),
         ("Delete", 50.0),
@@ -94,8 +95,8 @@ def test_one_run_is_these_calls_within_one_deadline() -> None:
 def test_a_lease_of_an_earlier_run_that_has_just_expired_is_no_failure() -> None:
     """containerd deleted it between the list and its deletion; our own lease is not deleted as quietly."""
     runtime = Containerd({"List": listed(f"{ID_PREFIX}old"), "Delete": CallError(Code.NOT_FOUND, "lease: not found")})
-    remover = GarbageRemover(Leases(runtime), runtime.clock, 60.0)
+    stage = GarbageCollection("Collect", runtime, runtime.clock, 60.0)
     with pytest.raises(RemovalFailed, match="garbage collection: NOT_FOUND: lease: not found"):
-        remover.remove(GARBAGE)
+        stage.remove(GARBAGE)
     assert [name for name, _, _ in runtime.asked] == ["List", "Delete", "Create", "Delete"]
-    assert remover.present(GARBAGE)
+    assert stage.present(GARBAGE)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from reclaim.execution.executor import Executor
-from reclaim.functions import Collector, ReclaimContext, ReclaimFunction, table_of
+from reclaim.function import ReclaimContext, ReclaimFunction
+from reclaim.functions import Collector, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.plugins import Found, ReclaimPlugin
 from reclaim.pod_logs.names import LogPaths

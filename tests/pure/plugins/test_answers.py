@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.plugins import MOST_OBJECTS, Found
-from reclaim.plugins.answers import PluginFailed, kinds_of, plan_of, said
+from reclaim.plugins.function import PluginFailed, kinds_of, plan_of, said
 from reclaim.types import Action, Rule, Verdict
 
 KINDS = ("crate", "box")
@@ -105,8 +105,8 @@ def test_names_of_files_that_are_no_text_are_shown_and_stay_different() -> None:
     ("objects", "said_of_it"),
     [
         ([Found("a", True, "old"), Found("a", False, "young")], "two objects of its plan have the id 'a'"),
-        (["a"], "an object of its plan is of type str; allowed is reclaim.plugins.Found"),
-        ([None], "an object of its plan is of type NoneType; allowed is reclaim.plugins.Found"),
+        (["a"], "an object of its plan is 'a'; allowed is reclaim.plugins.Found"),
+        ([None], "an object of its plan is None; allowed is reclaim.plugins.Found"),
         ([Found("a", True, "old", kind="barrel")], "the kind of 'a' is 'barrel'; its kinds are crate, box"),
     ],
 )
@@ -155,14 +155,14 @@ def test_kinds_are_words(kinds: Any) -> None:
 @pytest.mark.parametrize(
     ("kinds", "said_of_it"),
     [
-        ("crate", "its kinds are of type str; allowed is a tuple of words"),
+        ("crate", "its kinds are 'crate'; allowed is a tuple of words"),
         ({"crate"}, "its kinds are of type set; allowed is a tuple of words"),
-        (None, "its kinds are of type NoneType; allowed is a tuple of words"),
+        (None, "its kinds are None; allowed is a tuple of words"),
         ((), "it has 0 kinds, 0 different ones; allowed are 1 to 8"),
         (("crate", "crate"), "it has 2 kinds, 1 different ones; allowed are 1 to 8"),
         (tuple(f"kind_{number}" for number in range(9)), "it has 9 kinds, 9 different ones; allowed are 1 to 8"),
         (("build cache",), "one of its kinds is 'build cache'; allowed is a word of at most 32 characters: "),
-        ((7,), "one of its kinds is '7'; allowed is a word of at most 32 characters: "),
+        ((7,), "one of its kinds is 7; allowed is a word of at most 32 characters: "),
         (("image",), "one of its kinds is 'image', which is a kind of reclaimd's own"),
     ],
 )

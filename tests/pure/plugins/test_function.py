@@ -13,8 +13,7 @@ from reclaim.execution.stages import never_relieved
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import Readings
 from reclaim.plugins import Found
-from reclaim.plugins.answers import PluginFailed
-from reclaim.plugins.function import CHANGED, FRESH_SECONDS, plugin_function
+from reclaim.plugins.function import CHANGED, FRESH_SECONDS, PluginFailed, plugin_function
 from reclaim.types import Reason, ReclaimResult, Result
 from tests.pure.execution.test_parked import RunningClock
 from tests.pure.plugins.shelf import Shelf, collector_of, raised
@@ -133,7 +132,7 @@ def miscounts() -> Iterator[Found]:
         (lambda: [Found("a", True, "dusty")] * 2, "DustShelf cannot plan: two objects of its plan have the id 'a'"),
         (
             lambda: ["a"],
-            "DustShelf cannot plan: an object of its plan is of type str; allowed is reclaim.plugins.Found",
+            "DustShelf cannot plan: an object of its plan is 'a'; allowed is reclaim.plugins.Found",
         ),
     ],
 )
@@ -217,8 +216,8 @@ def test_what_its_check_refuses_is_kept_with_its_word() -> None:
     [
         (raised(OSError(5, "Input/output error")), "its check failed: OSError: [Errno 5] Input/output error"),
         (raised(SystemExit()), "its check failed: SystemExit: it says nothing more"),
-        (lambda: None, "its check answered something of type NoneType; allowed are True, False and one of at most 32 "),
-        (lambda: 1, "its check answered something of type int; allowed are True, False and one of at most 32 "),
+        (lambda: None, "its check answered None; allowed are True, False and one of at most 32 "),
+        (lambda: 1, "its check answered 1; allowed are True, False and one of at most 32 "),
         (lambda: "Not now", "its check answered 'Not now'; allowed are True, False and one of at most 32 "),
     ],
 )
@@ -245,7 +244,7 @@ def test_words_of_checks_without_end_are_refused() -> None:
     [
         (raised(OSError(30, "Read-only file system")), "its removal failed: OSError: [Errno 30] Read-only file system"),
         (raised(SystemExit(2)), "its removal failed: SystemExit: 2"),
-        (lambda: 0, "its removal answered something of type int; allowed are None, True and False"),
+        (lambda: 0, "its removal answered 0; allowed are None, True and False"),
         (lambda: True, "the runtime reported success but still has it"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.rotated_logs.plan import LogFile, RotatedLogSettings, plan_rotated_logs, temporary_of
+from reclaim.rotated_logs import LogFile, plan_rotated_logs, temporary_of
 from reclaim.types import Plan, Reason
 from tests.pure.values import MIB, NOW_NS, SECOND_NS
 
@@ -31,7 +31,7 @@ def planned(*files: LogFile, keep: int = 1) -> Plan:
         if file.stamp:
             current = file._replace(name=file.name[: file.name.index(b".log.")] + b".log", plain=True)
             given.setdefault(current.id, current)
-    return plan_rotated_logs(given.values(), RotatedLogSettings(keep), NOW_NS)
+    return plan_rotated_logs(given.values(), keep, NOW_NS)
 
 
 def names(plan: Plan) -> list[str]:
@@ -130,9 +130,9 @@ def test_a_rotated_log_that_was_just_written_may_be_the_one_that_is_written(name
 def test_while_there_is_no_current_log_what_was_rotated_may_be_the_one_that_is_written() -> None:
     """The runtime has not opened a new one, for however long; a compressed log is not written by anybody."""
     files = [log(name) for name in (FIRST, f"{SECOND}.gz", "1.log")]
-    plan = plan_rotated_logs(files, RotatedLogSettings(0), NOW_NS)
+    plan = plan_rotated_logs(files, 0, NOW_NS)
     assert (names(plan), kept(plan)) == ([f"{SECOND}.gz"], {FIRST: "being_rotated"})
-    assert names(plan_rotated_logs([*files, log("0.log")], RotatedLogSettings(0), NOW_NS)) == [FIRST, f"{SECOND}.gz"]
+    assert names(plan_rotated_logs([*files, log("0.log")], 0, NOW_NS)) == [FIRST, f"{SECOND}.gz"]
 
 
 @pytest.mark.parametrize(

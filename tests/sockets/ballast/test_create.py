@@ -5,17 +5,23 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.create import create_ballast, lock_temporary
-from reclaim.ballast.extents import extents_of
-from reclaim.ballast.file import BallastRefused, read_ballast
-from reclaim.ballast.keeper import BallastKeeper
-from reclaim.ballast.plan import BallastSettings, Restoration
+from reclaim.ballast.file import (
+    BallastRefused,
+    BallastSettings,
+    create_ballast,
+    extents_of,
+    own_bytes,
+    read_ballast,
+)
+from reclaim.ballast.release import BallastKeeper
 from reclaim.execution.workers import NoThread, Task, Workers
 
 MIB = 1 << 20
@@ -103,7 +109,8 @@ def test_the_extents_of_a_sparse_file_have_its_holes(directory: Path) -> None:
         extents = extents_of(file.fileno())
     if extents is None:
         pytest.skip("the filesystem of the temporary directory has no FS_IOC_FIEMAP")
-    assert [(each.logical, each.length, each.own) for each in extents] == [(0, 4096, True), (SIZE - 4096, 4096, True)]
+    assert [(each.logical, each.length) for each in extents] == [(0, 4096), (SIZE - 4096, 4096)]
+    assert own_bytes(extents, SIZE) == 8192
 
 
 def test_many_extents_are_read_to_the_last_one(directory: Path) -> None:
@@ -176,7 +183,7 @@ FOREIGN = [
     (a_fifo, "it is no file"),
     (hard_linked, "it has 2 hard links, so unlinking it frees nothing"),
     (somebody_elses, "it belongs to uid 12345; allowed is root's"),
-    (writable_by_others, "others may write it (mode 0666); allowed is 0600"),
+    (writable_by_others, "every user may write it (mode 0666); allowed is at most 0755"),
     (sparse, "it is sparse: 0 of its 4194304 bytes are allocated"),
 ]
 
@@ -218,24 +225,33 @@ def test_without_room_for_it_twice_nothing_is_allocated(directory: Path) -> None
     assert os.listdir(directory) == []
 
 
-@pytest.mark.parametrize("size_bytes", [0, MIB])
-def test_what_a_process_that_died_has_left_is_removed(
-    settings: BallastSettings, directory: Path, size_bytes: int
-) -> None:
-    """The temporary file, at the next time."""
-    torn = directory / settings.temporary_name
-    torn.write_bytes(bytes(size_bytes))
-    torn.chmod(0o600)
+def test_a_process_that_dies_while_it_makes_it_leaves_nothing(settings: BallastSettings, directory: Path) -> None:
+    """It has no name, whether nothing or half of it was taken when the process was killed."""
+    for taken in (0, SIZE // 2):
+        child = os.fork()
+        if not child:
+            create_ballast(settings, allocate=partial(dies, taken))
+            os._exit(0)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        assert os.listdir(directory) == []
     assert create_ballast(settings)[1]
-    assert os.listdir(directory) == ["ballast"]
+
+
+def dies(taken: int, descriptor: int, _: int, __: int) -> None:
+    """The process is killed after so many bytes were allocated."""
+    os.posix_fallocate(descriptor, 0, max(taken, 1))
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_another_process_is_making_is_left_to_it(settings: BallastSettings, directory: Path) -> None:
-    """Its temporary file is locked."""
-    with open(directory / settings.temporary_name, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as theirs:
-        fcntl.flock(theirs.fileno(), fcntl.LOCK_EX)
+    """The directory is locked by whoever makes one in it."""
+    theirs = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
         assert refusal(settings) == f"{settings.path} is being made by another process"
-        assert os.listdir(directory) == [settings.temporary_name]
+        assert os.listdir(directory) == []
+    finally:
+        os.close(theirs)
 
 
 def test_one_of_two_makes_it(settings: BallastSettings, directory: Path) -> None:
@@ -251,35 +267,6 @@ def test_one_of_two_makes_it(settings: BallastSettings, directory: Path) -> None
     assert os.listdir(directory) == ["ballast"]
 
 
-def test_a_temporary_file_that_was_removed_before_it_was_locked_is_given_up(
-    settings: BallastSettings, directory: Path
-) -> None:
-    """Another process took it for one that was left behind; the name is free, or is that of its own file."""
-    name = directory / settings.temporary_name
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        for again in (False, True):
-            with open(name, "wb") as ours:
-                name.unlink()
-                if again:
-                    name.touch()
-                with pytest.raises(BallastRefused, match="is being made by another process"):
-                    lock_temporary(ours.fileno(), opened, settings)
-    finally:
-        os.close(opened)
-
-
-def test_a_symlink_in_the_place_of_the_temporary_file_is_not_followed(
-    settings: BallastSettings, directory: Path, tmp_path: Path
-) -> None:
-    """It stays, and so does what it leads to."""
-    canary = tmp_path / "canary"
-    canary.write_text("alive")
-    (directory / settings.temporary_name).symlink_to(canary)
-    assert "has the name of its temporary file, and it is a symlink, which is not followed" in refusal(settings)
-    assert canary.read_text() == "alive"
-
-
 def test_a_file_that_got_its_name_meanwhile_stays(settings: BallastSettings, directory: Path) -> None:
     """It is not replaced by the one that was made."""
 
@@ -287,7 +274,7 @@ def test_a_file_that_got_its_name_meanwhile_stays(settings: BallastSettings, dir
         os.posix_fallocate(descriptor, offset, size_bytes)
         (directory / "ballast").write_text("theirs")
 
-    assert "is not the ballast" in refusal(settings, allocate=allocate)
+    assert refusal(settings, allocate=allocate) == f"{settings.path} cannot be made: File exists"
     assert os.listdir(directory) == ["ballast"]
     assert (directory / "ballast").read_text() == "theirs"
 
@@ -322,26 +309,25 @@ class Kept:
         self.done.clear()
         self.workers.run(task, self.done.set)
 
-    def ask(self, now: float, *, available: int = PLENTY, under_pressure: bool = False) -> Restoration:
+    def ask(self, now: float, *, available: int = PLENTY, under_pressure: bool = False) -> bool:
         """Asks, and waits for the thread if it began."""
-        answer = self.keeper.restore_if_room(available, MIB, now, under_pressure=under_pressure)
-        if answer is Restoration.BEGUN:
-            assert self.done.wait(60.0)
-        return answer
+        begun = self.keeper.restore_if_room(available, MIB, now, under_pressure=under_pressure)
+        assert not begun or self.done.wait(60.0)
+        return begun
 
 
 def test_it_is_made_again_when_there_is_room_and_never_at_pressure(settings: BallastSettings, directory: Path) -> None:
     """At pressure and without room nothing is done; then it is made, reported once, and looked for each 5 minutes."""
     kept = Kept(settings)
-    assert kept.ask(0.0, under_pressure=True) is Restoration.UNDER_PRESSURE
-    assert kept.ask(1.0, available=2 * SIZE) is Restoration.NO_ROOM
+    assert not kept.ask(0.0, under_pressure=True)
+    assert not kept.ask(1.0, available=2 * SIZE + MIB - 1)
     assert (os.listdir(directory), kept.reports) == ([], [])
-    assert kept.ask(2.0) is Restoration.BEGUN
+    assert kept.ask(2.0, available=2 * SIZE + MIB)
     assert os.listdir(directory) == ["ballast"]
     (directory / "ballast").unlink()
-    assert kept.ask(301.0) is Restoration.TOO_SOON
-    assert kept.ask(302.0) is Restoration.BEGUN
-    assert kept.ask(602.0) is Restoration.BEGUN
+    assert not kept.ask(301.9)
+    assert kept.ask(302.0)
+    assert kept.ask(602.0)
     assert os.listdir(directory) == ["ballast"]
     assert kept.reports == [read_ballast(settings)] * 2
 
@@ -350,7 +336,7 @@ def test_what_keeps_it_from_being_made_is_reported(settings: BallastSettings, di
     """Each time, in one sentence."""
     (directory / "ballast").mkdir()
     kept = Kept(settings)
-    assert (kept.ask(0.0), kept.ask(300.0)) == (Restoration.BEGUN, Restoration.BEGUN)
+    assert (kept.ask(0.0), kept.ask(300.0)) == (True, True)
     assert kept.reports == [f"{settings.path} is not the ballast: it is a directory"] * 2
 
 
@@ -359,13 +345,13 @@ def test_while_one_is_made_no_other_is_begun(settings: BallastSettings) -> None:
     waiting: list[Task] = []
     reports: list[object] = []
     keeper = BallastKeeper(settings, waiting.append, reports.append)
-    assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False) is Restoration.BEGUN
-    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False) is Restoration.BEING_MADE
-    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=True) is Restoration.UNDER_PRESSURE
+    assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False)
+    assert not keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False)
+    assert not keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=True)
     waiting.pop()()
     assert reports == [f"{settings.path} is not made: the disk came under pressure meanwhile"]
     assert read_ballast(settings) is None
-    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False) is Restoration.BEGUN
+    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False)
 
 
 def test_without_a_thread_it_is_tried_again_later(settings: BallastSettings) -> None:
@@ -375,5 +361,5 @@ def test_without_a_thread_it_is_tried_again_later(settings: BallastSettings) -> 
         raise NoThread("no thread can be started")
 
     keeper = BallastKeeper(settings, none, lambda _: None)
-    assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False) is Restoration.NO_THREAD
-    assert keeper.restore_if_room(PLENTY, 0, 300.0, under_pressure=False) is Restoration.NO_THREAD
+    assert not keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False)
+    assert not keeper.restore_if_room(PLENTY, 0, 300.0, under_pressure=False)

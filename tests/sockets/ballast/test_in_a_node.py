@@ -12,9 +12,7 @@ from eviction.node.node import Node
 from eviction.reporting.explain import outcomes_table
 from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
-from reclaim.ballast.create import create_ballast
-from reclaim.ballast.file import BallastRefused
-from reclaim.ballast.plan import BallastSettings
+from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast
 from reclaim.ballast.release import release_ballast_function
 from reclaim.functions import FUNCTIONS, table_of
 from signals.types import Signal
@@ -117,11 +115,13 @@ def test_what_is_not_the_ballast_is_an_error_of_the_pass_and_the_next_function_g
 def test_what_others_take_meanwhile_must_leave_the_mark(small_node: SmallNode) -> None:
     """There was room for it twice over above 16 MiB when it was begun, and now it is less: nothing of it is left."""
     settings = BallastSettings(str(small_node.disk / "ballast"), SIZE)
+    there: list[str] = []
 
     def allocate(descriptor: int, offset: int, size_bytes: int) -> None:
         os.posix_fallocate(descriptor, offset, size_bytes)
         small_node.fill(small_node.available() - 15 * MIB)
+        there.extend(os.listdir(small_node.disk))
 
     with pytest.raises(BallastRefused, match="the room was taken by others meanwhile"):
         create_ballast(settings, 16 * MIB, allocate=allocate)
-    assert not {"ballast", settings.temporary_name} & set(os.listdir(small_node.disk))
+    assert os.listdir(small_node.disk) == there

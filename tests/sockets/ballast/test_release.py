@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.create import create_ballast
-from reclaim.ballast.file import BallastRefused
-from reclaim.ballast.plan import BallastSettings
-from reclaim.ballast.release import plan_release, problem_of, release_ballast_function, remove_ballast
+from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, remove_ballast
+from reclaim.ballast.release import BallastRelease, examine, release_ballast_function
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import GONE, Ready, Refused
-from reclaim.execution.stages import StagePlan, never_relieved
-from reclaim.functions import Collector, ReclaimContext, table_of
+from reclaim.execution.stages import never_relieved
+from reclaim.function import ReclaimContext
+from reclaim.functions import Collector, table_of
 from reclaim.images.records import ImageRecords
-from reclaim.types import ReclaimResult, RemovalFailed, Result
+from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
 from tests.sockets.ballast.test_create import FOREIGN, SIZE, sparse
@@ -52,11 +51,13 @@ def called(settings: BallastSettings, *, dry_run: bool = False) -> ReclaimResult
     )
 
 
-def planned(settings: BallastSettings) -> StagePlan:
-    """The plan of the file that is there."""
-    stage = plan_release(settings, SteppedClock())
-    assert stage is not None
-    return stage
+def planned(settings: BallastSettings) -> tuple[BallastRelease, Verdict]:
+    """The stage, and what it has planned: the file that is there."""
+    stage = BallastRelease(settings, SteppedClock())
+    plan = stage.plan()
+    assert plan is not None
+    (verdict,) = plan.remove
+    return stage, verdict
 
 
 def test_it_is_unlinked_with_what_is_allocated_as_its_size(settings: BallastSettings) -> None:
@@ -98,10 +99,10 @@ def test_what_is_not_the_ballast_stays_and_the_function_says_so(
     sentence = f"{settings.path} is not the ballast: {words}"
     result = called(settings)
     assert (result.outcomes, result.error) == ((), sentence)
-    assert problem_of(settings) == sentence
-    with pytest.raises(BallastRefused) as refused:
-        remove_ballast(settings)
-    assert str(refused.value) == sentence
+    for look in (examine, remove_ballast):
+        with pytest.raises(BallastRefused) as refused:
+            look(settings)
+        assert str(refused.value) == sentence
     assert os.path.lexists(settings.path)
 
 
@@ -126,55 +127,53 @@ def linked(path: Path) -> None:
 @pytest.mark.parametrize("change", [same_size, a_symlink_to_it, linked])
 def test_what_changed_between_plan_and_removal_stays(settings: BallastSettings, change: Callable[[Path], None]) -> None:
     """The check refuses it, and where it changes after the check, the removal does."""
-    stage = planned(settings)
-    (verdict,) = stage.plan.remove
+    stage, verdict = planned(settings)
     change(Path(settings.path))
-    assert stage.remover.check(verdict) == Refused("replaced")
+    assert stage.check(verdict) == Refused("replaced")
     with pytest.raises(RemovalFailed):
-        stage.remover.remove(verdict)
+        stage.remove(verdict)
     assert sorted(os.listdir(os.path.dirname(settings.path))) == ["ballast", "moved"]
 
 
 def test_what_others_may_write_meanwhile_is_not_touched(settings: BallastSettings) -> None:
     """Its directory was opened to all after the plan."""
-    stage = planned(settings)
-    (verdict,) = stage.plan.remove
+    stage, verdict = planned(settings)
     Path(settings.path).parent.chmod(0o777)
-    assert stage.remover.check(verdict) == Refused("replaced")
+    assert stage.check(verdict) == Refused("replaced")
     with pytest.raises(RemovalFailed, match="every user may write its directory"):
-        stage.remover.remove(verdict)
+        stage.remove(verdict)
     assert os.path.lexists(settings.path)
 
 
 def test_what_somebody_else_removed_is_gone(settings: BallastSettings) -> None:
     """Before the check, and between check and call."""
-    stage = planned(settings)
-    (verdict,) = stage.plan.remove
-    assert isinstance(stage.remover.check(verdict), Ready)
-    assert stage.remover.present(verdict)
+    stage, verdict = planned(settings)
+    assert isinstance(stage.check(verdict), Ready)
+    assert stage.present(verdict)
     os.unlink(settings.path)
-    assert stage.remover.check(verdict) == GONE
-    assert stage.remover.remove(verdict) is False
-    assert not stage.remover.present(verdict)
+    assert stage.check(verdict) == GONE
+    assert stage.remove(verdict) is False
+    assert not stage.present(verdict)
 
 
 def test_another_file_of_its_name_is_not_the_planned_one(settings: BallastSettings) -> None:
     """Made anew after the removal, it does not make the removal a failed one."""
-    stage = planned(settings)
-    (verdict,) = stage.plan.remove
+    stage, verdict = planned(settings)
     held = os.open(settings.path, os.O_RDONLY)  # so that the new file cannot get its inode
     try:
-        assert stage.remover.remove(verdict) is True
+        assert stage.remove(verdict) is True
         create_ballast(settings)
-        assert not stage.remover.present(verdict)
+        assert not stage.present(verdict)
     finally:
         os.close(held)
 
 
 def test_what_is_wrong_on_this_machine_is_said_at_the_start(settings: BallastSettings, tmp_path: Path) -> None:
     """Nothing for a ballast that is there, or that was released; a directory that is not there is named."""
-    assert problem_of(settings) is None
+    examine(settings)
     os.unlink(settings.path)
-    assert problem_of(settings) is None
+    examine(settings)
     absent = BallastSettings(str(tmp_path / "absent" / "ballast"), SIZE)
-    assert problem_of(absent) == f"{absent.path} cannot be looked for: No such file or directory"
+    with pytest.raises(BallastRefused) as refused:
+        examine(absent)
+    assert str(refused.value) == f"{absent.path} cannot be looked for: No such file or directory"

@@ -14,11 +14,11 @@ from eviction.drill.runtime.dialects import CRI_O_1_31
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
-from reclaim.containerd.collect_garbage import GarbageRemover, GarbageSettings, collect_garbage_function, problem_of
-from reclaim.containerd.plan import OBJECT_ID, PLAN
+from reclaim.containerd_garbage import OBJECT_ID, CannotCollect, GarbageCollection, collect_garbage_function, examine
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX, Leases
-from reclaim.functions import FUNCTIONS, Filesystem, table_of
+from reclaim.function import Filesystem
+from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.types import Signal
@@ -32,7 +32,7 @@ OTHERS = ("moby", "a-pull")
 
 def node_of(small: SmallNode, above: int, deadline_seconds: float = 60.0, **options: object) -> Node:
     """The product under pressure until `above` more bytes are free, with the function at the head of every row."""
-    function = collect_garbage_function(NAME, GarbageSettings(deadline_seconds), Filesystem.NODEFS)
+    function = collect_garbage_function(NAME, deadline_seconds, Filesystem.NODEFS)
     return small.node(
         Signal.NODEFS_AVAILABLE,
         above,
@@ -176,7 +176,9 @@ def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
     small = make_small_node(**options)
     images = small.add_images(2)
     node = node_of(small, 2 * MIB)
-    assert problem_of(NAME, node.client) == sentence
+    with pytest.raises(CannotCollect) as refused:
+        examine(NAME, node.client)
+    assert str(refused.value) == sentence
     record = relieve(node)
     assert record.errors == (sentence,)
     assert result_of(record, images[0]) == "removed"
@@ -184,17 +186,18 @@ def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
 
 def test_a_socket_that_changes_hands_is_not_asked_for_a_run(small_node: SmallNode) -> None:
     """Every user may connect to it since the plan."""
-    remover = GarbageRemover(Leases(small_node.node().client), SystemClock(), 60.0)
+    stage = GarbageCollection(NAME, small_node.node().client, SystemClock(), 60.0)
+    (verdict,) = stage.plan().remove
     os.chmod(small_node.server.socket_path, 0o666)  # noqa: S103 # what is to be refused
     with pytest.raises(RemovalFailed, match="is not trusted"):
-        remover.remove(PLAN.remove[0])
-    assert remover.present(PLAN.remove[0])
-    assert small_node.failpoints.calls["LeasesList"] == 0
+        stage.remove(verdict)
+    assert stage.present(verdict)
+    assert small_node.failpoints.calls["LeasesList"] == 1
 
 
 def test_beside_containerd_there_is_no_problem_and_nothing_is_changed(small_node: SmallNode) -> None:
     """The question makes no lease."""
-    assert problem_of(NAME, small_node.node().client) is None
+    examine(NAME, small_node.node().client)
     assert (small_node.server.leases.ids, small_node.server.leases.collections) == ([], 0)
 
 
@@ -203,8 +206,8 @@ def test_a_runtime_that_does_not_say_is_no_answer(small_node: SmallNode) -> None
     client = small_node.node().client
     small_node.failpoints["LeasesList"] = Fail(grpc.StatusCode.INTERNAL, "database closed")
     with pytest.raises(RuntimeUnavailable, match="leases cannot be listed: INTERNAL: database closed"):
-        problem_of(NAME, client)
+        examine(NAME, client)
     small_node.server.stop()
     with pytest.raises(RuntimeUnavailable, match="no connection for Version"):
-        problem_of(NAME, client)
+        examine(NAME, client)
     small_node.server.start()

@@ -21,7 +21,8 @@ from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan
-from reclaim.functions import FUNCTIONS, Filesystem, ReclaimContext, ReclaimFunction, table_of
+from reclaim.function import Filesystem, ReclaimContext, ReclaimFunction
+from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Action, MeasureDisk, Plan, ReclaimError, RemovalFailed, Verdict
 from signals.clock import Clock
 from signals.types import Signal

@@ -13,8 +13,7 @@ from eviction.node.own_functions import PressureOfPass
 from eviction.node.responder import Request
 from eviction.record import PassResult
 from eviction.types import FunctionUnusable, Threshold
-from reclaim.ballast.create import create_ballast
-from reclaim.ballast.plan import BallastSettings
+from reclaim.ballast.file import BallastSettings, create_ballast
 from signals.interval import FillRate
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve

@@ -19,7 +19,8 @@ from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.stages import Stage, StagePlan
-from reclaim.functions import FUNCTIONS, FunctionTable, ReclaimContext, ReclaimFunction, table_of
+from reclaim.function import ReclaimContext, ReclaimFunction
+from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.types import Action, MeasureDisk, Plan, Verdict
 from signals.clock import Clock
 from signals.types import Signal

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reclaim.plugins import Found
-from reclaim.plugins.loader import PluginUnusable, load
+from reclaim.plugins.function import PluginFailed
+from reclaim.plugins.loader import load
 from tests.plugin_distributions import on_the_path, write_distribution
 
 NAME, MODULE = "shelf-for-reclaimd", "shelf_for_reclaimd"
@@ -51,7 +52,7 @@ def write(site: Path, text: str = SHELF, value: str = f"{MODULE}:Shelf") -> Path
 
 def refused(options: dict[str, Any] | None = None, entry: str = "DustShelf", distribution: str = NAME) -> str:
     """The sentence with which it is refused."""
-    with pytest.raises(PluginUnusable) as refusal:
+    with pytest.raises(PluginFailed) as refusal:
         load(entry, distribution, {"boards": 3} if options is None else options)
     assert "\n" not in str(refusal.value)
     return str(refusal.value)
@@ -154,7 +155,7 @@ def test_what_cannot_be_constructed(site: Path, text: str, value: str, said: str
         ("kinds = ('crate',)", "it has no method plan, check, remove, present"),
         ("plan = check = remove = lambda self: 0; present = 3; kinds = ('crate',)", "it has no method present"),
         (METHODS, "it has no attribute kinds"),
-        (f"kinds = 'crate'\n    {METHODS}", "its kinds are of type str; allowed is a tuple of words"),
+        (f"kinds = 'crate'\n    {METHODS}", "its kinds are 'crate'; allowed is a tuple of words"),
         (f"kinds = ('pod_log',)\n    {METHODS}", "one of its kinds is 'pod_log', which is a kind of reclaimd's own"),
         (f"kinds = property(lambda self: 1 / 0)\n    {METHODS}", "ZeroDivisionError: division by zero"),
     ],

@@ -7,15 +7,16 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reclaim.programs.planned_objects import PlannedObject
-from reclaim.programs.remover import Program
-from reclaim.programs.settings import Pressure, ProgramSettings, ProgramUser
-from reclaim.types import RemovalFailed
+from reclaim.pressure import Pressure
+from reclaim.programs.function import Program, ProgramSettings, ProgramStage
+from reclaim.programs.program_file import ProgramUser
+from reclaim.types import Action, RemovalFailed, Verdict
 from signals.clock import SystemClock
 from tests.reclaimd_process import came_true
 
 PRUNE = "prune"
 LONG_SECONDS = 60.0
+RUN = Verdict("program", PRUNE, PRUNE, Action.REMOVE, "in_table")
 
 
 def script(directory: Path, text: str, name: str = "program", mode: int = 0o755) -> str:
@@ -43,7 +44,11 @@ class Runs:
             assert name == PRUNE
             self.lines.append(line)
 
-        return Program(PRUNE, ProgramSettings((path, *arguments), timeout, user), lambda: self.pressure, log)
+        return Program(PRUNE, ProgramSettings((path, *arguments), timeout, user), log)
+
+    def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
+        """The stage of one pass."""
+        return ProgramStage(program, lambda: self.pressure, SystemClock(), self.stopping, dry_run=dry_run)
 
     def run(self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None) -> str:
         """Runs it; the sentence of its failure, empty if there was none."""
@@ -52,14 +57,15 @@ class Runs:
     def run_program(self, program: Program) -> str:
         """The same, of a program that may have run before."""
         try:
-            program.run(SystemClock(), self.stopping)
+            self.stage(program).remove(RUN)
         except RemovalFailed as error:
             return str(error)
         return ""
 
-    def plan(self, path: str, *arguments: str, timeout: float = LONG_SECONDS) -> tuple[PlannedObject, ...]:
-        """What it says that it would remove."""
-        return self.program(path, *arguments, timeout=timeout).plan(SystemClock(), self.stopping)
+    def plan(self, path: str, *arguments: str, timeout: float = LONG_SECONDS) -> list[tuple[str, int | None]]:
+        """What it says that it would remove, each with its reason, and the sizes; or that it does not say it."""
+        plan = self.stage(self.program(path, *arguments, timeout=timeout), dry_run=True).plan()
+        return [(verdict.name, verdict.size_bytes) for verdict in plan.remove]
 
 
 def is_there(pid: int) -> bool:

@@ -6,14 +6,13 @@ Another owner needs root to be made; what needs none runs everywhere.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from reclaim.programs.output import LoggedLines, Share
-from reclaim.programs.process import Command, run_program
-from reclaim.programs.program_file import ProgramRefused, opened_program, problem_of
-from reclaim.programs.settings import ProgramSettings, ProgramUser
+from reclaim.programs.process import ProgramRun
+from reclaim.programs.program_file import ProgramRefused, ProgramUser, examine, opened_program
 from reclaim.trust import Credentials
 from signals.clock import SystemClock
 from tests.sockets.programs.scripts import Runs, script
@@ -24,7 +23,11 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 def problem(path: str, user: ProgramUser | None = None, credentials: Credentials | None = None) -> str:
     """Why it would not be started; empty if it would be."""
-    return problem_of(ProgramSettings((path,), 1.0, user), credentials) or ""
+    try:
+        examine(path, user, credentials)
+    except ProgramRefused as error:
+        return str(error)
+    return ""
 
 
 def test_a_program_of_ours_that_only_its_owner_may_write_is_started(tmp_path: Path) -> None:
@@ -124,13 +127,17 @@ def test_a_program_is_named_by_a_plain_absolute_path(path: str) -> None:
 
 def test_what_was_checked_is_what_is_started(tmp_path: Path) -> None:
     """Between the check and the start another file comes to its path: it does not run."""
-    path, output, logged = script(tmp_path, "echo the first"), Share(), list[str]()
+    path, printed = script(tmp_path, "echo the first"), bytearray()
+
+    def take(more: bytes) -> str:
+        printed.extend(more)
+        return ""
+
     with opened_program(path) as program:
         os.replace(script(tmp_path, "echo another", name="other"), path)
-        command = Command(program, (path,), None, {}, 60.0)
-        outputs = LoggedLines(logged.append, output), LoggedLines(logged.append, output)
-        ended = run_program(command, outputs, SystemClock())
-    assert (ended.status, logged) == (0, ["the first"])
+        run = ProgramRun(program, (path,), {}, None, (take, take))
+    run.watch(60.0, SystemClock(), threading.Event())
+    assert (run.status, bytes(printed)) == (0, b"the first\n")
     runs = Runs()
     assert runs.run(path) == ""
     assert runs.lines == ["another"]

@@ -11,8 +11,7 @@ from eviction.reporting.explain import outcomes_table
 from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.rotated_logs.gc import delete_rotated_logs_function
-from reclaim.rotated_logs.plan import RotatedLogSettings
+from reclaim.rotated_logs import delete_rotated_logs_function
 from signals.types import Signal
 from tests.full_disk import available, full
 from tests.nodes.small_node import MIB, SmallNode, relieve
@@ -37,7 +36,7 @@ def logging_pod(small: SmallNode, name: str, *days: int) -> Path:
 
 def node_of(small: SmallNode, above: int, signal: Signal = Signal.NODEFS_AVAILABLE, **options: object) -> Node:
     """The product on this node, with rotated logs first in every row, under pressure until `above` more is free."""
-    function = delete_rotated_logs_function(FUNCTION, RotatedLogSettings(), "nodefs")
+    function = delete_rotated_logs_function(FUNCTION, 1, "nodefs")
     return small.node(
         signal,
         above,

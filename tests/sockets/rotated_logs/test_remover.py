@@ -11,13 +11,14 @@ import pytest
 
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import GONE, Ready, Refused
-from reclaim.execution.stages import StagePlan, never_relieved
-from reclaim.functions import Collector, ReclaimContext, table_of
+from reclaim.execution.stages import never_relieved
+from reclaim.function import ReclaimContext
+from reclaim.functions import Collector, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths, log_directory_name
-from reclaim.rotated_logs.gc import delete_rotated_logs_function, problem_of
-from reclaim.rotated_logs.plan import RotatedLogSettings
-from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
+from reclaim.pod_logs.reader import LogsUnreadable
+from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
+from reclaim.types import Plan, ReclaimResult, RemovalFailed, Result, Verdict
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
 from tests.sockets.pod_logs.trees import Canary
@@ -65,21 +66,20 @@ class Logs:
 
     def call(self, keep: int = 1, *, dry_run: bool = False) -> ReclaimResult:
         """What a call of the function does."""
-        function = delete_rotated_logs_function(FUNCTION, RotatedLogSettings(keep), "nodefs")
+        function = delete_rotated_logs_function(FUNCTION, keep, "nodefs")
         return Collector(self.context(dry_run=dry_run), table_of(function)).call(FUNCTION, never_relieved)
 
-    def plan(self) -> StagePlan:
-        """The plan of now, with its remover."""
-        function = delete_rotated_logs_function(FUNCTION, RotatedLogSettings(), "nodefs")
-        (stage,) = function.stages(self.context())
-        planned = stage(never_relieved)
-        assert planned is not None
-        return planned
+    def plan(self) -> tuple[RotatedLogs, Plan]:
+        """The stage, and its plan of now."""
+        stage = RotatedLogs(str(self.root), 1, self.clock)
+        plan = stage.plan()
+        assert plan is not None
+        return stage, plan
 
-    def first(self) -> tuple[Verdict, StagePlan]:
+    def first(self) -> tuple[Verdict, RotatedLogs]:
         """The first that would go."""
-        stage = self.plan()
-        return stage.plan.remove[0], stage
+        stage, plan = self.plan()
+        return plan.remove[0], stage
 
 
 @pytest.fixture
@@ -174,11 +174,14 @@ def test_without_a_log_root_there_is_nothing_to_plan(logs: Logs) -> None:
 
 def test_what_is_wrong_on_this_machine_is_said_at_the_start(logs: Logs, tmp_path: Path) -> None:
     """A root that is not there, and one that is a symlink."""
-    assert problem_of(str(logs.root)) is None
-    sentence = problem_of(str(tmp_path / "absent"))
-    assert sentence == f"the rotated logs below {tmp_path}/absent cannot be removed: No such file or directory"
+    examine(str(logs.root))
+    with pytest.raises(LogsUnreadable) as refused:
+        examine(str(tmp_path / "absent"))
+    sentence = f"the rotated logs below {tmp_path}/absent cannot be removed: No such file or directory"
+    assert str(refused.value) == sentence
     (tmp_path / "linked").symlink_to(logs.root)
-    assert "it is a symlink, which is not followed" in str(problem_of(str(tmp_path / "linked")))
+    with pytest.raises(LogsUnreadable, match="it is a symlink, which is not followed"):
+        examine(str(tmp_path / "linked"))
 
 
 # ---- what changes between plan and removal
@@ -222,9 +225,9 @@ def test_what_changed_since_the_plan_stays(logs: Logs, change: Callable[[Path, P
     web = logs.container("web", "0.log", NEWEST, OLDEST)
     verdict, stage = logs.first()
     change(web / OLDEST, logs.canary.path)
-    assert stage.remover.check(verdict) == Refused(reason)
+    assert stage.check(verdict) == Refused(reason)
     with pytest.raises(RemovalFailed, match=f"changed at the last moment: {reason}"):
-        stage.remover.remove(verdict)
+        stage.remove(verdict)
     assert os.path.lexists(web / OLDEST)
     assert logs.canary.unharmed
 
@@ -232,11 +235,11 @@ def test_what_changed_since_the_plan_stays(logs: Logs, change: Callable[[Path, P
 def test_a_compression_that_was_left_behind_and_goes_on_keeps_its_log(logs: Logs) -> None:
     """The kubelet began anew in the same temporary file since the plan."""
     web = logs.container("web", "0.log", NEWEST, OLDEST, f"{OLDEST}.tmp")
-    stage = logs.plan()
-    assert [verdict.reason for verdict in stage.plan.remove] == ["rotated", "left_behind"]
-    assert isinstance(stage.remover.check(stage.plan.remove[0]), Ready)
+    stage, plan = logs.plan()
+    assert [verdict.reason for verdict in plan.remove] == ["rotated", "left_behind"]
+    assert isinstance(stage.check(plan.remove[0]), Ready)
     (web / f"{OLDEST}.tmp").write_bytes(b"anew")
-    assert [stage.remover.check(verdict) for verdict in stage.plan.remove] == [Refused("being_rotated")] * 2
+    assert [stage.check(verdict) for verdict in plan.remove] == [Refused("being_rotated")] * 2
 
 
 @pytest.mark.parametrize("level", ["pod", "container"])
@@ -249,9 +252,9 @@ def test_a_directory_that_became_a_symlink_is_not_followed(logs: Logs, level: st
     moved = web if level == "container" else web.parent
     moved.rename(logs.root.parent / "moved")
     moved.symlink_to(theirs / "app" if level == "container" else theirs)
-    assert stage.remover.check(verdict) == GONE
-    assert stage.remover.remove(verdict) is False
-    assert not stage.remover.present(verdict)
+    assert stage.check(verdict) == GONE
+    assert stage.remove(verdict) is False
+    assert not stage.present(verdict)
     assert sorted(os.listdir(theirs / "app")) == ["0.log", OLDEST, NEWEST]
 
 
@@ -261,24 +264,24 @@ def test_another_directory_of_its_name_is_not_the_planned_one(logs: Logs) -> Non
     verdict, stage = logs.first()
     web.parent.rename(logs.root.parent / "moved")
     again = logs.container("web", "0.log", NEWEST, OLDEST)
-    assert stage.remover.check(verdict) == Refused("replaced")
+    assert stage.check(verdict) == Refused("replaced")
     with pytest.raises(RemovalFailed):
-        stage.remover.remove(verdict)
-    assert not stage.remover.present(verdict)
+        stage.remove(verdict)
+    assert not stage.present(verdict)
     assert sorted(os.listdir(again)) == ["0.log", OLDEST, NEWEST]
 
 
 def test_what_the_kubelet_removed_meanwhile_is_gone(logs: Logs) -> None:
     """The log alone, or the whole pod."""
     web = logs.container("web", "0.log", NEWEST, OLDER, OLDEST)
-    stage = logs.plan()
-    first, second = stage.plan.remove
+    stage, plan = logs.plan()
+    first, second = plan.remove
     (web / OLDEST).unlink()
-    assert stage.remover.check(first) == GONE
+    assert stage.check(first) == GONE
     shutil.rmtree(web.parent)
-    assert stage.remover.check(second) == GONE
-    assert stage.remover.remove(second) is False
-    assert not stage.remover.present(second)
+    assert stage.check(second) == GONE
+    assert stage.remove(second) is False
+    assert not stage.present(second)
 
 
 def test_names_that_are_not_text_are_kept(logs: Logs) -> None:

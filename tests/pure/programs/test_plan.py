@@ -9,23 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.programs.plan import plan_objects, plan_run
-from reclaim.programs.planned_objects import (
-    LONGEST_LINE,
-    LONGEST_WORDS,
-    MOST_BYTES,
-    MOST_LINES,
-    NoPlan,
-    PlannedObject,
-    PlanOutput,
-    planned_objects,
-)
+from reclaim.programs.function import LONGEST_PLAN_LINE, LONGEST_WORDS, MOST_PLAN_LINES, NoPlan, plan_of
 from reclaim.types import Action
 
 PRINTABLE = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")  # what str.isprintable() says
 OBJECTS = st.lists(
-    st.builds(
-        PlannedObject,
+    st.tuples(
         st.text(PRINTABLE, min_size=1, max_size=LONGEST_WORDS),
         st.none() | st.integers(0, 1 << 50),
         st.text(PRINTABLE, max_size=LONGEST_WORDS),
@@ -40,29 +29,32 @@ def line(**fields: Any) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
+def planned(printed: bytes) -> list[tuple[str, str, int | None]]:
+    """The id, name and size of each object of this plan."""
+    return [(verdict.id, verdict.name, verdict.size_bytes) for verdict in plan_of("prune", printed).remove]
+
+
 @given(OBJECTS)
-def test_what_is_printed_is_planned_in_its_order(objects: list[PlannedObject]) -> None:
-    """Every object has a verdict, and an id of its own, also where names repeat."""
-    printed = b"".join(line(name=each.name, size=each.size_bytes, reason=each.reason) for each in objects)
-    assert list(planned_objects(printed)) == objects
-    plan = plan_objects("prune", objects)
-    assert [verdict.size_bytes for verdict in plan.remove] == [each.size_bytes for each in objects]
+def test_what_is_printed_is_planned_in_its_order(objects: list[tuple[str, int | None, str]]) -> None:
+    """Every object has a verdict, and an id of its own, also where names repeat; its reason stands behind its name."""
+    plan = plan_of("prune", b"".join(line(name=name, size=size, reason=reason) for name, size, reason in objects))
+    assert [(verdict.name, verdict.size_bytes) for verdict in plan.remove] == [
+        (f"{name} ({reason})" if reason else name, size) for name, size, reason in objects
+    ]
     assert len({verdict.id for verdict in plan.remove}) == len(objects)
     assert all(verdict.action is Action.REMOVE for verdict in plan.remove)
 
 
 def test_only_a_name_is_needed() -> None:
     """Other keys are ignored, and so are empty lines."""
-    assert planned_objects(b'\n{"name": "a", "age": 3}\n  \n{"name": "b"}') == (
-        PlannedObject("a", None, ""),
-        PlannedObject("b", None, ""),
-    )
+    found = planned(b'\n{"name": "a", "age": 3}\n  \n{"name": "b"}')
+    assert found == [("prune/1", "a", None), ("prune/2", "b", None)]
 
 
 def test_an_empty_object_says_that_the_question_is_known() -> None:
     """Alone: that nothing would be removed."""
-    assert planned_objects(b"{}\n") == ()
-    assert planned_objects(b"{}\n" + line(name="a")) == (PlannedObject("a", None, ""),)
+    assert planned(b"{}\n") == []
+    assert planned(b"{}\n" + line(name="a")) == [("prune/1", "a", None)]
 
 
 @pytest.mark.parametrize(
@@ -83,15 +75,17 @@ def test_an_empty_object_says_that_the_question_is_known() -> None:
         (b'{"name": "a", "size": true}', "a line 1 whose size is true; allowed is a whole number of bytes"),
         (b'{"name": "a", "size": 1e999}', "a line 1 whose size is Infinity; allowed is a whole number of bytes"),
         (b'{"name": "a", "reason": []}', "printed a line 1 whose reason is []; allowed is a string"),
-        (line(name="a" * LONGEST_LINE), f"printed a line 1 of {LONGEST_LINE + 12} bytes; allowed are {LONGEST_LINE}"),
-        (line(name="a") * (MOST_LINES + 1), f"printed {MOST_LINES + 1} lines; allowed are {MOST_LINES}"),
-        (b"x" * (MOST_BYTES + 1), f"printed more than {MOST_BYTES} bytes"),
+        (
+            line(name="a" * LONGEST_PLAN_LINE),
+            f"printed a line 1 of {LONGEST_PLAN_LINE + 12} bytes; allowed are {LONGEST_PLAN_LINE}",
+        ),
+        (line(name="a") * (MOST_PLAN_LINES + 1), f"printed {MOST_PLAN_LINES + 1} lines; allowed are {MOST_PLAN_LINES}"),
     ],
 )
 def test_what_is_no_plan(printed: bytes, told: str) -> None:
     """Each with its own sentence."""
     with pytest.raises(NoPlan) as refused:
-        planned_objects(printed)
+        plan_of("prune", printed)
     assert str(refused.value).endswith(told)
 
 
@@ -99,26 +93,11 @@ def test_what_is_no_plan(printed: bytes, told: str) -> None:
 def test_anything_that_is_printed_is_a_plan_or_none(printed: bytes) -> None:
     """Never another error."""
     try:
-        planned_objects(printed)
+        plan_of("prune", printed)
     except NoPlan:
         pass
 
 
 def test_long_words_are_cut_and_lone_surrogates_are_escaped() -> None:
     """What is shown can be printed."""
-    (each,) = planned_objects(line(name="a" * 1000, reason="\ud800"))
-    assert each == PlannedObject("a" * LONGEST_WORDS, None, "\\ud800")
-
-
-def test_an_output_keeps_what_a_plan_may_be_and_a_byte_more() -> None:
-    """That byte tells that it is too much."""
-    output = PlanOutput()
-    assert output.write(b"x" * MOST_BYTES)
-    assert not output.write(b"x" * MOST_BYTES)
-    assert len(output.printed) == MOST_BYTES + 1
-
-
-def test_a_run_is_one_object() -> None:
-    """Its id is the name of the function."""
-    (verdict,) = plan_run("prune", "/bin/prune").remove
-    assert (verdict.kind, verdict.id, verdict.name, verdict.size_bytes) == ("program", "prune", "/bin/prune", None)
+    assert planned(line(name="a" * 1000, reason="\ud800")) == [("prune/1", "a" * LONGEST_WORDS + " (\\ud800)", None)]

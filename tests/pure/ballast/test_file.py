@@ -1,4 +1,4 @@
-"""What ballast may be, which extents are its own, and when it is made again."""
+"""What ballast may be, which extents are its own, and where there is room for it."""
 
 from __future__ import annotations
 
@@ -6,40 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.ballast.plan import (
-    BALLAST,
+from reclaim.ballast.file import (
+    ENCODED,
+    ENCRYPTED,
+    INLINE,
+    SHARED,
+    UNPLACED,
     BallastSettings,
     Extent,
-    Restoration,
     extents_problem,
     own_bytes,
-    plan_ballast,
-    restoration,
     room_problem,
     settings_problem,
 )
-from reclaim.types import Action
 from tests.pure.values import MIB
 
 SETTINGS = BallastSettings("/var/lib/kubelet/reclaimd.ballast", 8 * MIB)
 
 
-def test_the_plan_is_the_one_file_with_what_is_allocated() -> None:
-    """One object of its own kind, with its reason."""
-    (verdict,) = plan_ballast(SETTINGS, 8 * MIB).remove
-    assert (verdict.kind, verdict.id, verdict.action, verdict.reason) == (
-        BALLAST,
-        SETTINGS.path,
-        Action.REMOVE,
-        "set_aside",
-    )
-    assert verdict.size_bytes == 8 * MIB
-
-
-def test_the_temporary_file_is_beside_the_file() -> None:
-    """Another name in the same directory, so that a rename is enough."""
+def test_the_name_of_the_file_and_its_directory() -> None:
+    """Also at the root."""
     assert (SETTINGS.directory, SETTINGS.name) == ("/var/lib/kubelet", "reclaimd.ballast")
-    assert SETTINGS.temporary_name == ".reclaimd.ballast.new"
     assert BallastSettings("/ballast", MIB).directory == "/"
 
 
@@ -78,18 +65,21 @@ def test_settings_at_the_bounds_are_allowed() -> None:
     [
         ((), "sparse: 0 of its 8388608 bytes"),
         ((Extent(0, 4 * MIB),), "sparse: 4194304 of its 8388608 bytes"),
-        ((Extent(0, 4 * MIB), Extent(4 * MIB, 4 * MIB, shared=True)), "shares extents"),
-        ((Extent(0, 8 * MIB, inline=True),), "in the metadata"),
-        ((Extent(0, 8 * MIB, compressed=True),), "compressed"),
-        ((Extent(0, 8 * MIB, placed=False),), "sparse: 0 of"),
+        ((Extent(0, 4 * MIB), Extent(4 * MIB, 4 * MIB, SHARED)), "shares extents"),
+        ((Extent(0, 8 * MIB, INLINE),), "in the metadata"),
+        ((Extent(0, 8 * MIB, ENCODED),), "compressed"),
+        ((Extent(0, 8 * MIB, UNPLACED),), "sparse: 0 of"),
         ((Extent(MIB, 16 * MIB),), "sparse: 7340032 of"),
     ],
 )
 def test_extents_that_hold_less_than_the_size_are_refused(extents: tuple[Extent, ...], words: str) -> None:
     """A hole, what another file has too, what is compressed or has no place; what lies behind the end is no help."""
-    problem = extents_problem(extents, 8 * MIB)
-    assert problem is not None
-    assert words in problem
+    assert words in extents_problem(extents, 8 * MIB)
+
+
+def test_what_is_encrypted_holds_its_bytes() -> None:
+    """It is encoded, but takes as much as it is long."""
+    assert extents_problem((Extent(0, 8 * MIB, ENCODED | ENCRYPTED),), 8 * MIB) == ""
 
 
 @given(st.lists(st.integers(1, 64), min_size=1), st.integers(0, 64))
@@ -101,8 +91,8 @@ def test_pieces_without_a_gap_are_whole_however_many(lengths: list[int], behind:
         at += length
     extents[-1] = extents[-1]._replace(length=extents[-1].length + behind)
     assert own_bytes(extents, size) == size
-    assert extents_problem(extents, size) is None
-    assert extents_problem(extents[:-1], size) is not None
+    assert extents_problem(extents, size) == ""
+    assert extents_problem(extents[:-1], size)
 
 
 def test_it_is_made_where_twice_its_size_is_available_above_the_mark() -> None:
@@ -113,27 +103,3 @@ def test_it_is_made_where_twice_its_size_is_available_above_the_mark() -> None:
     assert problem is not None
     assert "27262975 bytes are available" in problem
     assert "above the mark of 10485760 bytes, 27262976 bytes" in problem
-
-
-@pytest.mark.parametrize(
-    ("given_now", "expected"),
-    [
-        ({}, Restoration.BEGUN),
-        ({"under_pressure": True}, Restoration.UNDER_PRESSURE),
-        ({"being_made": True}, Restoration.BEING_MADE),
-        ({"seconds_since_last": 299.9}, Restoration.TOO_SOON),
-        ({"seconds_since_last": 300.0}, Restoration.BEGUN),
-        ({"available_bytes": 17 * MIB - 1}, Restoration.NO_ROOM),
-        ({"under_pressure": True, "being_made": True, "available_bytes": 0}, Restoration.UNDER_PRESSURE),
-    ],
-)
-def test_when_it_is_made_again(given_now: dict[str, object], expected: Restoration) -> None:
-    """Not under pressure, one at a time, each 5 minutes, with room for it twice over above the mark of 1 MiB."""
-    usual: dict[str, object] = {
-        "available_bytes": 17 * MIB,
-        "mark_bytes": MIB,
-        "under_pressure": False,
-        "being_made": False,
-        "seconds_since_last": None,
-    }
-    assert restoration(SETTINGS, **{**usual, **given_now}) is expected  # type: ignore[arg-type] # one row of the table

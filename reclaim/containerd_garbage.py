@@ -18,86 +18,74 @@ Covers: the function of the table. Does not cover: the calls (`cri.leases`).
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
-from functools import partial
+from typing import Final
 
 from reclaim.clock import Clock
-from reclaim.containerd.plan import CONTENT, PLAN
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.containerd import ID_PREFIX, Leases
 from reclaim.cri.retry import retried
 from reclaim.cri.status import CallError, Code
 from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
-from reclaim.execution.stages import Stage, StagePlan, Stopwatch
-from reclaim.functions import ReclaimContext, ReclaimFunction
+from reclaim.function import ReclaimFunction
 from reclaim.services import RuntimeService
-from reclaim.types import MeasureDisk, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
+from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
 
-DEADLINE_SECONDS = 60.0
+CONTENT: Final = "content"
+UNREFERENCED: Final = "unreferenced"
+OBJECT_ID: Final = "containerd-garbage"
 EXPIRES_AFTER_SECONDS = 60.0
 SPARE_SECONDS = 5.0  # the call has ended by its deadline before it is waited for no longer
-
-
-@dataclass(frozen=True, slots=True)
-class GarbageSettings:
-    """How the function is called. `deadline_seconds`: how long one garbage collection is waited for, more than 0."""
-
-    deadline_seconds: float = DEADLINE_SECONDS
 
 
 class CannotCollect(ReclaimError):
     """This runtime cannot be asked for a garbage collection. The message is one sentence."""
 
 
-def problem_of(name: str, runtime: RuntimeService) -> str | None:
-    """Why the function `name` can do nothing on this node, as one sentence; None: it can. Changes nothing. Raises
-    RuntimeUnavailable where the runtime does not say."""
+def collect_garbage_function(name: str, deadline_seconds: float, frees: str) -> ReclaimFunction:
+    """The entry of the table. `deadline_seconds`: how long one garbage collection is waited for, more than 0. `frees`:
+    the filesystem on which containerd has its root."""
+    return ReclaimFunction(
+        name,
+        frees,
+        (CONTENT,),
+        lambda context: (GarbageCollection(name, context.runtime, context.clock, deadline_seconds),),
+    )
+
+
+def examine(name: str, runtime: RuntimeService) -> None:
+    """Raises CannotCollect if the function `name` can do nothing on this node, and RuntimeUnavailable where the runtime
+    does not say. Changes nothing."""
     version = retried(runtime.version)
     if version.name != "containerd":
-        return f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}"
+        raise CannotCollect(f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}")
     try:
         Leases(runtime).ours(READ_DEADLINE_SECONDS)
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
-            return f"{name} needs containerd's leases service, but containerd {version.version} does not serve it here"
+            why = f"containerd {version.version} does not serve it here"
+            raise CannotCollect(f"{name} needs containerd's leases service, but {why}") from error
         raise RuntimeUnavailable(f"containerd's leases cannot be listed: {_sentence(error)}") from error
-    return None
 
 
-def collect_garbage_function(name: str, settings: GarbageSettings, frees: str) -> ReclaimFunction:
-    """The function under this name. `frees`: the filesystem on which containerd has its root."""
-
-    def stages(context: ReclaimContext) -> tuple[Stage, ...]:
-        return (partial(_collect_garbage, context, name, settings),)
-
-    return ReclaimFunction(name, frees, (CONTENT,), stages)
-
-
-def _collect_garbage(context: ReclaimContext, name: str, settings: GarbageSettings, _: MeasureDisk) -> StagePlan:
-    """The one stage. Raises CannotCollect, and RuntimeUnavailable: the runtime may be another one than at the start."""
-    watch = Stopwatch(context.clock)
-    problem = watch.time(partial(problem_of, name, context.runtime))
-    if problem is not None:
-        raise CannotCollect(problem)
-    return StagePlan(
-        PLAN,
-        GarbageRemover(Leases(context.runtime), context.clock, settings.deadline_seconds),
-        list_seconds=watch.seconds,
-        patience_seconds=settings.deadline_seconds + SPARE_SECONDS,
-    )
-
-
-class GarbageRemover:
+class GarbageCollection:
     """Has containerd collect its garbage, once: the content is there until a run of the collector has ended."""
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = False  # containerd answers when it is deleted
 
-    def __init__(self, leases: Leases, clock: Clock, deadline_seconds: float):
-        self._leases = leases
+    def __init__(self, name: str, runtime: RuntimeService, clock: Clock, deadline_seconds: float):
+        self.patience_seconds: float | None = deadline_seconds + SPARE_SECONDS
+        self._name = name
+        self._runtime = runtime
         self._clock = clock
         self._deadline_seconds = deadline_seconds
         self._collected = False
+
+    def plan(self) -> Plan:
+        """One object without a promised size: only containerd knows what it would delete. Raises CannotCollect, and
+        RuntimeUnavailable: the runtime may be another one than at the start."""
+        examine(self._name, self._runtime)
+        return Plan((Verdict(CONTENT, OBJECT_ID, "content that nothing refers to", Action.REMOVE, UNREFERENCED),))
 
     def check(self, _: Verdict) -> Ready:
         """containerd itself finds out what nothing refers to."""
@@ -110,12 +98,12 @@ class GarbageRemover:
         def left() -> float:
             return max(ends - self._clock.monotonic(), 0.0)
 
-        lease_id = ID_PREFIX + secrets.token_hex(8)
+        leases, lease_id = Leases(self._runtime), ID_PREFIX + secrets.token_hex(8)
         try:
-            for earlier in self._leases.ours(left()):
-                self._leases.delete(earlier, left())
-            self._leases.create(lease_id, self._clock.wall() + EXPIRES_AFTER_SECONDS, left())
-            self._leases.delete_and_collect(lease_id, left())
+            for earlier in leases.ours(left()):
+                leases.delete(earlier, left())
+            leases.create(lease_id, self._clock.wall() + EXPIRES_AFTER_SECONDS, left())
+            leases.delete_and_collect(lease_id, left())
         except CallError as error:
             if error.code is Code.DEADLINE_EXCEEDED:
                 sentence = f"not answered within {self._deadline_seconds:g} s; one that has begun goes on"

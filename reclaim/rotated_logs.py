@@ -1,0 +1,291 @@
+"""`DeleteRotatedLogs`: removes rotated logs, oldest first over all containers, without asking the runtime anything.
+
+A container that logs faster than the kubelet rotates and deletes can fill the disk with rotated logs
+(https://github.com/kubernetes/kubernetes/issues/110630, https://github.com/kubernetes/kubernetes/issues/129447). What
+the kubelet makes in the log directory of a container (`pkg/kubelet/logs/container_log_manager.go`):
+
+| Name | What it is | Verdict |
+|---|---|---|
+| `N.log` | the log that is written now | stays |
+| `N.log.YYYYMMDD-hhmmss` | what `N.log` was until then | the newest of the container stay, whatever N is |
+| the same and `.gz` | the same, compressed before a later rotation | the same |
+| the same and `.tmp` | what a compression writes, and then renames | stays while it is written; goes if left behind |
+
+* A rotated log is written on until the runtime has opened a new `N.log`. So while there is none the uncompressed ones
+  stay, and one that was written in the last seconds stays in any case.
+* One that is being compressed stays until that has ended: the kubelet has it open, so unlinking it would free nothing.
+* The order is that of the times in the names, as in the kubelet, the oldest first over all containers.
+* `kubectl logs` shows the current log only. A log collector that is behind loses what it has not read.
+* Each directory is opened beneath the one above it (`pod_logs.directories`): no symlink is followed and no mount is
+  entered. What cannot be entered is an object of its own in the plan.
+* Each file is looked at again right before it is unlinked: it is the planned one, nobody has written it since, and no
+  compression of it has begun. Between the last look and the `unlink` another file can get the name for some
+  microseconds; the kubelet gives it to none: it makes it from the time of a rotation.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from reclaim.clock import Clock
+from reclaim.execution.readings import in_time
+from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.function import ReclaimFunction
+from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
+from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
+from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
+
+ROTATED_LOG = "rotated_log"
+CURRENT = "current"
+BEING_ROTATED = "being_rotated"
+REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "replaced")
+"""Why one is removed or kept; beside these, `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
+
+BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
+REOPENED_SECONDS = 10.0  # a rotated log that was written within this time may be the one that is written now
+COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
+COMPRESSED, TEMPORARY = b".gz", b".tmp"
+
+_CURRENT = re.compile(rb"[0-9]{1,10}\.log")
+_ROTATED = re.compile(rb"[0-9]{1,10}\.log\.([0-9]{8}-[0-9]{6})(\.gz|\.tmp)?")
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a symlink or a file in the place of a directory
+_NOT_KUBELETS = (errno.ENOTDIR, errno.ELOOP, errno.EXDEV)  # it makes directories, on one filesystem, and no symlinks
+
+
+class LogFile(NamedTuple):
+    """An entry of the log directory of a container, or a directory above it that cannot be looked into.
+
+    `pod`, `container`, `name`: of the entries from the pod log root down; empty below a directory that was not entered.
+    `size_bytes`: allocated. `modified_at_ns`: nanoseconds since the epoch. `plain`: a regular file with one name.
+    `problem`: why the directory was not entered, a word of `Reason`.
+    """
+
+    pod: bytes
+    container: bytes = b""
+    name: bytes = b""
+    identity: Identity = (0, 0)
+    size_bytes: int = 0
+    modified_at_ns: int = 0
+    plain: bool = True
+    problem: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its path below the pod log root as text, different for each path."""
+        return "/".join(printable(name) for name in (self.pod, self.container, self.name) if name)
+
+    @property
+    def stamp(self) -> bytes:
+        """The time of the rotation by its name, as text; empty if it has not the name of a rotated log."""
+        match = _ROTATED.fullmatch(self.name)
+        return match[1] if match else b""
+
+
+def delete_rotated_logs_function(name: str, keep: int, frees: str) -> ReclaimFunction:
+    """The entry of the table. `keep`: how many rotated logs of each container stay, at least 0. `frees`: the filesystem
+    that `podLogsDir` is on."""
+    return ReclaimFunction(
+        name, frees, (ROTATED_LOG,), lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),)
+    )
+
+
+def examine(pod_logs_dir: str) -> None:
+    """Raises ReclaimError unless rotated logs can be removed below this pod log root."""
+
+    def is_read_only() -> int:
+        with opened(pod_logs_dir) as root:
+            return os.fstatvfs(root).f_flag & os.ST_RDONLY
+
+    try:
+        problem = "it is read-only here (systemd: ReadWritePaths=)" if in_time(is_read_only) else ""
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise ReclaimError(f"the rotated logs below {pod_logs_dir} cannot be removed: {problem}")
+
+
+# ---- the plan, from names and ages alone
+
+
+def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
+    """The plan for every file. `keep`: of each container. `now_ns`: wall time in nanoseconds since the epoch."""
+    containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
+    for file in files:
+        containers[file.pod, file.container].append(file)
+    verdicts: list[tuple[bytes, Verdict]] = []
+    for of_one in containers.values():
+        rotated = {file.stamp for file in of_one if file.stamp and file.plain and not file.name.endswith(TEMPORARY)}
+        newest = sorted(rotated, reverse=True)[:keep]
+        ages = {file.name: (now_ns - file.modified_at_ns) / 1e9 for file in of_one}
+        verdicts += [(each.stamp, _verdict(each, ages, _reason_to_keep(each, newest, ages))) for each in of_one]
+    remove = sorted((stamp, each.id, each) for stamp, each in verdicts if each.action is Action.REMOVE)
+    kept = sorted((each.id, each) for _, each in verdicts if each.action is Action.KEEP)
+    return Plan(tuple(each for _, _, each in remove), tuple(each for _, each in kept))
+
+
+def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[bytes, float]) -> str:
+    """Why a file stays; empty: it may go. `ages`: seconds since each file of its directory was written, by name."""
+    if file.problem:
+        return file.problem
+    if _CURRENT.fullmatch(file.name) and file.plain:
+        return CURRENT
+    if not file.stamp or not file.plain:
+        return Reason.NOT_KUBELETS
+    if file.name.endswith(TEMPORARY):
+        return BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
+    if file.stamp in newest:
+        return "newest_rotated"
+    compressing = ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
+    may_be_written = not file.name.endswith(COMPRESSED) and (
+        ages[file.name] < REOPENED_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
+    )
+    return BEING_ROTATED if compressing or may_be_written else ""
+
+
+def temporary_of(name: bytes) -> bytes:
+    """The name of what a compression of this rotated log writes."""
+    return name.removesuffix(COMPRESSED) + TEMPORARY
+
+
+def _verdict(file: LogFile, ages: Mapping[bytes, float], reason_to_keep: str) -> Verdict:
+    namespace, _, rest = file.pod.partition(b"_")
+    parts = (namespace, rest.rpartition(b"_")[0], file.container, file.name)
+    uid = uid_of_kubelets_log_directory(file.pod)
+    return Verdict(
+        ROTATED_LOG,
+        file.id,
+        file.id if uid is None else "/".join(printable(part) for part in parts if part),
+        Action.KEEP if reason_to_keep else Action.REMOVE,
+        reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
+        size_bytes=file.size_bytes,
+        age_seconds=ages[file.name] if file.name else None,
+        pod_uid=uid or "",
+        rule=Rule.GUARD if reason_to_keep not in ("", CURRENT) else Rule.KUBELET,
+    )
+
+
+# ---- reading, and unlinking as planned
+
+
+class RotatedLogs:
+    """The stage: the rotated logs below one pod log root."""
+
+    fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
+    patience_seconds: float | None = None
+
+    def __init__(self, pod_logs_dir: str, keep: int, clock: Clock):
+        self._root = pod_logs_dir
+        self._keep = keep
+        self._clock = clock
+        self._files: dict[str, LogFile] = {}
+
+    def plan(self) -> Plan | None:
+        """None where there is no pod log root. Raises LogsUnreadable."""
+        try:
+            with opened(self._root) as root:
+                self._files = {file.id: file for file in _files(root)}
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LogsUnreadable(self._root, error) from error
+        return plan_rotated_logs(self._files.values(), self._keep, int(self._clock.wall() * 1e9))
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """Ready if it is the planned file, as it was, and is not being compressed."""
+        planned, read_at = self._files[verdict.id], self._clock.monotonic()
+        try:
+            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
+                return self._refusal(logs, planned) or Ready(read_at)
+        except OSError as error:
+            return GONE if error.errno in _NOT_THERE else Refused(Reason.UNREADABLE)
+
+    def remove(self, verdict: Verdict) -> bool:
+        """Unlinks it; within the same call it looks once more whether it may go."""
+        planned = self._files[verdict.id]
+        try:
+            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
+                refused = self._refusal(logs, planned)
+                if refused is None:
+                    os.unlink(planned.name, dir_fd=logs)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return False
+            raise RemovalFailed(f"{planned.id}: {error.strerror}") from error
+        if refused is not None and refused.reason is not None:
+            raise RemovalFailed(f"{planned.id} changed at the last moment: {refused.reason}")
+        return refused is None
+
+    def present(self, verdict: Verdict) -> bool:
+        """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
+        planned = self._files[verdict.id]
+        try:
+            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
+                found = _file(logs, planned.pod, planned.container, planned.name)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return False
+            raise RuntimeUnavailable(f"{planned.id}: {error.strerror}") from error
+        return found is not None and found.identity == planned.identity
+
+    def _refusal(self, logs: int, planned: LogFile) -> Refused | None:
+        """None while the file may go. Raises OSError."""
+        found = _file(logs, planned.pod, planned.container, planned.name)
+        if found is None:
+            return GONE
+        if found.identity != planned.identity or not found.plain:
+            return Refused("replaced")
+        # a compression that the plan did not know, or that has gone on since
+        written = _file(logs, planned.pod, planned.container, temporary_of(planned.name))
+        compressed = written is not None and written != self._files.get(written.id)
+        return Refused(BEING_ROTATED) if compressed or found.modified_at_ns != planned.modified_at_ns else None
+
+
+def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
+    """Every entry of the log directory of every container. `directory`: the opened root, or the directory of a pod or a
+    container, by the names `above`. Raises OSError."""
+    for name in sorted(os.fsencode(entry) for entry in os.listdir(directory)):
+        if len(above) == 2:
+            file = _file(directory, *above, name)
+            found = [] if file is None else [file]
+        elif not above and uid_of_kubelets_log_directory(name) is None:
+            found = [LogFile(name, problem=Reason.NOT_KUBELETS)]
+        else:
+            try:
+                with _beneath(directory, name) as entered:
+                    found = list(_files(entered, *above, name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                why = Reason.NOT_KUBELETS if error.errno in _NOT_KUBELETS else Reason.UNREADABLE
+                pod, container = (*above, name, b"")[:2]
+                found = [LogFile(pod, container, problem=why)]
+        yield from found
+
+
+@contextmanager
+def _beneath(directory: int, *names: bytes) -> Iterator[int]:
+    """The descriptor of the directory that these names lead to from an opened one. Raises OSError."""
+    with ExitStack() as stack:
+        for name in names:
+            directory = open_beneath(directory, name)
+            stack.callback(os.close, directory)
+        yield directory
+
+
+def _file(logs: int, pod: bytes, container: bytes, name: bytes) -> LogFile | None:
+    """One entry of the opened log directory of a container, as it is now; None if it does not exist. Raises OSError."""
+    try:
+        status = os.lstat(name, dir_fd=logs)
+    except FileNotFoundError:
+        return None
+    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    size = status.st_blocks * BLOCK
+    return LogFile(pod, container, name, identity_of(status), size, status.st_mtime_ns, plain)
