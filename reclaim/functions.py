@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from reclaim.containers.stages import container_stages
 from reclaim.execution.executor import Executor, Work, aggregate, never_relieved
 from reclaim.execution.remover import Stage
 from reclaim.function import Filesystem, ReclaimContext, ReclaimFunction
-from reclaim.images.stage import UnusedImages
 from reclaim.types import Kind, MeasureDisk, ReclaimError, ReclaimResult, Result
+from reclaim.unused_containers import container_stages
+from reclaim.unused_images import UnusedImages
 
 CONTAINER_GC: Final = "GarbageCollect"
 

@@ -26,7 +26,7 @@ from reclaim.events import EventReason, GCEvent
 from reclaim.execution.workers import NoThread
 from reclaim.function import ReclaimContext
 from reclaim.functions import garbage_collect_containers
-from reclaim.images.periodic_gc import ImageGC
+from reclaim.periodic_image_gc import ImageGC
 from reclaim.types import ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 

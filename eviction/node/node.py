@@ -36,7 +36,6 @@ from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
-from reclaim.images.stage import detect_images
 from reclaim.inventory import FRESH_SECONDS, GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
@@ -44,6 +43,7 @@ from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.pressure import NO_PRESSURE, Pressure
 from reclaim.types import RuntimeUnavailable
+from reclaim.unused_images import detect_images
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes

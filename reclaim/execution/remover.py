@@ -22,20 +22,26 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.clock import Clock
-from reclaim.pods.starts import Directories
 from reclaim.types import Action, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent
 CHECK_ATTEMPTS = 5
 
 
+class LastLook(Protocol):
+    """What was known of pods right before evidence was begun (`pods.starts.Directories`)."""
+
+    def no_pod_has_begun_since(self) -> bool:
+        """Looks once more, right before the removal. False where that cannot be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The object may be removed, as of `checked_at` (monotonic seconds). `directories`: those of pods right before the
-    evidence was begun; None: of an object that no pod can begin to use, or they cannot be read."""
+    """The object may be removed, as of `checked_at` (monotonic seconds). `pods`: whether that still holds; None: of an
+    object that no pod can begin to use, or whose evidence was read for it alone."""
 
     checked_at: float
-    directories: Directories | None = None
+    pods: LastLook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.E
                 if stopping.wait(seconds):
                     return Refused(Reason.STOPPING)
             case Ready() as ready:
-                holds = ready.directories is None or ready.directories.no_pod_has_begun_since()
+                holds = ready.pods is None or ready.pods.no_pod_has_begun_since()
                 if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
                     return None
                 attempts += 1

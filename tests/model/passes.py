@@ -15,7 +15,7 @@ from eviction.node.responder import Request
 from eviction.record import Pass, Trigger
 from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
 from reclaim.images.lister import Lister
-from reclaim.images.periodic_gc import ImageGC
+from reclaim.periodic_image_gc import ImageGC
 from reclaim.types import Outcome, ReclaimResult, Result
 from signals.types import Signal
 from tests.model.reports import answered_wrongly, unreported, wrong_nominal, wrong_outcomes

@@ -7,7 +7,7 @@ from reclaim.execution.executor import Executor
 from reclaim.function import Policies, ReclaimContext
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
-from reclaim.images.stage import UnusedImages
+from reclaim.unused_images import UnusedImages
 from reclaim.inventory import Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import Sightings

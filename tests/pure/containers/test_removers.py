@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.containers.stages import DeadContainers, EmptySandboxes
+from reclaim.unused_containers import DeadContainers, EmptySandboxes
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.services import ContainerStatus
 from reclaim.types import (

@@ -14,7 +14,7 @@ import pytest
 from reclaim.events import EventReason
 from reclaim.execution.executor import Executor
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.periodic_gc import IMAGE_GC, ImageGC, ImageGCResult
+from reclaim.periodic_image_gc import IMAGE_GC, ImageGC, ImageGCResult
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.types import Action, ContainerState, ImageRecord, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable

@@ -6,7 +6,7 @@ import pytest
 
 from reclaim.execution.remover import Ready, Refused, Wait
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.images.stage import UnusedImages
+from reclaim.unused_images import UnusedImages
 from reclaim.pods.starts import look
 from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
 from tests.pure.contexts import context_of, images_stage

@@ -36,7 +36,6 @@ from reclaim.images.gc_thresholds import (
     removals_failed,
 )
 from reclaim.images.plan import plan_image_gc, plan_maximum_age
-from reclaim.images.stage import ListedImages, UnusedImages
 from reclaim.types import (
     Action,
     Outcome,
@@ -48,6 +47,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
+from reclaim.unused_images import ListedImages, UnusedImages
 
 IMAGE_GC = "GarbageCollectImages"
 
