@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -137,10 +136,7 @@ def single_precision(value: float) -> float:
 
     Infinite beyond the range of single precision.
     """
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:  # `struct` raises where Go gives infinity
-        return math.copysign(math.inf, value)
+    return math.copysign(_nearest_single(Fraction(abs(value))), value)
 
 
 @dataclass(frozen=True, slots=True)
