@@ -5,7 +5,8 @@ file in its place. A symlink above the file is followed, one in the place of the
 bytes are really taken, and never where room is short:
 
 * It has no name (O_TMPFILE) before it is whole and on the disk, so a process that dies leaves nothing of it, and it
-  takes the place of nothing. Its directory is locked meanwhile, so that one process makes it at a time.
+  takes the place of nothing. Of two processes that make it at a time one has nothing in the end, and as each wants room
+  for it twice over above the mark, both together do not go below the mark.
 * `fallocate` is tried first. It may do nothing but set the size (ZFS), or write zeros that are compressed away. So the
   extents are read (FS_IOC_FIEMAP), and where they are not all there, the file is written with bytes that nothing can
   compress. Of tmpfs, NFS, ZFS and other filesystems without that call it is only known how many blocks a file takes.
@@ -334,10 +335,6 @@ def _made(
     directory: int, settings: BallastSettings, mark_bytes: int, go_on: Callable[[], None], allocate: Allocate
 ) -> Ballast:
     """The file, whole and under its name. Raises BallastRefused, OSError; then nothing of it is left."""
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BallastRefused(f"{settings.path} is being made by another process") from None
     problem = room_problem(_available_bytes(directory), settings, mark_bytes)
     if problem is not None:
         raise BallastRefused(problem)
