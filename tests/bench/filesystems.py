@@ -23,7 +23,6 @@ KINDS: dict[str, tuple[FilesystemType, dict[str, str]]] = {
     "tmpfs": (FilesystemType.TMPFS, {}),
     "ext4": (FilesystemType.EXT4, {}),
     "xfs with the helper": (FilesystemType.XFS, {}),
-    "xfs without": (FilesystemType.XFS, {"xfsHelperSocket": ""}),
 }
 
 

@@ -286,7 +286,6 @@ class SmallNode:
             "containerLogsDir": str(self.container_logs_dir),
             "stateFile": "",
             "historyFile": "",
-            "xfsHelperSocket": "",
             "kubeletConfig": "",
             "kubeletHealthzEndpoint": "",
             "containerRuntimeEndpoint": self.endpoint,
