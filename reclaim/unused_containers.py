@@ -276,7 +276,7 @@ class EmptySandboxes:
         return self._runtime.pod_sandbox_status(verdict.id) is not None
 
 
-class _AsPlanned:
+class AsPlanned:
     """Removes by the remover that knows what the plan was made of."""
 
     fresh_seconds = STATUS_FRESH_SECONDS
@@ -297,7 +297,7 @@ class _AsPlanned:
         return self._remover.present(verdict)
 
 
-class LogDirectories(_AsPlanned):
+class LogDirectories(AsPlanned):
     """Log directories of vanished pods. `policy_for`: the policy, by what is known about the pods.
 
     `missing_root_is_empty`: under pressure a pod log root that does not exist has no entries; a periodic pass fails by
@@ -334,7 +334,7 @@ class LogDirectories(_AsPlanned):
         return replace(plan, list_seconds=list_seconds)
 
 
-class DanglingLogSymlinks(_AsPlanned):
+class DanglingLogSymlinks(AsPlanned):
     """Log symlinks that lead nowhere. `policy_for`: as above."""
 
     def __init__(self, context: ReclaimContext, policy_for: Callable[[PodStates], LogPolicy]):

@@ -25,7 +25,7 @@ def main(order: str, configuration: str) -> None:
     """Serves until SIGTERM."""
     functions = FUNCTIONS
     if order == ONE_AFTER_ANOTHER:
-        functions = table_of(*(replace(function, side_by_side=None) for function in FUNCTIONS.values()))
+        functions = table_of(*(replace(function, side_by_side=False) for function in FUNCTIONS.values()))
     node = Node(load(configuration, os.environ, {}), functions=functions)
     log = Log(time.time, as_json=True)
     manager = Manager(node, log)
@@ -33,7 +33,7 @@ def main(order: str, configuration: str) -> None:
     manager.prepare()
     signal.signal(signal.SIGTERM, lambda *_: manager.stop())
     node.locate()
-    node.collector.detect_images()
+    node.detect_images()
     log.info("started")
     manager.run()
     node.close()

@@ -7,11 +7,11 @@ from reclaim.execution.executor import Executor
 from reclaim.function import Policies, ReclaimContext
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
-from reclaim.unused_images import UnusedImages
 from reclaim.inventory import Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import Sightings
 from reclaim.pods.states import PodStateProvider
+from reclaim.unused_images import UnusedImages
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.unused_containers import DeadContainers, EmptySandboxes
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.services import ContainerStatus
 from reclaim.types import (
@@ -17,6 +16,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
+from reclaim.unused_containers import DeadContainers, EmptySandboxes
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, sandbox

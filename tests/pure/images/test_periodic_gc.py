@@ -14,9 +14,9 @@ import pytest
 from reclaim.events import EventReason
 from reclaim.execution.executor import Executor
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.periodic_image_gc import IMAGE_GC, ImageGC, ImageGCResult
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
+from reclaim.periodic_image_gc import IMAGE_GC, ImageGC, ImageGCResult
 from reclaim.types import Action, ContainerState, ImageRecord, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime

@@ -6,9 +6,9 @@ import pytest
 
 from reclaim.execution.remover import Ready, Refused, Wait
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.unused_images import UnusedImages
 from reclaim.pods.starts import look
 from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
+from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import context_of, images_stage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
@@ -90,10 +90,10 @@ def test_no_image_may_go_while_a_pod_is_being_made() -> None:
 
 
 def test_the_list_of_containers_is_at_most_a_quarter_of_a_second_old() -> None:
-    """A list that took 0.1 s is used for 0.1 s more, then read anew."""
+    """A list that took 0.05 s is used for 0.2 s more, then read anew."""
     node = Node()
     remover = node.images()
-    node.runtime.call_seconds = 0.1
+    node.runtime.call_seconds = 0.05
     remover.check(UNUSED)
     node.runtime.calls.clear()
     for seconds, lists in ((0.05, 0), (0.15, 1)):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from reclaim.execution.executor import Executor
-from reclaim.function import ReclaimContext, ReclaimFunction
-from reclaim.functions import Collector, table_of
-from reclaim.images.records import ImageRecords
+from reclaim.execution.executor import Executor, never_relieved
+from reclaim.function import ReclaimFunction
+from reclaim.functions import Call
 from reclaim.plugins import Found, ReclaimPlugin
-from reclaim.pod_logs.names import LogPaths
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from reclaim.types import MeasureDisk, ReclaimResult
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock
 
 NOTHING: Any = None
@@ -60,13 +60,11 @@ def raised(error: BaseException) -> Callable[[], Any]:
     return answer
 
 
-def collector_of(executor: Executor, clock: SteppedClock, *functions: ReclaimFunction) -> Collector:
-    """A collector with these functions alone, on a node without anything."""
-    runtime = MemoryRuntime(clock)
-    context = ReclaimContext(
-        runtime, runtime, MemoryPods(), ImageRecords(), executor, clock, NOTHING, LogPaths("/none", "/none")
-    )
-    return Collector(context, table_of(*functions))
+def call(
+    executor: Executor, clock: SteppedClock, function: ReclaimFunction, measure: MeasureDisk = never_relieved
+) -> ReclaimResult:
+    """One call of a function on a node without anything."""
+    return Call(function, context_of(MemoryRuntime(clock), clock, executor=executor)).run(measure)
 
 
 A_PLUGIN: ReclaimPlugin = Shelf(())  # to the type checker: what an author writes is a plugin

@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from reclaim.execution.stages import never_relieved
 
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import Readings
+from reclaim.execution.removals import Removals
 from reclaim.plugins import Found
 from reclaim.plugins.function import CHANGED, FRESH_SECONDS, PluginFailed, plugin_function
 from reclaim.types import Reason, ReclaimResult, Result
-from tests.pure.execution.test_parked import RunningClock
-from tests.pure.plugins.shelf import Shelf, collector_of, raised
+from tests.pure.execution.test_parked import Heard, RunningClock
+from tests.pure.plugins.shelf import Shelf, call, raised
 from tests.pure.store import Disk
 from tests.pure.values import MIB, SteppedClock, SteppedEvent
 
@@ -28,9 +28,9 @@ def called(plugin: Any, *, wanted_mib: int | None = None, **options: Any) -> Rec
     clock = SteppedClock()
     disk = Disk(clock, 0 if wanted_mib is None else wanted_mib * MIB)
     executor = Executor(clock, SteppedEvent(clock), parallel=1, **options)
-    collector = collector_of(executor, clock, plugin_function("DustShelf", plugin, "nodefs"))
+    function = plugin_function("DustShelf", plugin, "nodefs")
     if wanted_mib is None:
-        return collector.call("DustShelf", never_relieved)
+        return call(executor, clock, function)
     take = plugin.remove
 
     def remove(found: Found) -> None:
@@ -38,7 +38,7 @@ def called(plugin: Any, *, wanted_mib: int | None = None, **options: Any) -> Rec
         disk.free(MIB)
 
     plugin.remove = remove
-    return collector.call("DustShelf", disk.measure)
+    return call(executor, clock, function, disk.measure)
 
 
 def results(result: ReclaimResult) -> dict[str, Result | None]:
@@ -74,11 +74,11 @@ def test_a_dry_run_plans_and_checks_and_never_removes() -> None:
 def test_its_entry_of_the_table_says_what_it_removes_and_where() -> None:
     """Kinds are labels of metrics; a dry run credits what it promises to its filesystem."""
     entry = plugin_function("DustShelf", Shelf(()), "buildcache")
-    assert (entry.name, entry.frees, entry.kinds, entry.side_by_side) == (
+    assert (entry.name, entry.frees, entry.kinds, entry.cooldown_seconds) == (
         "DustShelf",
         "buildcache",
         ("crate", "box"),
-        None,
+        0.0,
     )
 
 
@@ -150,7 +150,9 @@ class Hasty(Executor):
     """An executor that leaves a reading behind after a twentieth of a second without progress, not after a minute."""
 
     def __init__(self, clock: SteppedClock):
-        super().__init__(clock, threading.Event(), patience_seconds=PATIENCE_SECONDS, parallel=1)
+        self.heard, stopping = Heard(), threading.Event()
+        removals = Removals(clock, stopping, 1, self.heard)
+        super().__init__(clock, stopping, patience_seconds=PATIENCE_SECONDS, parallel=1, removals=removals)
         self._readings = Readings(clock, self.removals.workers, self.progress, hangs_seconds=0.05)
 
 
@@ -166,13 +168,11 @@ def test_a_plan_that_hangs_is_left_behind_and_the_next_function_goes_on() -> Non
 
     clock = RunningClock()
     executor, shelf = Hasty(clock), Shelf(["a"])
-    functions = (plugin_function("Hangs", Planning(hang), "nodefs"), plugin_function("DustShelf", shelf, "nodefs"))
-    collector = collector_of(executor, clock, *functions)
     for _ in range(2):
-        result = collector.call("Hangs", never_relieved)
+        result = call(executor, clock, plugin_function("Hangs", Planning(hang), "nodefs"))
         assert result.error.startswith("Hangs, stage 1, has been reading for ")
     assert times == 1
-    assert results(collector.call("DustShelf", never_relieved)) == {"a": Result.REMOVED}
+    assert results(call(executor, clock, plugin_function("DustShelf", shelf, "nodefs"))) == {"a": Result.REMOVED}
     let_go.set()
     executor.removals.workers.close()
 
@@ -186,15 +186,12 @@ def test_a_plugins_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
     clock = RunningClock()
     executor = Hasty(clock)
     shelf = Shelf(["a", "b"], removals={"a": lambda: let_go.wait(60.0)}, presences={"a": lambda: not let_go.is_set()})
-    collector = collector_of(executor, clock, plugin_function("DustShelf", shelf, "nodefs"))
-    result = collector.call("DustShelf", never_relieved)
-    assert results(result) == {"a": Result.PARKED, "b": Result.REMOVED}
-    assert reasons(collector.call("DustShelf", never_relieved)) == {"a": Reason.BEING_REMOVED}
-    ended: list[Result | None] = []
-    executor.removals.on_parked_ended = lambda outcome: ended.append(outcome.result)
+    function = plugin_function("DustShelf", shelf, "nodefs")
+    assert results(call(executor, clock, function)) == {"a": Result.PARKED, "b": Result.REMOVED}
+    assert reasons(call(executor, clock, function)) == {"a": Reason.BEING_REMOVED}
     let_go.set()
     assert executor.removals.wait(60.0)
-    assert ended == [Result.REMOVED]
+    assert [outcome.result for outcome in executor.heard.has_ended] == [Result.REMOVED]
     executor.removals.workers.close()
 
 
@@ -294,9 +291,7 @@ def test_a_check_that_takes_longer_than_it_holds_is_none() -> None:
         return True
 
     shelf = Shelf(["a"], checks={"a": slow})
-    result = collector_of(executor, clock, plugin_function("DustShelf", shelf, "nodefs")).call(
-        "DustShelf", never_relieved
-    )
+    result = call(executor, clock, plugin_function("DustShelf", shelf, "nodefs"))
     assert results(result) == {"a": Result.UNANSWERED}
     assert "fresher than 1 s" in result.error
     assert shelf.removed == []

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reclaim.execution.stages import never_relieved
 
-from reclaim.execution.executor import Executor
-from reclaim.execution.remover import Ready, Refused, Stage
+from reclaim.execution.executor import Executor, Work, never_relieved
+from reclaim.execution.remover import Ready, Refused
 from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
 from reclaim.pod_logs.plan import LogPolicy, NoState, TargetState, plan_log_symlinks, plan_pod_logs
@@ -33,6 +32,7 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
+from reclaim.unused_containers import AsPlanned
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SECOND_NS, SteppedClock, SteppedEvent, container
 
@@ -91,10 +91,26 @@ def tree(tmp_path: Path) -> LogTree:
     return LogTree(tmp_path)
 
 
-def carried_out(plan: Plan, remover: Remover, clock: SteppedClock, *, dry_run: bool = False) -> list[Result | None]:
+class Planned(AsPlanned):
+    """A stage whose plan has been made."""
+
+    def __init__(self, plan: Plan, remover: PodLogRemover | LogSymlinkRemover):
+        self._plan = plan
+        self._remover = remover
+
+    def plan(self) -> Plan:
+        """As it was made."""
+        return self._plan
+
+
+def carried_out(
+    plan: Plan, remover: PodLogRemover | LogSymlinkRemover, clock: SteppedClock, *, dry_run: bool = False
+) -> list[Result | None]:
     """The results of the executor; the disk stays full, so nothing stops it early."""
     executor = Executor(clock, SteppedEvent(clock), parallel=1, dry_run=dry_run)
-    return [outcome.result for outcome in executor.execute(plan, remover, never_relieved).outcomes]
+    work = Work(Planned(plan, remover), plan)
+    executor.execute([work], never_relieved)
+    return [outcome.result for outcome in work.outcomes]
 
 
 # ---- pod log directories

@@ -6,10 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from reclaim.disk_need import NEVER, OrderDecision
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from eviction.node.pass_result import with_result
 from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import kept_by_reason, outcome_json, pass_json, pass_summary
@@ -139,32 +137,6 @@ def test_a_pass_is_one_json_document() -> None:
     assert document["timings"]["total_seconds"] == 1.5
     assert "kept" not in pass_json(record, with_kept=False)
     assert pass_json(record, with_kept=False)["kept_by_reason"] == {"running": 1}
-
-
-def test_the_order_of_images_is_in_the_reason_and_in_fields() -> None:
-    """Null where there was no choice, and null seconds for never; the reason names it only if the order is by yield."""
-    seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
-    done = ReclaimResult("DeleteUnusedImages", (GONE,), relieved=True)
-    record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=(done,))
-    assert pass_json(record)["order"] is None
-    hurry = OrderDecision(True, True, 0.51234, NEVER)
-    hurried = replace(record, functions=(ReclaimResult("DeleteAllUnusedContainers"), replace(done, order=hurry)))
-    assert pass_json(hurried)["order"] == {
-        "by": "yield",
-        "short": "inodes",
-        "seconds_to_full": 0.512,
-        "seconds_by_last_use": None,
-    }
-    reason = with_result(replace(hurried, after=seen), dry_run=False).reason
-    assert reason.endswith("; no threshold is met any more; " + hurry.sentence)
-    calm = replace(record, after=seen, functions=(replace(done, order=OrderDecision(False, False, NEVER, 0.02)),))
-    assert pass_json(calm)["order"] == {
-        "by": "last_use",
-        "short": "bytes",
-        "seconds_to_full": None,
-        "seconds_by_last_use": 0.02,
-    }
-    assert with_result(calm, dry_run=False).reason.endswith("; no threshold is met any more")
 
 
 def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
