@@ -3,7 +3,7 @@
 # make install puts the program, units and manual on this node and starts the service (DESTDIR=: below another root); once
 #              more is an upgrade. make uninstall takes them away (PURGE=1: configuration and state too)
 # make bundle  makes an archive in dist/ that installs without a network
-# make check   format, lint, types, import contracts, generated code and schemas
+# make check   format, lint, types, import contracts, generated code and schemas; how many lines each room has
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
@@ -90,6 +90,7 @@ check: development
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
 	@rm -rf $(VENV)/schema; $(BIN)/python -m eviction.cli.schemas $(VENV); diff -r $(VENV)/schema config/schema
+	@.ci/lines
 
 fuzz: development
 	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
