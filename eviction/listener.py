@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eviction.record import Pass
 from eviction.types import Decision
-from reclaim.listener import Listener as ReclaimListener
+from reclaim.services import Listener as ReclaimListener
 from reclaim.types import Outcome, ReclaimResult
 from signals.types import SignalObservations
 

@@ -20,14 +20,13 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from reclaim.clock import Clock
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.containerd import ID_PREFIX, Leases
 from reclaim.cri.retry import retried
 from reclaim.cri.status import CallError, Code
 from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
 from reclaim.function import ReclaimFunction
-from reclaim.services import RuntimeService
+from reclaim.services import Clock, RuntimeService
 from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
 
 CONTENT: Final = "content"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from reclaim.clock import Clock
 from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import Stage
@@ -16,8 +16,7 @@ from reclaim.inventory import FRESH_SECONDS, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import Sightings
 from reclaim.pods.states import PodStateProvider
-from reclaim.pressure import NO_PRESSURE, Pressure
-from reclaim.services import ImageService, RuntimeService
+from reclaim.services import Clock, ImageService, RuntimeService
 from reclaim.types import Verdict
 
 
@@ -35,6 +34,27 @@ class Policies:
 
     containers: ContainerGCPolicy
     images: ImageGCPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """What a program is told of the pass that starts it, as far as it is known.
+
+    `signal` and `pass_id`: words of the caller's. `filesystem`: the mount point where space is short. `available` and
+    `mark` are in the unit of the signal, bytes or inodes; None: not known. `missing_bytes` and `missing_inodes`: what
+    has to come free, with what is written meanwhile; 0 where it is not short of them.
+    """
+
+    signal: str = ""
+    filesystem: str = ""
+    available: int | None = None
+    mark: int | None = None
+    missing_bytes: int = 0
+    missing_inodes: int = 0
+    pass_id: str = ""
+
+
+NO_PRESSURE: Final = Pressure()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from reclaim.clock import Clock
 from reclaim.execution.readings import in_time
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
+from reclaim.services import Clock
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
 
 ROTATED_LOG = "rotated_log"

@@ -1,8 +1,9 @@
-"""What the reclaim functions need of a container runtime: two small protocols, named as CRI names them.
+"""What the reclaim functions are handed in: the clock, the container runtime, and who hears what happens.
 
-Implemented over gRPC by `reclaim.cri.client`. All reads raise RuntimeUnavailable when there is no complete answer;
-all removals raise RemovalFailed when the runtime answered with an error, and then nothing is known: ask again. A
-removal is False when the runtime answered that it has no such object.
+The protocols of the runtime are named as CRI names them, and implemented over gRPC by `reclaim.cri.client`. All reads
+raise RuntimeUnavailable when there is no complete answer; all removals raise RemovalFailed when the runtime answered
+with an error, and then nothing is known: ask again. A removal is False when the runtime answered that it has no such
+object.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reclaim.types import NEVER, Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
+from reclaim.types import NEVER, Container, ContainerState, Identity, Image, Outcome, PodSandbox, PodSandboxState
+
+
+class Clock(Protocol):
+    """Two readings of time, both in seconds."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward; for intervals and ages."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch; compared with times that the runtime reports."""
+
 
 Metadata = tuple[tuple[str, str], ...]
 """Header fields that a call carries besides those of gRPC: names in lower case, and their values."""
@@ -154,3 +166,20 @@ class UsageService(Protocol):
     def writable_layers(self) -> Mapping[str, int]:
         """Bytes of the writable layer by container id; containers that it does not report are left out. A runtime
         without such statistics is unavailable for this question."""
+
+
+class Listener:
+    """Hears nothing. A subclass overrides what it wants to hear; a method may be called on any thread, and returns
+    soon."""
+
+    def called(self, call: str, seconds: float, failed: bool) -> None:
+        """A call of the runtime was answered, or has failed."""
+
+    def parked(self, outcome: Outcome) -> None:
+        """A pass goes on without a removal that is not answered."""
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """A removal that was parked has ended at last."""
+
+    def program_line(self, function: str, line: str) -> None:
+        """A program of the configuration has printed a line."""

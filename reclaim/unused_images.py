@@ -1,6 +1,6 @@
 """The one stage of `DeleteUnusedImages`: plans, checks an image against who uses it now, sends one removal.
 
-The periodic pass over images (`periodic_gc`) makes plans of its own, and removes through the same stage.
+The periodic pass over images (`periodic_image_gc`) makes plans of its own, and removes through the same stage.
 """
 
 from __future__ import annotations

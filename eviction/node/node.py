@@ -31,7 +31,7 @@ from reclaim.execution.executor import Executor, Experience
 from reclaim.execution.readings import ReadingsInTime, call_was_answered
 from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.function import Policies, ReclaimContext
+from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
@@ -41,7 +41,6 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.pressure import NO_PRESSURE, Pressure
 from reclaim.types import RuntimeUnavailable
 from reclaim.unused_images import detect_images
 from signals.clock import Clock

@@ -25,9 +25,8 @@ from eviction.node.pass_result import with_result
 from eviction.record import Pass, Timings, Trigger
 from eviction.types import Decision, Extent, Threshold
 from reclaim.execution.executor import URGENT_SECONDS, Executor
-from reclaim.function import ReclaimContext
+from reclaim.function import NO_PRESSURE, Pressure, ReclaimContext
 from reclaim.functions import Call, FunctionTable
-from reclaim.pressure import NO_PRESSURE, Pressure
 from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result, Usage
 from signals.clock import Clock
 from signals.types import FilesystemRole, SignalObservations

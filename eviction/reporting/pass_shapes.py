@@ -9,8 +9,7 @@ from eviction.reporting.attribution import AttributionJson
 from eviction.reporting.json_shapes import Count, Seconds, Time, one_of
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson
 from eviction.types import NodeCondition
-from reclaim.reasons import Reason
-from reclaim.types import Action, Kind, Result, Rule
+from reclaim.types import Action, Kind, Reason, Result, Rule
 from signals.types import FsLayout
 
 KindWord = Annotated[str, one_of(Kind, open_=True)]

@@ -28,11 +28,11 @@ from reclaim.ballast.file import (
     room_problem,
     status_in,
 )
-from reclaim.clock import Clock
 from reclaim.execution.readings import in_time
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.execution.workers import NoThread, Task
 from reclaim.function import ReclaimFunction
+from reclaim.services import Clock
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 
 BALLAST = "ballast"

@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from reclaim.clock import Clock
 from reclaim.execution.readings import Progress, Readings
 from reclaim.execution.removals import AwaitedRemovals, Removals, most_in_flight
 from reclaim.execution.remover import Stage, remove_one
 from reclaim.execution.workers import NoThread
+from reclaim.services import Clock
 from reclaim.types import (
     Action,
     DiskState,

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from reclaim.clock import Clock
 from reclaim.execution.workers import NoThread, Workers
+from reclaim.services import Clock
 from reclaim.types import ReclaimError
 
 LOOK_SECONDS = 2.0  # for what is looked at once: a file, and the directories above it

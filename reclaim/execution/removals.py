@@ -15,9 +15,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reclaim.clock import Clock
 from reclaim.execution.workers import Workers
-from reclaim.listener import Listener
+from reclaim.services import Clock, Listener
 from reclaim.types import NEVER, Outcome, Result, Verdict
 
 CHECK_PATIENCE_SECONDS = 60.0  # more than what a check may ask to wait, and the deadlines of its questions

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from reclaim.clock import Clock
+from reclaim.services import Clock
 from reclaim.types import Action, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent

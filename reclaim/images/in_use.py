@@ -14,7 +14,7 @@ names it, where the kubelet tells that.
   is (the runtime's configuration, a sandbox that is ready, a pinned image named `pause`), no image is removed.
 
 Covers: resolving which container uses which image. Does not cover: ages and order (`plan`), asking the runtime
-(`lister`).
+(`inventory`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Other than the kubelet, and but for the first narrower; such a verdict carries `
   counts, and the size is that of all.
 
 Covers: verdicts and their order. Does not cover: how much must be freed (`gc_thresholds`), the check right before a
-removal (`remover`), stopping (`execution.executor`, `periodic_gc`).
+removal (`unused_images`), stopping (`execution.executor`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reclaim.images.entries import entries_by_id, one_image, one_record
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
-from reclaim.images.newest import NewestOfRepositories
+from reclaim.images.newest import NewestOfRepositories, entries_by_id, one_image, one_record
 from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
 
 
@@ -49,7 +48,7 @@ class ImageGCPolicy:
     `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
     that was unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the
     image filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: what is
-    never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pod_startup`).
+    never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
     `keep_newest_per_repository`: how many images of each repository are never removed, the newest ones.
     """
 

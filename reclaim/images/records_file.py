@@ -22,10 +22,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reclaim.clock import Clock
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records_json import LARGEST_BYTES, Moment, NotRecords, records_from_json, records_json
+from reclaim.services import Clock
 from reclaim.types import ImageRecord
 
 LOAD_SECONDS = 1.0

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from reclaim.clock import Clock
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.function import ReclaimFunction
 from reclaim.plugins.protocol import (
@@ -26,6 +25,7 @@ from reclaim.plugins.protocol import (
     shown,
 )
 from reclaim.pod_logs.names import printable_text
+from reclaim.services import Clock
 from reclaim.types import Action, Kind, Plan, ReclaimError, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict
 
 FRESH_SECONDS = 1.0  # a plugin may have to ask a program of its own; the runtime's status is 50 ms old at most

@@ -20,7 +20,6 @@ import re
 import stat
 from collections.abc import Sequence
 
-from reclaim.clock import Clock
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, opened_beneath
 from reclaim.pod_logs.names import (
@@ -46,7 +45,7 @@ from reclaim.pod_logs.plan import (
 )
 from reclaim.pod_logs.remove_tree import remove_tree, unlink_files
 from reclaim.pods.states import PodStateProvider, is_pod_uid
-from reclaim.services import ContainerStatus, RuntimeService
+from reclaim.services import Clock, ContainerStatus, RuntimeService
 from reclaim.types import Action, ContainerState, Reason, RemovalFailed, RuntimeUnavailable, Verdict
 
 ERRORS_IN_A_ROW = 2

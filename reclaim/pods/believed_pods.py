@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from reclaim.clock import Clock
 from reclaim.pods.belief import doubt_about, exchanged, not_compared
 from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt
+from reclaim.services import Clock
 from reclaim.types import Listing
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from reclaim.clock import Clock
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletWay
+from reclaim.services import Clock
 from reclaim.types import ReclaimError
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from reclaim.clock import Clock
 from reclaim.pods.kubelet_client import KubeletUnavailable
 from reclaim.pods.pod_list import KubeletAnswerError, PodList, parse_pod_list
 from reclaim.pods.states import PodState, PodStates
+from reclaim.services import Clock
 
 PAUSE_SECONDS = 10.0
 NAMED_SECONDS = 1.0  # how old the list may be that names images, as that of containers; and four times what it took

@@ -24,8 +24,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reclaim.clock import Clock
 from reclaim.pods.states import PodStateProvider
+from reclaim.services import Clock
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 
 PATIENCE_HOLD_OFFS = 2.0

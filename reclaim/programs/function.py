@@ -23,12 +23,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from reclaim.clock import Clock
 from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
-from reclaim.function import ReclaimContext, ReclaimFunction
-from reclaim.pressure import Pressure
+from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
 from reclaim.programs.process import LEFT_BEHIND_SECONDS, Output, ProgramRun
 from reclaim.programs.program_file import ProgramUser, examine, opened_program
+from reclaim.services import Clock
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
 
 PROGRAM: Final = "program"

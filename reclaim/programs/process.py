@@ -32,8 +32,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from reclaim.clock import Clock
 from reclaim.programs.program_file import ProgramUser, own_user
+from reclaim.services import Clock
 from reclaim.types import RemovalFailed
 
 TERM_SECONDS = 5.0  # between SIGTERM and SIGKILL

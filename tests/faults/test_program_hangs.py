@@ -23,8 +23,8 @@ SYSTEMS_PYTHON = "/usr/bin/python3"  # Debian 12's is 3.11.2, which keeps itself
 BEATS = 20
 BEATING = """
 import sys, threading, time
-from reclaim.clock import Clock
-from reclaim.pressure import Pressure
+from reclaim.services import Clock
+from reclaim.function import Pressure
 from reclaim.programs.function import Program, ProgramSettings, ProgramStage
 from signals.clock import SystemClock
 program = Program("prune", ProgramSettings((sys.argv[1],), 60.0), lambda *_: None)

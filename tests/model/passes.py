@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from eviction.types import Extent
+from reclaim.images.lister import Lister
+
 from eviction.node.responder import Request
 from eviction.record import Pass, Trigger
+from eviction.types import Extent
 from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
-from reclaim.images.lister import Lister
 from reclaim.periodic_image_gc import ImageGC
 from reclaim.types import Outcome, ReclaimResult, Result
 from signals.types import Signal

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from eviction.drill.node.xfs_helper import NodeXfsHelper
 
 from eviction.drill.node.loop_mounts import mount_loop
-from eviction.drill.node.xfs_helper import NodeXfsHelper
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.scenario.types import FilesystemType
 from tests.sockets.mounts import need_mounts

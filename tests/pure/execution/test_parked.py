@@ -11,7 +11,7 @@ import pytest
 
 from reclaim.execution.executor import URGENT_PATIENCE_SECONDS, Executor, Work
 from reclaim.execution.removals import Removal, Removals
-from reclaim.listener import Listener
+from reclaim.services import Listener
 from reclaim.types import Kind, Outcome, Reason, Result, Verdict
 from tests.pure.store import Site, plan_of, reasons, results
 from tests.pure.values import SteppedClock

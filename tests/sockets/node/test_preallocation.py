@@ -15,17 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from reclaim.xfs.client import DEADLINE_SECONDS, ReleaseResult
+from reclaim.xfs.release import SHORTEST_PAUSE_SECONDS
 
 from eviction.drill.runtime.failpoints import Delay
 from eviction.node.node import Node
-from eviction.reporting.explain import pass_lines
 from eviction.record import PassResult, Trigger
+from eviction.reporting.explain import pass_lines
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.types import Result
-from reclaim.xfs.client import DEADLINE_SECONDS, ReleaseResult
-from reclaim.xfs.release import SHORTEST_PAUSE_SECONDS
 from signals.summary import NodeSummary
 from signals.types import FilesystemIdentity, Signal, SignalObservations
 from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, relieve

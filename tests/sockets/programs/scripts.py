@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reclaim.pressure import Pressure
+from reclaim.function import Pressure
 from reclaim.programs.function import Program, ProgramSettings, ProgramStage
 from reclaim.programs.program_file import ProgramUser
 from reclaim.types import Action, RemovalFailed, Verdict

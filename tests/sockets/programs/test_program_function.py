@@ -13,9 +13,8 @@ import pytest
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.record import Pass, PassResult
 from eviction.reporting.pass_record import pass_json
-from reclaim.function import Filesystem
+from reclaim.function import Filesystem, Pressure
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.pressure import Pressure
 from reclaim.programs.function import ProgramSettings, program_function
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pressure import Pressure
+from reclaim.function import Pressure
 from reclaim.programs.function import KEPT_BYTES, MOST_LINES, Program, ProgramSettings
 from reclaim.programs.process import LAST_READINGS, LAUNCHER, PACE_SECONDS, READ_BYTES, UNPACED_BYTES
 from reclaim.programs.program_file import ProgramUser
