@@ -92,7 +92,6 @@ def write_configuration(path: Path, **fields: object) -> Path:
         "kubeletConfig": "",
         "controlSocket": "",
         "metricsAddress": "",
-        "xfsHelperSocket": "",
     }
     if not fields.get("kubeletConfig"):  # where there is one, it says where its kubelet is asked
         head["kubeletHealthzEndpoint"] = ""

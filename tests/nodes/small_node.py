@@ -53,7 +53,6 @@ CONSTRUCTOR_OPTIONS = (
     "usual_endpoints",
     "functions",
     "reclaim_table",
-    "xfs_helper_seconds",
 )
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
@@ -286,7 +285,6 @@ class SmallNode:
             "containerLogsDir": str(self.container_logs_dir),
             "stateFile": "",
             "historyFile": "",
-            "xfsHelperSocket": "",
             "kubeletConfig": "",
             "kubeletHealthzEndpoint": "",
             "containerRuntimeEndpoint": self.endpoint,

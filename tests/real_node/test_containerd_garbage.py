@@ -48,7 +48,6 @@ def product_of(node: RealNode, above: int) -> Node:
         "rootDirectory": str(node.kubelet.root_dir),
         "podLogsDir": str(node.kubelet.pod_logs_dir),
         "stateFile": "",
-        "xfsHelperSocket": "",
         "kubeletConfig": "",
         "kubeletHealthzEndpoint": "",
         "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",

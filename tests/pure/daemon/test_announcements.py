@@ -1,12 +1,10 @@
-"""What the daemon says about a kubelet that it cannot ask, and about what XFS gives back."""
+"""What the daemon says about a kubelet that it cannot ask, and about a dry run."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import StringIO
 
 import pytest
-from reclaim.released import Released
 
 from eviction.configuration.effective import load
 from eviction.daemon.announcements import Announcements
@@ -48,39 +46,6 @@ def test_another_problem_and_its_end_are_said_too() -> None:
     assert "the kubelet lists its pods again" in said[2]
 
 
-def test_why_xfs_was_not_asked_is_said_once_until_it_is_asked_again() -> None:
-    """Each pass has the sentence in its record; the log has it when it begins, and again after a call was made."""
-    clock, out = SteppedClock(), StringIO()
-    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
-    log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, LogSink(log))
-    skipped, called = Released(mount_points=("/",), skipped="no XFS helper answers"), Released(calls=1)
-    for released, times in ((skipped, 1), (skipped, 1), (called, 1), (skipped, 2)):
-        function = ReclaimResult("ReleaseSpeculativePreallocation", released=released)
-        decision = Decision(frozenset(), (), None, (), None)
-        record = Pass("1", 0.0, Trigger.INTERVAL, observations_of(), decision, functions=(function,))
-        announcements.passed(record, pass_summary(record))
-        clock.step(61.0)
-        assert out.getvalue().count("was skipped: no XFS helper answers") == times
-
-
-def test_passes_that_xfs_alone_relieves_are_written_once_a_minute() -> None:
-    """A file that grows may cause several in a second; one in which something was removed is always written."""
-    clock, out = SteppedClock(), StringIO()
-    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
-    log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, LogSink(log))
-    verdict = Verdict(Kind.IMAGE, "1", "image", Action.REMOVE, Reason.UNUSED)
-    alone = ReclaimResult("ReleaseSpeculativePreallocation", released=Released(bytes=1 << 30, calls=1))
-    images = ReclaimResult("DeleteUnusedImages", (Outcome(verdict, Result.REMOVED),))
-    for functions in ((alone,), (alone,), (alone,), (alone, images), (alone, images)):
-        decision = Decision(frozenset(), (), None, (), None)
-        record = Pass("1", 0.0, Trigger.INTERVAL, observations_of(), decision, functions=functions)
-        record = replace(record, result=PassResult.SATISFIED, reason="relieved")
-        announcements.passed(record, pass_summary(record))
-    assert out.getvalue().count("request: relieved") == 3
-
-
 def test_the_log_of_a_dry_run_names_what_would_go() -> None:
     """With each line of a pass, which repeats at most once a minute; JSON has the names in the record."""
     verdicts = [Verdict(Kind.IMAGE, name, f"registry.example/{name}:1", Action.REMOVE, Reason.UNUSED) for name in "ab"]
@@ -102,7 +67,7 @@ def test_the_log_of_a_dry_run_names_what_would_go() -> None:
         log = Log(clock.wall, as_json=as_json, stream=out)
         announcements = Announcements(node, log, LogSink(log))
         for _ in range(3):
-            announcements.passed(record, pass_summary(record))
+            announcements.pass_ended(record, pass_summary(record))
             clock.step(31.0)
         assert out.getvalue().count("request: would remove 2 objects; took ") == 2
         assert out.getvalue().count(names) == times
