@@ -55,9 +55,7 @@ FIRST_WORTH = 2.0  # containerd promises the compressed layers, and frees what w
 FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
 FADING = 0.9  # of what earlier removals have shown, at each one
 REMEMBERED = 8  # whose seconds count
-TURNS = (
-    8  # of so many one is of what promises nothing: 500 dead containers that hold nothing must not keep images waiting
-)
+TURNS = 8  # side by side one of so many is of what promises nothing: 500 dead containers may hold nothing
 
 Answer = TypeVar("Answer")
 

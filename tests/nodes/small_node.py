@@ -53,7 +53,6 @@ CONSTRUCTOR_OPTIONS = (
     "usual_endpoints",
     "functions",
     "reclaim_table",
-    "xfs_helper_seconds",
 )
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)

@@ -246,7 +246,6 @@ def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
             "containerRuntimeEndpoint": "none",
             "rootDirectory": "/does-not-exist",
             "stateFile": "",
-            "xfsHelperSocket": "",
             "filesystems": [{"name": "buildcache", "path": str(cache)}],
             "reclaimFunctions": [entry()],
             "reclaimTable": {str(CACHE): [PRUNE]},
