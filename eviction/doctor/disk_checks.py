@@ -188,8 +188,8 @@ def check_xfs(facts: NodeFacts) -> Iterator[Finding]:
             yield Finding(
                 "xfs-preallocation",
                 Severity.RISK,
-                f"XFS on {filesystem.path} counts up to 8GiB as used behind each file that grows, so images go and pods "
-                "are evicted for space that nobody uses",
+                f"XFS on {filesystem.path} counts up to 8GiB as used behind each file that grows, so images go and "
+                "pods are evicted for space that nobody uses",
                 "it is mounted without allocsize",
                 "mount it with allocsize=64k",
             )
