@@ -23,7 +23,7 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
