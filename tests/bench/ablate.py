@@ -135,14 +135,14 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
     """All arms at all rates by all kinds of fills; another arm is the first one of each round."""
     arms = list(_arms(filesystem, asked.rules))
     rates = asked.rate or (RATES[-1:] if effort_of().short else RATES)
-    commit = _commit()
+    engine = _engine()
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
             for kind in asked.fill or [FillKind.ONE_FILE]:
                 for without, start, fields in arms[first:] + arms[:first]:
                     where = {"filesystem": filesystem, "rate": rate, "fill": str(kind), "without": without}
-                    yield {**where, "commit": commit, **_fought(on, kind, rate, start, fields)}
+                    yield {**where, "engine": engine, **_fought(on, kind, rate, start, fields)}
 
 
 def _fought(on: Ring, kind: FillKind, rate: int, start: StartDaemon, fields: Mapping[str, object]) -> dict[str, Any]:
@@ -167,8 +167,9 @@ def _daemon(attributes: Mapping[str, str]) -> StartDaemon:
     return lambda configuration: Daemon("--config", configuration, before=CHILD, program=json.dumps(attributes))
 
 
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+def _engine() -> str:
+    """The last commit that has changed the product."""
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", "signals", "reclaim", "eviction"]
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
