@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eviction.types import Extent
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
+from eviction.types import Extent
 from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS, garbage_collect_containers
 from reclaim.periodic_image_gc import ImageGC
 from reclaim.types import Outcome, ReclaimResult, Result
