@@ -1,9 +1,9 @@
 """What is on the node: the one place that asks the runtime for its lists.
 
-Everybody who needs a list says how old it may be at most: when its reading must have *begun*. Callers who are content
-with a reading that is under way, or has ended, share it, and its failure too, which so is remembered for as long as an
-answer would be. No lock is held while the runtime is asked: a question that is not answered holds up those who wait for
-that very answer, until its deadline, and nobody else.
+Everybody who needs a list says how old it may be at most: when its reading must have *begun*. One that has ended serves
+everybody who is content with its age; one that is under way is waited for a moment, and then asked for again: what is
+slow for one caller delays no other. A question that was not answered within its deadline is not asked again for a
+second. No lock is held while the runtime is asked.
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * The directories of pods are read right before each list of containers: what they show of a pod that begins is as old
@@ -39,6 +39,7 @@ from reclaim.services import Clock, ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState, RuntimeUnavailable
 
 FRESH_SECONDS = 1.0  # how old what a plan is made of may be; each removal is checked by evidence of its own
+JOIN_SECONDS = 0.1  # how long the reading of another caller is waited for
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
 ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
@@ -68,9 +69,7 @@ class _Reading(Generic[Answer]):
 
     @property
     def answer(self) -> Answer:
-        """After it has ended. Raises what it raised."""
-        if self.error is not None:
-            raise self.error
+        """After it has ended without an error."""
         return self.answers[0]
 
 
@@ -87,21 +86,30 @@ class SharedReading(Generic[Answer]):
         """A reading that was begun after this time (monotonic seconds), and has ended. Raises what it raised."""
         with self._lock:
             reading = self._last
-            mine = reading is None or reading.begun_at <= not_older_than
-            if mine:
-                reading = self._last = _Reading(self._clock.monotonic(), threading.Event())
-        assert reading is not None
-        if mine:
-            try:
-                reading.answers = (self._ask(),)
-            except BaseException as error:  # noqa: BLE001 # raised again below, to everybody who waits for it
-                reading.error = error
-            reading.answered_at = self._clock.monotonic()
-            reading.ended.set()
-        else:
-            reading.ended.wait()
+        if reading is None or not self._serves(reading, not_older_than) or not reading.ended.wait(JOIN_SECONDS):
+            reading = self._begun()
         if reading.error is not None:
             raise reading.error
+        return reading
+
+    def _serves(self, reading: _Reading[Answer], not_older_than: float) -> bool:
+        """Whether it was begun late enough, and has not failed before; or it was not answered within its deadline, and
+        has told so a moment ago: the same question is not waited for twice."""
+        if reading.ended.is_set() and reading.error is not None:
+            late = isinstance(reading.error, RuntimeUnavailable) and reading.error.late
+            return late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+        return reading.begun_at > not_older_than
+
+    def _begun(self) -> _Reading[Answer]:
+        """Another reading, which has ended."""
+        with self._lock:
+            reading = self._last = _Reading[Answer](self._clock.monotonic(), threading.Event())
+        try:
+            reading.answers = (self._ask(),)
+        except BaseException as error:  # noqa: BLE001 # raised again by the caller, and by everybody who waits for it
+            reading.error = error
+        reading.answered_at = self._clock.monotonic()
+        reading.ended.set()
         return reading
 
 

@@ -132,7 +132,7 @@ class OnePass:
         self._entries = tuple(map(self._entry, self._row))
         self._crossed = trigger is not Trigger.LEAD
         self._executor = setting.executor(gives_way, lambda: None if self._crossed else 1)
-        self._context = setting.context(self._executor, self._pressure)
+        self._context = setting.context(self._executor, self.pressure)
 
     @property
     def progress_at(self) -> float:
@@ -254,7 +254,7 @@ class OnePass:
             return Urgency()
         return urgency(entry.goal, observations, faster(self._begun_rates, self._rates), self._kubelets)
 
-    def _pressure(self) -> Pressure:
+    def pressure(self) -> Pressure:
         """What the pass acts on, and what is missing for it now, with its minimum reclaim and what is written while a
         program runs."""
         acted_on = self._decision.acted_on if self._request.row is None else None

@@ -13,7 +13,8 @@ That text is, word for word, the one of the kubelet since 1.35, as alerts and lo
 capacity for people, the bytes freed. Before, it had two numbers of bytes: those wanted and those freed (to 1.25), those
 attempted and those found eligible (1.26 to 1.34). The bytes wanted are a field of our event.
 
-Covers: the decision, the meaning of the end, events and their texts. Does not cover: the removals (`periodic_image_gc`).
+Covers: the decision, the meaning of the end, events and their texts. Does not cover: the removals
+(`periodic_image_gc`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
@@ -53,7 +53,6 @@ CONSTRUCTOR_OPTIONS = (
     "usual_endpoints",
     "functions",
     "reclaim_table",
-    "xfs_helper_seconds",
 )
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)

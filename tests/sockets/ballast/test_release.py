@@ -7,17 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reclaim.execution.stages import never_relieved
 
 from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, remove_ballast
 from reclaim.ballast.release import BallastRelease, examine, release_ballast_function
-from reclaim.execution.executor import Executor
+from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.remover import GONE, Ready, Refused
-from reclaim.function import ReclaimContext
-from reclaim.functions import Collector, table_of
-from reclaim.images.records import ImageRecords
+from reclaim.functions import Call
 from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
 from tests.sockets.ballast.test_create import FOREIGN, SIZE, sparse
 
@@ -35,20 +33,9 @@ def settings(tmp_path: Path) -> BallastSettings:
 def called(settings: BallastSettings, *, dry_run: bool = False) -> ReclaimResult:
     """What a call of the function does."""
     clock = SteppedClock()
-    runtime = MemoryRuntime(clock)
-    context = ReclaimContext(
-        runtime,
-        runtime,
-        MemoryPods(),
-        ImageRecords(),
-        Executor(clock, SteppedEvent(clock), dry_run=dry_run),
-        clock,
-        None,  # type: ignore[arg-type] # it has settings of its own
-        None,  # type: ignore[arg-type] # it reads no logs
-    )
-    return Collector(context, table_of(release_ballast_function(RELEASE, settings, "nodefs"))).call(
-        RELEASE, never_relieved
-    )
+    executor = Executor(clock, SteppedEvent(clock), dry_run=dry_run)
+    context = context_of(MemoryRuntime(clock), clock, executor=executor)
+    return Call(release_ballast_function(RELEASE, settings, "nodefs"), context).run(never_relieved)
 
 
 def planned(settings: BallastSettings) -> tuple[BallastRelease, Verdict]:

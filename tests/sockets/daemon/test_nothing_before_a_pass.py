@@ -11,23 +11,25 @@ import io
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reclaim.images.lister import GivenUp
 
 from eviction.daemon.manager import Manager
 from eviction.drill.runtime.failpoints import Hang
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords
-from reclaim.types import RuntimeUnavailable
+from reclaim.inventory import GivenUp
+from reclaim.types import Plan, RuntimeUnavailable
 from signals.filesystems import Reading, read_statvfs
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pure.store import Disk, Store
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import PROGRAM, Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
@@ -145,7 +147,7 @@ def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -
     copies = dead_copies(small_node, "crashed")
     small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=20 * MIB, read_deadline_seconds=0.5)
-    node.collector.detect_images()
+    node.detect_images()
     small_node.failpoints["ListImages"] = Hang()
     asked = small_node.failpoints.calls["ListImages"]
     record = passed(node, FAST)
@@ -154,15 +156,35 @@ def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -
     assert "ListImages was not answered within 0.5 s" in "; ".join(record.errors)
 
 
+class Asking(Store):
+    """A stage that asks something when it plans."""
+
+    def __init__(self, ask: Callable[[], object]):
+        clock = SteppedClock()
+        super().__init__(Disk(clock, 0), clock, {})
+        self._ask = ask
+
+    def plan(self) -> Plan:
+        """Asks, and has nothing to remove."""
+        self._ask()
+        return Plan()
+
+
 def test_the_calls_of_others_are_no_progress_of_a_pass(small_node: SmallNode) -> None:
     """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime."""
     node = small_node.node()
-    progress = node.executor.progress
-    before = progress.at
+    executor = node.make_executor()
+    before = executor.progress.at
     node.client.version()
-    node.make_executor().read("another's stage", node.client.version)
-    assert progress.at == before
-    after = [node.executor.read("its own stage", lambda: (node.client.version(), progress.at)[1])]
+    node.make_executor().plan("another's stage", Asking(node.client.version))
+    assert executor.progress.at == before
+    after: list[float] = []
+
+    def ask() -> None:
+        node.client.version()
+        after.append(executor.progress.at)
+
+    executor.plan("its own stage", Asking(ask))
     assert after[0] > before
 
 
@@ -170,14 +192,16 @@ def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
     """It was answered, with an error."""
     node = small_node.node()
     small_node.server.stop()
-    before = node.executor.progress.at
+    executor, after = node.make_executor(), list[float]()
+    before = executor.progress.at
 
-    def ask() -> float:
+    def ask() -> None:
         with pytest.raises(RuntimeUnavailable):
             node.client.version()
-        return node.executor.progress.at
+        after.append(executor.progress.at)
 
-    assert node.executor.read("its own stage", ask) > before
+    executor.plan("its own stage", Asking(ask))
+    assert after[0] > before
 
 
 @pytest.mark.parametrize("asked", range(4))
@@ -188,7 +212,7 @@ def test_what_a_refresh_has_read_when_a_pass_begins_is_not_used(small_node: Smal
     node = small_node.node(records=ImageRecords())
     answers = iter([True] * asked)
     with pytest.raises(GivenUp):
-        node.collector.detect_images(lambda: next(answers, False))
+        node.detect_images(lambda: next(answers, False))
     assert node.records.records == {}
 
 

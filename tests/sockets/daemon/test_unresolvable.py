@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from eviction.daemon.manager import Manager
+from eviction.drill.run.listener import DrillListener
 from eviction.drill.runtime.failpoints import Fail, Failpoint
 from eviction.record import Pass
 from eviction.reporting.log import Log
@@ -94,10 +95,11 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
     manager = Manager(
         node,
         log,
-        on_pass=passes.append,
-        on_observation=lambda *_: manager.stop() if clock.monotonic() - began >= seconds else None,
         events=FanOutSink(LogSink(log), events),
         event=lambda: next(unused),
+    )
+    node.listeners.add(
+        DrillListener(passes.append, lambda *_: manager.stop() if clock.monotonic() - began >= seconds else None)
     )
     for wait in waits:
         wait.busy = lambda: manager.doing() is not None

@@ -13,11 +13,12 @@ from typing import Any
 
 import grpc
 import pytest
-from reclaim.execution.stages import never_relieved
 
 from eviction.configuration.effective import load
 from eviction.drill.runtime.failpoints import Fail, Hang
 from eviction.types import Extent
+from reclaim.execution.executor import never_relieved
+from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, Call
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
@@ -64,7 +65,7 @@ def lists_of_one_collection(small: SmallNode) -> int:
     """How often the containers are listed before the images are."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
-    node.collector.call("DeleteAllUnusedContainers", never_relieved)
+    Call(DELETE_ALL_UNUSED_CONTAINERS, node.context(node.make_executor())).run(never_relieved)
     return small.failpoints.calls["ListContainers"] - before
 
 

@@ -8,7 +8,7 @@ import pytest
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS
 from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of

@@ -9,16 +9,14 @@ from typing import Any
 
 import grpc
 import pytest
-from reclaim.execution.side_by_side import ANOTHERS_TURN
-from reclaim.execution.stages import FEW
 
-from eviction.cli.plan import plan_lines
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import Fail, Hang
+from eviction.listener import Listener
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
-from eviction.types import Extent
+from reclaim.execution.executor import TURNS
 from reclaim.types import Result
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, outcome_of, reason_of, result_of
@@ -41,7 +39,15 @@ def fills(node: Node, rate: int) -> None:
 def asked_by(node: Node) -> list[str]:
     """The calls of this node from now on, in order."""
     asked: list[str] = []
-    node.on_call = lambda method, *_: asked.append(method)
+
+    class Calls(Listener):
+        """Writes down which call was answered."""
+
+        def called(self, call: str, seconds: float, failed: bool) -> None:
+            """Written down."""
+            asked.append(call)
+
+    node.listeners.add(Calls())
     return asked
 
 
@@ -74,29 +80,15 @@ def test_on_a_disk_that_fills_the_first_removal_is_an_image_and_no_container_is_
     dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    node.collector.detect_images()  # as the daemon does from time to time; then what containers mount is known
+    node.detect_images()  # as the daemon does from time to time; then what containers mount is known
     asked = asked_by(node)
     record = passed(node, FAST)
     assert small_node.removed() == images[:2]
     before = asked[: asked.index("RemoveImage")]
     assert "ContainerStatus" not in before
-    assert before.count("ListImages") == 1
-    assert before.count("ListContainers") == 2, "one for both plans, one for the checks"
+    assert before.count("ListImages") == 0, "it was listed a moment ago"
+    assert before.count("ListContainers") == 2, "one for the containers' plan, one for the checks"
     assert str(record.result) == "satisfied"
-    assert record.functions[0].operation == DELETE_UNUSED_IMAGES
-    assert f"side by side, {DELETE_UNUSED_IMAGES} first: the disk is full within a minute" in record.reason
-
-
-def test_without_dead_containers_everything_is_listed_once(small_node: SmallNode) -> None:
-    """Nothing goes before the images, so their plan is made on the lists by which that is known."""
-    small_node.run(small_node.run_pod("web"))
-    images = small_node.add_images(6, MIB)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    asked = asked_by(node)
-    passed(node, FAST)
-    assert small_node.removed() == images[:2]
-    before = asked[: asked.index("RemoveImage")]
-    assert (before.count("ListImages"), before.count("ListPodSandbox")) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +104,6 @@ def test_with_time_or_as_the_kubelet_containers_go_before_images(
     gone = len(images) if fields else 2
     assert kinds(small_node) == "C" * len(copies) + "I" * gone
     assert [function.operation for function in record.functions] == [DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES]
-    assert "side by side" not in record.reason
 
 
 def test_every_eighth_removal_is_a_container_until_it_is_enough(small_node: SmallNode) -> None:
@@ -120,26 +111,14 @@ def test_every_eighth_removal_is_a_container_until_it_is_enough(small_node: Smal
     copies = dead_copies(small_node, "crashed")
     images = small_node.add_images(20, MIB)
     record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=16 * MIB - MIB // 4), FAST)
-    assert kinds(small_node) == ("I" * (ANOTHERS_TURN - 1) + "C") * 2 + "II"
+    assert kinds(small_node) == ("I" * (TURNS - 1) + "C") * 2 + "II"
     assert small_node.removed("image") == images[:16]
     assert small_node.removed("container") == copies[:2]
-    of_images, of_containers = record.functions
+    of_containers, of_images = record.functions
     assert {outcome.verdict.id for outcome in of_images.outcomes} == set(images[:16])
     assert {outcome.verdict.id for outcome in of_containers.outcomes} == set(copies[:2])
     assert {reason_of(record, each) for each in copies[2:]} == {"relieved"}
     assert of_images.nominal_bytes == 16 * MIB
-
-
-def test_containers_that_prove_to_hold_more_than_images_spare_them(make_small_node: SmallNodeFactory) -> None:
-    """Each dead copy holds 4 MiB, each image 1 MiB: after the first container the others go before the eighth image."""
-    small = make_small_node(FsLayout.SINGLE, 256 * MIB)
-    copies = dead_copies(small, "crashed", writes=4 * MIB)
-    images = small.add_images(20, MIB)
-    record = passed(small.node(Signal.NODEFS_AVAILABLE, above=30 * MIB), FAST)
-    assert small.removed("image") == images[:7]
-    assert kinds(small) == "I" * 7 + "C" * 6
-    assert small.removed("container") == copies[:6]
-    assert str(record.result) == "satisfied"
 
 
 def test_an_image_that_a_dead_container_pins_goes_after_it_in_the_same_pass(small_node: SmallNode) -> None:
@@ -177,11 +156,7 @@ def test_a_dry_run_and_the_plan_tell_the_same_order(small_node: SmallNode) -> No
     pressed: dict[str, Any] = {"signal": Signal.NODEFS_AVAILABLE, "above": 10 * MIB - MIB // 4}
     dry = small_node.node(dry_run=True, **pressed)
     would = {outcome.verdict.id for outcome in passed(dry, FAST).removals}
-    everything = passed(dry, FAST, Request(row=tuple(dry.collector.functions), extent=Extent.ALL))
-    lines = "\n".join(plan_lines(everything))
     assert small_node.removed() == []
-    assert f"side by side, {DELETE_UNUSED_IMAGES} first: the disk is full within a minute" in lines
-    assert lines.index("registry.example/old/0:1") < lines.index("crashed/app#0")
     passed(small_node.node(**pressed), FAST)
     assert set(small_node.removed()) == would
 
@@ -212,19 +187,6 @@ def test_where_images_have_a_disk_of_their_own_nothing_is_side_by_side(make_smal
     assert record.row == (DELETE_UNUSED_IMAGES,)
 
 
-@pytest.mark.parametrize("writes", [0, 4 * MIB], ids=["holding nothing", "holding enough"])
-def test_a_few_dead_containers_go_first_even_in_a_hurry_and_their_sandboxes_do_not(
-    small_node: SmallNode, writes: int
-) -> None:
-    """Four are one round: they may be enough, and then no image goes; if not, images go before the sandboxes."""
-    small_node.run(small_node.run_pod("web"))  # its image is that of the dead ones, and stays
-    dead = [small_node.gone_pod(f"gone-{number}", writes=writes) for number in range(FEW)]
-    images = small_node.add_images(6, MIB)
-    record = passed(small_node.node(Signal.NODEFS_AVAILABLE, above=4 * MIB - MIB // 4), FAST)
-    assert small_node.removed() == (dead[:1] if writes else [*dead, *images[:4]])
-    assert (str(record.result), "side by side" in record.reason) == ("satisfied", False)
-
-
 def test_images_that_cannot_be_listed_are_an_error_and_containers_go(small_node: SmallNode) -> None:
     """Both are read at once, but the containers do not need the images: more than a few of them are planned alone."""
     copies = dead_copies(small_node, "crashed", writes=MIB)
@@ -241,10 +203,10 @@ def test_containers_that_cannot_be_listed_are_an_error_and_images_go(small_node:
     dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    node.collector.detect_images()
+    node.detect_images()
     small_node.failpoints["ListContainers"] = Fail(
-        grpc.StatusCode.UNKNOWN, "no list today", times=2
-    )  # with the images, and alone
+        grpc.StatusCode.UNKNOWN, "no list today", times=3
+    )  # side by side, with the images, and alone
     record = passed(node, FAST)
     assert small_node.removed() == images[:2]
     assert "no list today" in "; ".join(record.errors)

@@ -80,7 +80,7 @@ def harmed(directory: Path, late: float, moment: float) -> tuple[list[str], int]
                 parallelRemovals=2,
                 holdOffForNewPods="1s",
             )
-            node.collector.detect_images()
+            node.detect_images()
             _, made = beside_a_pod(small, node, moment)
         assert isinstance(small.runtime, JudgingRuntime)
         return small.runtime.harmed, made

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from reclaim.execution.stages import Stage, StagePlan
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
@@ -20,10 +19,10 @@ from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
 from reclaim.function import Filesystem, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.types import Action, MeasureDisk, Plan, ReclaimError, RemovalFailed, Verdict
+from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, Verdict
 from signals.clock import Clock
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
@@ -41,15 +40,24 @@ def plan_ballast(sizes: Mapping[str, int]) -> Plan:
     )
 
 
-class BallastRemover:
-    """Deletes one file of ballast."""
+class ReleaseFiles:
+    """The one stage: the files of a directory of ballast."""
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = False
+    patience_seconds: float | None = None
 
     def __init__(self, directory: Path, clock: Clock):
         self._directory = directory
         self._clock = clock
+
+    def plan(self) -> Plan:
+        """Every file."""
+        try:
+            sizes = {path.name: path.stat().st_size for path in self._directory.iterdir()}
+        except OSError as error:
+            raise BallastUnreadable(str(error)) from error
+        return plan_ballast(sizes)
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """It is still there."""
@@ -90,14 +98,7 @@ class Ballast:
         }
 
     def _stages(self, context: ReclaimContext) -> tuple[Stage, ...]:
-        def release(_: MeasureDisk) -> StagePlan:
-            try:
-                sizes = {path.name: path.stat().st_size for path in self.directory.iterdir()}
-            except OSError as error:
-                raise BallastUnreadable(str(error)) from error
-            return StagePlan(plan_ballast(sizes), BallastRemover(self.directory, context.clock))
-
-        return (release,)
+        return (ReleaseFiles(self.directory, context.clock),)
 
     def left(self) -> list[str]:
         """The files that are left."""
@@ -157,7 +158,7 @@ def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode)
     """From the first scrape on, as those of the others."""
     node = node_of(small_node, Ballast(small_node, 1), 2 * MIB)
     standing = NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0)
-    metrics = Metrics(lambda: standing, functions=node.collector.functions)
+    metrics = Metrics(lambda: standing, functions=node.functions)
     removed = f'reclaimd_removals_total{{kind="{BALLAST}",result="removed"}}'
     assert f"{removed} 0.0" in metrics.page().body.decode()
     metrics.count_pass(relieve(node))

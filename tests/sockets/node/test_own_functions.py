@@ -4,14 +4,14 @@ with a table of the user's own."""
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eviction.node.own_functions import PressureOfPass
-from eviction.node.responder import Request
-from eviction.record import PassResult
+from eviction.node.one_pass import Request
+from eviction.record import PassResult, Trigger
 from eviction.types import FunctionUnusable, Threshold
 from reclaim.ballast.file import BallastSettings, create_ballast
 from signals.interval import FillRate
@@ -66,13 +66,14 @@ def test_a_program_is_told_of_what_a_fill_writes_meanwhile(small_node: SmallNode
     observations = node.summary.observe()
     where = observations.signals[Signal.NODEFS_AVAILABLE].filesystem
     assert where is not None
-    filling = {(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)}
-    pressure = PressureOfPass(lambda: observations, lambda: filling)
+    node.responder.fill_rates = {(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)}
+    _, decision = node.responder.synchronize()
+    node.responder.fill_rates = {(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)}
     (mark,) = node.configuration.thresholds
-    pressure.begin("id", mark, ())
-    assert pressure().missing_bytes == 9 * MIB
-    pressure.begin("id", Threshold(Signal.NODEFS_AVAILABLE, value("1")), ())
-    assert pressure().missing_bytes == 0
+    for acted_on, missing in ((mark, 9 * MIB), (Threshold(Signal.NODEFS_AVAILABLE, value("1")), 0)):
+        one = replace(decision, acted_on=acted_on, row=("DeleteUnusedImages",))
+        told_of = node.responder.begin(observations, one, Trigger.INTERVAL).pressure()
+        assert told_of.missing_bytes == missing
 
 
 def test_a_program_is_told_of_inodes(small_node: SmallNode, tmp_path: Path) -> None:

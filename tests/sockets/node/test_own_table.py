@@ -9,19 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from reclaim.execution.stages import Stage, StagePlan
 
 from eviction.configuration.effective import load
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from eviction.node.table_warnings import table_warnings
 from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Extent
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
-from reclaim.types import Action, MeasureDisk, Plan, Verdict
+from reclaim.types import Action, Plan, Verdict
 from signals.clock import Clock
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
@@ -39,6 +38,7 @@ class Files:
     clock: Clock | None = None
     fresh_seconds: float = STATUS_FRESH_SECONDS
     frees_late: bool = False
+    patience_seconds: float | None = None
     calls: list[int] = field(default_factory=list)
 
     def write(self, count: int, size_bytes: int = 4 * MIB) -> None:
@@ -51,21 +51,20 @@ class Files:
         """The files that are left."""
         return sorted(path.name for path in self.directory.iterdir())
 
-    def function(self, frees: str, name: str = PRUNE, cooldown_seconds: float | None = None) -> ReclaimFunction:
+    def function(self, frees: str, name: str = PRUNE, cooldown_seconds: float = 0.0) -> ReclaimFunction:
         """The function that removes them."""
         return ReclaimFunction(name, frees, ("file",), self.stages, cooldown_seconds=cooldown_seconds)
 
     def stages(self, context: ReclaimContext) -> tuple[Stage, ...]:
         """One stage: all files, in the order of their names."""
         self.clock = context.clock
+        return (self,)
 
-        def plan(_: MeasureDisk) -> StagePlan:
-            self.calls.append(len(self.left()))
-            sizes = {name: (self.directory / name).stat().st_size for name in self.left()}
-            found = tuple(Verdict("file", n, n, Action.REMOVE, "listed", size_bytes=size) for n, size in sizes.items())
-            return StagePlan(Plan(found), self)
-
-        return (plan,)
+    def plan(self) -> Plan:
+        """Every file."""
+        self.calls.append(len(self.left()))
+        sizes = {name: (self.directory / name).stat().st_size for name in self.left()}
+        return Plan(tuple(Verdict("file", n, n, Action.REMOVE, "listed", size_bytes=size) for n, size in sizes.items()))
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """It is still there."""
@@ -246,7 +245,6 @@ def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
             "containerRuntimeEndpoint": "none",
             "rootDirectory": "/does-not-exist",
             "stateFile": "",
-            "xfsHelperSocket": "",
             "filesystems": [{"name": "buildcache", "path": str(cache)}],
             "reclaimFunctions": [entry()],
             "reclaimTable": {str(CACHE): [PRUNE]},

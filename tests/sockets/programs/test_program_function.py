@@ -40,7 +40,6 @@ class Cache:
             PRUNE,
             ProgramSettings((self.path,), timeout, asks_plan=asks_plan),
             Filesystem.NODEFS,
-            pressure=lambda: Pressure("nodefs.available", str(small.disk)),
             log=lambda name, line: self.lines.append((name, line)),
         )
         self.tables: dict[str, Any] = {

@@ -8,18 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reclaim.execution.stages import never_relieved
-from reclaim.pod_logs.reader import LogsUnreadable
 
-from reclaim.execution.executor import Executor
+from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.function import ReclaimContext
-from reclaim.functions import Collector, table_of
-from reclaim.images.records import ImageRecords
+from reclaim.functions import Call
 from reclaim.pod_logs.names import LogPaths, log_directory_name
 from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
-from reclaim.types import Plan, ReclaimResult, RemovalFailed, Result, Verdict
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result, Verdict
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
 from tests.sockets.pod_logs.trees import Canary
 
@@ -52,22 +50,14 @@ class Logs:
 
     def context(self, *, dry_run: bool = False) -> ReclaimContext:
         """A node whose runtime does not answer."""
-        runtime = MemoryRuntime(self.clock)
-        return ReclaimContext(
-            runtime,
-            runtime,
-            MemoryPods(),
-            ImageRecords(),
-            Executor(self.clock, SteppedEvent(self.clock), dry_run=dry_run),
-            self.clock,
-            None,  # type: ignore[arg-type] # it has settings of its own
-            LogPaths(str(self.root), str(self.root.parent / "containers")),
-        )
+        executor = Executor(self.clock, SteppedEvent(self.clock), dry_run=dry_run)
+        paths = LogPaths(str(self.root), str(self.root.parent / "containers"))
+        return context_of(MemoryRuntime(self.clock), self.clock, executor=executor, log_paths=paths)
 
     def call(self, keep: int = 1, *, dry_run: bool = False) -> ReclaimResult:
         """What a call of the function does."""
         function = delete_rotated_logs_function(FUNCTION, keep, "nodefs")
-        return Collector(self.context(dry_run=dry_run), table_of(function)).call(FUNCTION, never_relieved)
+        return Call(function, self.context(dry_run=dry_run)).run(never_relieved)
 
     def plan(self) -> tuple[RotatedLogs, Plan]:
         """The stage, and its plan of now."""
@@ -175,12 +165,12 @@ def test_without_a_log_root_there_is_nothing_to_plan(logs: Logs) -> None:
 def test_what_is_wrong_on_this_machine_is_said_at_the_start(logs: Logs, tmp_path: Path) -> None:
     """A root that is not there, and one that is a symlink."""
     examine(str(logs.root))
-    with pytest.raises(LogsUnreadable) as refused:
+    with pytest.raises(ReclaimError) as refused:
         examine(str(tmp_path / "absent"))
     sentence = f"the rotated logs below {tmp_path}/absent cannot be removed: No such file or directory"
     assert str(refused.value) == sentence
     (tmp_path / "linked").symlink_to(logs.root)
-    with pytest.raises(LogsUnreadable, match="it is a symlink, which is not followed"):
+    with pytest.raises(ReclaimError, match="it is a symlink, which is not followed"):
         examine(str(tmp_path / "linked"))
 
 
