@@ -15,7 +15,7 @@ from reclaim.function import ReclaimContext
 from reclaim.functions import Call
 from reclaim.pod_logs.names import LogPaths, log_directory_name
 from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
-from reclaim.types import Plan, ReclaimResult, RemovalFailed, Result, Verdict
+from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result, Verdict
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
