@@ -58,7 +58,7 @@ class UnusedImages:
         self._inventory = context.inventory
         self._policy = policy
         self._starts = PodStarts(
-            lambda: context.inventory.sandboxes(context.clock.monotonic()),
+            lambda: context.inventory.sandboxes(self._listed_after),
             context.pods,
             context.clock,
             policy.pod_start_seconds,
@@ -66,6 +66,7 @@ class UnusedImages:
         )
         self._lock = threading.Lock()  # over the evidence: those who check at the same time share it
         self._evidence: Evidence | None = None
+        self._listed_after = float("-inf")  # of the containers with which sandboxes are compared
         self._answered: set[str] = set()  # whose removals the runtime has answered with success
 
     def plan(self) -> Plan:
@@ -94,6 +95,7 @@ class UnusedImages:
         with self._lock:
             evidence = self._usable_evidence(asked_at)
             if evidence is not self._evidence:
+                self._listed_after = evidence.begun_at
                 seconds = self._starts.wait_seconds(evidence.listing.containers) if self._waits else 0.0
                 self._evidence = evidence if seconds <= 0 else None  # after a wait everything is read anew
                 if seconds > 0:
@@ -116,11 +118,13 @@ class UnusedImages:
         known = self._evidence
         directories = None if known is None else known.directories
         unchanged = directories is not None and directories.no_pod_has_begun_since()
-        alone = self._waits and (not unchanged or self._starts.under_way)
+        alone = known is None or (self._waits and (not unchanged or self._starts.under_way))
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
         if known is not None and known.begun_at > oldest:
             return known
-        named_since = None if known is None or not alone else asked_at  # the kubelet may not have told of a new pod yet
+        named_since = (
+            asked_at if alone and known is not None else None
+        )  # the kubelet may not have told of a new pod yet
         evidence = self._inventory.evidence(self._listing, oldest, named_since)
         return replace(evidence, listing=evidence.listing.without(self._context.planned))
 

@@ -35,7 +35,6 @@ export PATH="${places:-/usr/sbin:/usr/bin:/sbin:/bin}"
 cd /
 
 PLACE=/opt/reclaimd
-PROGRAMS='reclaimd:eviction.__main__ reclaimd-xfs-helper:reclaim.xfs.helper'
 CONFIGURATION=/etc/reclaimd/reclaimd.yaml
 STATE=/var/lib/reclaimd
 SOCKETS='reclaimd.socket reclaimd-healthz.socket'
@@ -185,8 +184,8 @@ begin_environment() {
   fi
 }
 
-# Scripts that pip has just made, and those that activate the environment, name the place where it was made. Only the two
-# programs are kept, and name the place where they will be; the others run as `python -m`. Byte code is checked against
+# Scripts that pip has just made, and those that activate the environment, name the place where it was made. Only the
+# program is kept, and names the place where it will be; the others run as `python -m`. Byte code is checked against
 # nothing: the program never writes any, and a copy may change the times of its files.
 finish_environment() {
   for path in "$new"/bin/*; do
@@ -196,10 +195,8 @@ finish_environment() {
       *) if grep -qF "$new" "$path"; then rm -f "$path"; fi ;;
     esac
   done
-  for each in $PROGRAMS; do
-    printf '#!%s/bin/python -I\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' "$PLACE" "${each#*:}" >"$new/bin/${each%%:*}"
-    chmod 755 "$new/bin/${each%%:*}"
-  done
+  printf '#!%s/bin/python -I\nimport sys\n\nfrom eviction.__main__ import main\n\nsys.exit(main())\n' "$PLACE" >"$new/bin/reclaimd"
+  chmod 755 "$new/bin/reclaimd"
   sed -i '/^command = /d' "$new/pyvenv.cfg"
   find "$new/lib" -name __pycache__ -prune -exec rm -rf {} +
   "$new/bin/python" -I -B -m compileall -q -x '/site-packages/pip/' --invalidation-mode unchecked-hash \
@@ -272,6 +269,7 @@ place_file() {
 
 files() {
   : >"$work/placed"
+  [ -n "$DESTDIR" ] || end_xfs_helper
   mkdir -p "$place"
   each_file place_file
   mkdir -p "$DESTDIR/usr/local/sbin"
@@ -306,10 +304,6 @@ start() {
   # Sockets are not opened anew while their service runs.
   # shellcheck disable=SC2086 # words
   systemctl stop reclaimd.service $SOCKETS
-  if systemctl is-active --quiet reclaimd-xfs.socket; then
-    systemctl stop reclaimd-xfs.socket reclaimd-xfs.service
-    systemctl start reclaimd-xfs.socket
-  fi
   systemctl enable --now reclaimd || fail "the service does not start: journalctl -u reclaimd says why. What is installed stays"
   tell "reclaimd runs: reclaimd status, journalctl -u reclaimd"
 }
@@ -351,8 +345,17 @@ name_file() { tell "$3"; }
 stop_service() {
   if [ -d /run/systemd/system ] && [ -e /etc/systemd/system/reclaimd.service ]; then
     # shellcheck disable=SC2086 # words
-    systemctl disable --now reclaimd.service $SOCKETS reclaimd-xfs.socket
-    systemctl stop reclaimd-healthz.service reclaimd-xfs.service
+    systemctl disable --now reclaimd.service $SOCKETS
+    systemctl stop reclaimd-healthz.service
+    end_xfs_helper
+  fi
+}
+
+# An earlier version had it. Enabled, it would outlive its program.
+end_xfs_helper() {
+  if [ -d /run/systemd/system ] && [ -e /etc/systemd/system/reclaimd-xfs.socket ]; then
+    systemctl disable --now reclaimd-xfs.socket
+    systemctl stop reclaimd-xfs.service
   fi
 }
 

@@ -28,7 +28,8 @@ from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_option
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
-from eviction.reporting.explain import attribution_lines, counts_table, outcomes_table
+from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
+from eviction.reporting.json_shapes import Seconds
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import pass_fields
 from eviction.reporting.pass_shapes import PassFieldsJson
@@ -67,6 +68,8 @@ class PlanJson(PassFieldsJson):
     """Where the states of pods come from."""
     enough: bool | None
     """With --signal: whether what may go clears it; null: not asked, or it cannot be told."""
+    lead_seconds: Seconds
+    """A pass begins before its mark where the kubelet's would be reached within so long; 0: never."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
             **pass_fields(record),
             "pods": pods,
             "enough": enough,
+            "lead_seconds": node.responder.lead_seconds,
         }
         answer_json(plan)
     else:
@@ -135,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
             [
                 *signals_table(observations, node.thresholds(observations.layout), columns()),
                 "",
-                *plan_lines(record, columns(), everything=arguments.all),
+                *plan_lines(record, columns(), everything=arguments.all, lead_seconds=node.responder.lead_seconds),
                 *([] if options.signal is None else [enough_sentence(options.signal, enough)]),
                 *([pods_line(source, pods_problem)] if node.configuration.has_runtime else []),
                 *([] if doubt is None else [f"pods: {escaped(doubt.sentence)}"]),
@@ -170,10 +174,13 @@ def enough_sentence(signal: Signal, enough: bool | None) -> str:
     return f"that is {'' if enough else 'not '}enough for {signal}"
 
 
-def plan_lines(record: Pass, width: int | None = None, *, everything: bool = False) -> list[str]:
+def plan_lines(
+    record: Pass, width: int | None = None, *, everything: bool = False, lead_seconds: float = 0.0
+) -> list[str]:
     """Removable objects in their order, kept objects, and the totals.
 
-    On a terminal (`width` is known) many kept objects are only counted, by reason, unless `everything` is asked for.
+    `lead_seconds`: how long before the kubelet's mark a pass begins; 0: not before ours. On a terminal (`width` is
+    known) many kept objects are only counted, by reason, unless `everything` is asked for.
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
     images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
@@ -185,6 +192,7 @@ def plan_lines(record: Pass, width: int | None = None, *, everything: bool = Fal
         f"may go: {counted(len(record.removals), 'object')}, {images}, in this order",
         stay + IN_GROUPS * in_groups,
         *(counts_table(record.kept, width) if in_groups else []),
+        *filter(None, [lead_sentence(lead_seconds)]),
         "a pass stops as soon as the thresholds are clear",
         *(line for attribution in record.attributions for line in ("", *attribution_lines(attribution, width))),
     ]

@@ -19,7 +19,7 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.reporting.conditions import status_in_words
-from eviction.reporting.explain import NOTHING_IS_REMOVED
+from eviction.reporting.explain import NOTHING_IS_REMOVED, lead_sentence
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount, layout_in_words, table
@@ -78,6 +78,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
             ]
         )
     head += table(rows, width, "thresholds")
+    head += filter(None, [lead_sentence(status.get("lead_seconds", 0.0))])  # an older daemon does not say it
     for parked in status.get("parked", ()):  # an older daemon does not say it
         since = format_duration(parked["seconds"])
         head.append(f"parked: the removal of {parked['kind']} {shortened(parked['name'])} is not answered for {since}")

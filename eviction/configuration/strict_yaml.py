@@ -161,6 +161,14 @@ _PROBLEMS: Mapping[str, str] = {
 """What is allowed, by the type of a problem that pydantic finds, with the names of its context."""
 
 
+GONE_FIELDS: Mapping[str, str] = {
+    "xfsHelperSocket": "there is no helper for XFS any more; the mount option allocsize=64k bounds what XFS allocates "
+    "ahead",
+}
+"""Fields that an earlier version had, and what there is to know. A file that has one is refused until it is removed:
+what it asks for would not be done."""
+
+
 def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     """The first problem that pydantic found, as one sentence with the field and what is allowed."""
     problem = error.errors(include_url=False)[0]
@@ -168,6 +176,8 @@ def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     field = ".".join(parts) or "the document"
     fields = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
     match problem["type"]:
+        case "extra_forbidden" if parts[-1] in GONE_FIELDS:
+            return f"{name}: the field {field!r} is gone: remove it ({GONE_FIELDS[parts[-1]]})"
         case "extra_forbidden" if len(problem["loc"]) == 1:
             near = get_close_matches(field, model.model_fields, 1)
             return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {fields}"

@@ -150,6 +150,7 @@ class Manager:
             "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
             "requests_waiting": self.requests.waiting,
             "paused_for_seconds": round(self._lanes.paused_seconds(now), 3),
+            "lead_seconds": round(self._node.responder.lead_seconds, 3),
             "conditions": sorted(map(str, self._announcements.conditions)),
             "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
             "layout": None if observations is None or observations.layout is None else str(observations.layout),

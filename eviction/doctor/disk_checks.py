@@ -179,6 +179,22 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
+def check_xfs(facts: NodeFacts) -> Iterator[Finding]:
+    """XFS allocates behind files that grow, as much again as they have; `allocsize` bounds it."""
+    for filesystem in facts.filesystems:
+        if filesystem.type != "xfs" or filesystem.options is None:
+            continue
+        if not any(option.startswith("allocsize=") for option in filesystem.options):
+            yield Finding(
+                "xfs-preallocation",
+                Severity.RISK,
+                f"XFS on {filesystem.path} counts up to 8GiB as used behind each file that grows, so images go and "
+                "pods are evicted for space that nobody uses",
+                "it is mounted without allocsize",
+                "mount it with allocsize=64k",
+            )
+
+
 def check_filesystem_numbers(facts: NodeFacts) -> Iterator[Finding]:
     """What of a filesystem's numbers can jump, and the mount options that matter; facts only."""
     for filesystem in facts.filesystems:

@@ -31,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     disk_checks.check_image_gc_off,
     disk_checks.check_inodes,
     disk_checks.check_reserve,
+    disk_checks.check_xfs,
     disk_checks.check_filesystem_numbers,
     node_checks.check_inotify,
     node_checks.check_history,

@@ -60,8 +60,6 @@ class PassRecordJson(TypedDict):
     """Not of a periodic loop."""
     written_meanwhile: NotRequired[AmountsJson]
     """Not of a periodic loop."""
-    jumped: NotRequired[BytesJson]
-    """Not of a periodic loop."""
     timings: NotRequired[TimingsJson]
     """Not of a periodic loop."""
 

@@ -68,6 +68,15 @@ REASONS: dict[str, str] = {
     Reason.RUNTIME_STUCK: "so many removals are not answered that no more is sent",
 }
 
+
+def lead_sentence(lead_seconds: float) -> str:
+    """When a pass begins before its mark is reached; empty where none does."""
+    if lead_seconds <= 0:
+        return ""
+    near = format_duration(round(lead_seconds, 2))
+    return f"a pass begins before its mark where the kubelet's would be reached within {near} (removals take so long)"
+
+
 NOTHING_IS_REMOVED = "a dry run (dryRun): nothing is removed, and what would be is only told"
 FREED = 5  # the column of freed bytes, left out where nothing was removed
 

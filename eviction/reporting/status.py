@@ -111,6 +111,8 @@ class StatusFieldsJson(TypedDict):
     """Commands that wait for a pass."""
     paused_for_seconds: Seconds
     """How long a row rests that was not enough."""
+    lead_seconds: Seconds
+    """What removals have lately taken: a pass begins when the kubelet's mark is nearer than that. 0: lead is 0s."""
     conditions: list[ConditionName]
     """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
     disk_pressure: bool | None

@@ -55,6 +55,7 @@ FIRST_WORTH = 2.0  # containerd promises the compressed layers, and frees what w
 FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
 FADING = 0.9  # of what earlier removals have shown, at each one
 REMEMBERED = 8  # whose seconds count
+TURNS = 8  # side by side one of so many is of what promises nothing: 500 dead containers may hold nothing
 
 Answer = TypeVar("Answer")
 
@@ -100,6 +101,11 @@ class Work:
     def __post_init__(self) -> None:
         self.pending.extend(self.plan.remove)
         self.kept.extend(map(Outcome, self.plan.keep))
+
+    @property
+    def promises(self) -> bool:
+        """Whether the next object says what its removal promises to free."""
+        return bool(self.pending and self.pending[0].size_bytes)
 
     def keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
         """Keeps what was to be removed."""
@@ -304,7 +310,8 @@ class _Execution:
         return self._measure(self._credit)
 
     def _next(self, disk: DiskState) -> Work | None:
-        """Whose object is started next; None: nothing is, for now or at all. The one that has begun fewest is first."""
+        """Whose object is started next; None: nothing is, for now or at all. Of several works those whose objects
+        promise a size have most of the turns: what promises nothing may free nothing, or much."""
         executor = self._executor
         left = [work for work in self._works if executor.may_begin(work)]
         if not left or executor.stopping.is_set() or self._error or disk.verdict is not DiskVerdict.GO_ON:
@@ -314,7 +321,10 @@ class _Execution:
             return None
         if not executor.room_for_another(disk, lambda more: self._measure(self._credit + more)):
             return None
-        return min(left, key=lambda work: work.begun)
+        promising = [work for work in left if work.promises]
+        others = [work for work in left if not work.promises]
+        take_others = not promising or (others and len(self._work_of) % TURNS == TURNS - 1)
+        return min(others if take_others else promising, key=lambda work: work.begun)
 
     def _begin(self, work: Work) -> bool:
         """Whether it could be; without a thread the next removal that ends makes room."""

@@ -1,6 +1,7 @@
 """Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the times.
 
-`python -m tests.bench NAME …` runs only some of them, and `RECLAIMD_BENCH=short` a little of each, to check that it
+`python -m tests.bench NAME …` runs only some of them, `python -m tests.bench ablate` what is not among them, the engine
+with and without each of its rules (`ablate`), and `RECLAIMD_BENCH=short` a little of each, to check that it
 runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
 """
 
@@ -20,6 +21,7 @@ from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
 from signals.probe import Probes
 from signals.summary import NodeSummary
+from tests.bench import ablate
 from tests.bench.beside import beside
 from tests.bench.chart import chart
 from tests.bench.containerd_first_byte import containerd_first_byte
@@ -101,6 +103,8 @@ ON_A_REAL_NODE: dict[str, Measurement] = {
 
 def main(names: Sequence[str]) -> int:
     """Measures, prints, writes. Returns 2 for a name that is not one of the measurements."""
+    if names[:1] == ["ablate"]:
+        return ablate.main(names[1:])
     known, effort = EVERYWHERE | ON_A_REAL_NODE, effort_of()
     if unknown := set(names) - known.keys():
         print(f"no measurement {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)

@@ -51,7 +51,7 @@ def containerd_first_byte(effort: Effort) -> list[Row]:
     """All crossings on one node, in turns. What was removed is brought back before each."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="bench-") as name, running_node(Path(name), DISK_BYTES) as node:
-        crowd = _Crowd(node, effort.dead, effort.large.images)
+        crowd = Crowd(node, effort.dead, effort.large.images)
         for _ in range(effort.first_bytes):
             for rate in RATES[-1:] if effort.short else RATES:
                 crowd.complete()
@@ -66,12 +66,12 @@ def containerd_first_byte(effort: Effort) -> list[Row]:
     return [Row(what, unit, found) for (what, unit), found in values.items()]
 
 
-class _Crowd:
+class Crowd:
     """So many dead containers and unused images on a node; half of the first containers are of pods that are gone, and
     all that are made anew."""
 
-    def __init__(self, node: RealNode, dead: int, images: int):
-        self.node, self._dead, self._images = node, dead, images
+    def __init__(self, node: RealNode, dead: int, images: int, image_bytes: int = IMAGE_BYTES):
+        self.node, self._dead, self._images, self._image_bytes = node, dead, images, image_bytes
         self._app = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
         self._numbers = count()
         for number in range(PODS):
@@ -85,7 +85,9 @@ class _Crowd:
         new = [next(self._numbers) for _ in range(images)]
         for begin in range(0, len(new), IMPORTED_AT_ONCE):
             some = new[begin : begin + IMPORTED_AT_ONCE]
-            self.node.import_images([Image(f"{UNUSED}/{one}:1", (random_layer(one, IMAGE_BYTES),)) for one in some])
+            self.node.import_images(
+                [Image(f"{UNUSED}/{one}:1", (random_layer(one, self._image_bytes),)) for one in some]
+            )
 
     def containers(self) -> list[str]:
         """The dead containers."""
@@ -108,7 +110,7 @@ class _Crowd:
             self.node.kubelet.end_pod(pod)
 
 
-def _bare_call(crowd: _Crowd, rate: int) -> Iterator[Value]:
+def _bare_call(crowd: Crowd, rate: int) -> Iterator[Value]:
     """One image and one call at the crossing: what no program can be faster than."""
     node, image, before = crowd.node, crowd.unused()[0], int(FILLED_BEFORE_SECONDS * rate) * MIB
     time.sleep(SETTLED_SECONDS)
@@ -127,7 +129,7 @@ def _bare_call(crowd: _Crowd, rate: int) -> Iterator[Value]:
     yield "crossing to the first byte", "ms", (observer.first_gain_at - observer.crossed_at) * 1000
 
 
-def _crossed(crowd: _Crowd, directory: Path, rate: int, seconds: float) -> Iterator[Value]:
+def _crossed(crowd: Crowd, directory: Path, rate: int, seconds: float) -> Iterator[Value]:
     node, headroom = crowd.node, int(seconds * rate) * MIB
     mark = node.filesystem.available_bytes() - headroom
     configuration = configure(

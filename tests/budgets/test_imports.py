@@ -70,12 +70,6 @@ def test_every_third_party_import_has_a_home() -> None:
     assert used - set(sys.stdlib_module_names) - set(ROOMS) == set(HOMES)
 
 
-def test_no_module_is_longer_than_400_lines() -> None:
-    """No module but the generated code has more than 400 lines."""
-    long = {str(p.relative_to(ROOT)): n for p in modules() if (n := len(p.read_text().splitlines())) > 400}
-    assert {path for path in long if "_pb2" not in path} == set()
-
-
 def loaded_by(statement: str) -> set[str]:
     """The third-party libraries that are loaded after a statement, in a fresh interpreter."""
     program = f"import sys\ntry:\n    {statement}\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"

@@ -16,12 +16,13 @@ MOST_OF_ASKING = 45  # 37 on Python 3.11: those of json, re and socket
 REMOVING = {
     "eviction.node.node",
     "eviction.reporting.pass_record",
-    "eviction.node.responder",
+    "eviction.node.one_pass",
     "eviction.reporting.disk_survey",
     "reclaim.functions",
     "reclaim.execution.executor",
     "reclaim.images.plan",
-    "reclaim.containers.removers",
+    "reclaim.unused_containers",
+    "reclaim.unused_images",
     "eviction.reporting.disk_usage",
 }
 MOST_OF_A_COMMAND = 470  # 464 at most on Python 3.11: pydantic, protobuf and h2, and what they import

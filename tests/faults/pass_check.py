@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.node.responder import Request
-from eviction.reporting.log import Log
+from eviction.node.one_pass import Request
 from eviction.record import Pass
+from eviction.reporting.log import Log
 from eviction.reporting.pass_record import pass_json
 from reclaim.types import Kind, Result
 from signals.types import Signal

@@ -13,9 +13,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import outcomes_table, pass_lines
 from eviction.reporting.log import Log
-from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict

@@ -1,7 +1,7 @@
 """The duel as a table: the kubelet alone against the kubelet with reclaimd beside it.
 
-`python -m tests.kubelet.bench table`: each rate and each side, in alternating order, five times; on XFS the third side
-is reclaimd with its helper. Each run has a new node. Prints every run as it ends, and at last the medians.
+`python -m tests.kubelet.bench table`: each rate and each side, in alternating order, five times. Each run has a new
+node. Prints every run as it ends, and at last the medians.
 
 `python -m tests.kubelet.bench picture` draws one run of each side: `drill --observe` measures both by the marks of the
 kubelet, and `drill compare` lays them over each other.
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             say(versions())
             return picture(Path(directory), plane, asked.svg)
         say(f"{versions()}, {asked.filesystem}")
-        sides = asked.side or [side for side in Side if side != Side.HELPED or asked.filesystem == "xfs"]
+        sides = asked.side or list(Side)
         return table(Path(directory), plane, asked.rate or RATES_MIB, sides, asked.runs, asked.filesystem)
 
 

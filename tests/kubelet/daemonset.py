@@ -28,15 +28,15 @@ READY_SECONDS = 120.0
 
 class DaemonSet:
     """reclaimd as a DaemonSet on this node, once it is applied. `state`, `run`: what is mounted at /var/lib/reclaimd
-    and /run/reclaimd. `xfs`: with the helper as a second container."""
+    and /run/reclaimd."""
 
-    def __init__(self, node: KubeletNode, directory: Path, image: ProgramImage, *, xfs: bool = False) -> None:
+    def __init__(self, node: KubeletNode, directory: Path, image: ProgramImage) -> None:
         self._node = node
         self.state, self.run = directory / "state", directory / "run"
         self.kubectl = Kubectl(directory / "kubectl", node.api)
         _make_shared(node)
         node.containerd.import_image(image.tar, keep=True)
-        self.kustomization = write_overlay(directory / "kubernetes", node, self.state, self.run, xfs=xfs)
+        self.kustomization = write_overlay(directory / "kubernetes", node, self.state, self.run)
 
     def apply(self) -> None:
         """What people do."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +23,6 @@ from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
-from tests.nodes.xfs_helper import running_helper
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import Daemon, write_configuration
@@ -52,8 +50,6 @@ class Side(StrEnum):
     KUBELET = "kubelet"
     RECLAIMD = "reclaimd"
     """beside the kubelet"""
-    HELPED = "reclaimd+xfs-helper"
-    """beside the kubelet, with the helper that has XFS give back what it allocated ahead of files that grow"""
 
 
 @dataclass(frozen=True)
@@ -191,13 +187,8 @@ def _responder(node: KubeletNode, directory: Path, side: Side) -> Iterator[None]
     if side == Side.KUBELET:
         yield
         return
-    with ExitStack() as stack:
-        fields = node.reclaimd_fields()
-        if side == Side.HELPED:
-            fields["xfsHelperSocket"] = path = f"{stack.enter_context(tempfile.TemporaryDirectory())}/s"
-            stack.enter_context(running_helper(path, str(node.disk)))
-        configuration = write_configuration(directory / "reclaimd.yaml", **fields)
-        daemon = stack.enter_context(Daemon("--config", str(configuration)))
+    configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
+    with Daemon("--config", str(configuration)) as daemon:
         time.sleep(2.0)  # it has asked the runtime where its images are, and the kubelet whether it is healthy
         yield
     (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))

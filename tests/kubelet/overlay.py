@@ -20,9 +20,9 @@ from tests.repository import ROOT
 SHIPPED = ROOT / "config" / "kubernetes"
 
 
-def write_overlay(directory: Path, node: KubeletNode, state: Path, control: Path, *, xfs: bool = False) -> Path:
+def write_overlay(directory: Path, node: KubeletNode, state: Path, control: Path) -> Path:
     """Copies the shipped tree to `directory` and adds an overlay, whose directory is returned. `state`, `control`: the
-    node's directories for the volumes of these names. `xfs`: with that component."""
+    node's directories for the volumes of these names."""
     shutil.copytree(SHIPPED, directory)
     overlay = directory / "overlays" / "test"
     overlay.mkdir()
@@ -55,42 +55,7 @@ def write_overlay(directory: Path, node: KubeletNode, state: Path, control: Path
     }
     for file, content in files.items():
         (overlay / file).write_text(json.dumps(content))
-    return (
-        _with_the_helper(overlay, mounted_as_on_the_node["images"], mounted_as_on_the_node["kubelet"])
-        if xfs
-        else overlay
-    )
-
-
-def _with_the_helper(overlay: Path, images: str, kubelet: str) -> Path:
-    """An overlay over that one with the component `xfs`, whose helper has the kubelet's directory where the node has
-    it."""
-    above = overlay.with_name("test-xfs")
-    above.mkdir()
-    helper = {
-        "name": "xfs-helper",
-        "args": ["--socket=/run/reclaimd-xfs/helper.sock", images, kubelet],
-        "volumeMounts": [
-            {"mountPath": "/var/lib/kubelet", "$patch": "delete"},
-            {"name": "kubelet", "mountPath": kubelet, "readOnly": True, "mountPropagation": "HostToContainer"},
-        ],
-    }
-    patch = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "reclaimd", "namespace": "kube-system"},
-        "spec": {"template": {"spec": {"containers": [helper]}}},
-    }
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": ["../test"],
-        "components": ["../../components/xfs"],
-        "patches": [{"path": "helper.yaml"}],
-    }
-    for file, content in {"kustomization.yaml": kustomization, "helper.yaml": patch}.items():
-        (above / file).write_text(json.dumps(content))
-    return above
+    return overlay
 
 
 def _paths(mounted_as_on_the_node: dict[str, str], elsewhere: dict[str, str]) -> list[dict[str, str]]:

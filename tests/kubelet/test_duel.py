@@ -1,4 +1,4 @@
-"""A fill beside the kubelet: with reclaimd it never has pressure and no pod is evicted; on XFS with the helper."""
+"""A fill beside the kubelet: with reclaimd it never has pressure and no pod is evicted; on XFS too."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_with_reclaimd_beside_it_the_kubelet_has_nothing_to_do(plane: ControlPla
 @pytest.mark.timeout(600)
 def test_nor_on_xfs_which_allocates_ahead_of_the_file_that_fills_it(plane: ControlPlane, tmp_path: Path) -> None:
     """At 100 MiB/s, one file: with each doubling as much again as it has would be missing at once."""
-    found = duel(tmp_path / "node", plane, XFS_RATE_MIB, side=Side.HELPED, fstype="xfs")
+    found = duel(tmp_path / "node", plane, XFS_RATE_MIB, side=Side.RECLAIMD, fstype="xfs")
     assert (found.pressure, found.evicted, found.restarted) == (False, (), ())
     assert found.first_freed_seconds is not None

@@ -11,7 +11,6 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from eviction.types import Extent
 from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.failpoints import (
     ActThenFail,
@@ -26,6 +25,7 @@ from eviction.drill.runtime.failpoints import (
     When,
 )
 from eviction.drill.runtime.server import METHODS
+from eviction.types import Extent
 from reclaim.images.records_file import current_machine_id
 from tests.model import events, mishaps
 from tests.model.world import KIB, World

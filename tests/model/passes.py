@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eviction.types import Extent
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
-from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS
-from reclaim.images.lister import Lister
+from eviction.types import Extent
+from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS, garbage_collect_containers
 from reclaim.periodic_image_gc import ImageGC
 from reclaim.types import Outcome, ReclaimResult, Result
 from signals.types import Signal
@@ -80,16 +80,12 @@ class Passes:
         results: list[ReclaimResult] = []
 
         def collect() -> None:
+            context = node.context(node.make_executor(parallel=1))
             if images:
-                lister = Lister(node.client, node.client, node.clock)
-                image_gc = ImageGC(
-                    node.client, lister, node.records, node.make_executor(parallel=1), starts=node.pod_starts
-                )
                 exact = world.extent is Extent.ALL
-                results.append(image_gc.run(node.policies().images, 0.0, node.image_fs_space, exact=exact).reclaim)
+                results.append(ImageGC(context).run(0.0, node.image_fs_space, exact=exact).reclaim)
             else:
-                collector = node.make_collector(node.make_executor(parallel=1))
-                results.append(collector.garbage_collect_containers())
+                results.append(garbage_collect_containers(context))
 
         if self._runs(collect):
             result = results[0]
@@ -100,7 +96,8 @@ class Passes:
         """Sets what happens before the nth call (from 1 on) of the next pass; removals are then not parallel."""
         world = self._world
         first = world.runtime.calls
-        world.product.executor.parallel = 1 if steps else 2
+        product = world.product
+        product.configuration = replace(product.configuration, parallel_removals=1 if steps else 2)
 
         def before_call(number: int) -> None:
             step = steps.pop(number - first, None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.types import Extent
 from eviction.drill.runtime.pod_records import Container
+from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
 from tests.model import events, mishaps
 from tests.model.held_calls import Way

@@ -10,6 +10,5 @@
 * `model_node`: what all nodes of the model share because it takes long to make. Only for `tests/model`.
 * `own_root`: not a node: a root directory of its own, for what an operator does as root on a fresh machine: installing,
   say. Beside any of them; needs root.
-* `xfs_helper`: not a node: the XFS helper as a process, and another implementation of its protocol. Beside any of them.
 * `bench_node`: a `real_node` that is filled again and again and restored in between. Only for `tests/bench`.
 """

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eviction.types import Extent
 from eviction.configuration.effective import load
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
@@ -23,8 +22,9 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.node.node import Node
-from eviction.node.responder import Request
+from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
+from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
 from reclaim.functions import FUNCTIONS
@@ -53,7 +53,6 @@ CONSTRUCTOR_OPTIONS = (
     "usual_endpoints",
     "functions",
     "reclaim_table",
-    "xfs_helper_seconds",
 )
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)

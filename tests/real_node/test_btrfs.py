@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from eviction.node.giving_back import usage_of
 
 from eviction.configuration.effective import load
-from eviction.node.giving_back import usage_of
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.attribution import About
 from eviction.reporting.disk_survey import DiskSurvey, Places

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.node.loop_mounts import mount_loop
-from eviction.drill.node.xfs_helper import NodeXfsHelper
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
 from eviction.drill.scenario.types import FilesystemType
 from tests.sockets.mounts import need_mounts
@@ -21,7 +20,6 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file in which a line is left by whatever a stranger has put where the drill is started."""
     ran, directory = tmp_path / "ran", tmp_path / "shared"
     directory.mkdir()
-    (directory / "reclaim.py").write_text(f"open({str(ran)!r}, 'a').write('module\\n')\n")
     for name in ("mkfs.ext4", "mount"):
         (directory / name).write_text(f"#!/bin/sh\necho {name} >>{ran}\nexit 1\n")
         (directory / name).chmod(0o755)
@@ -40,10 +38,4 @@ def test_a_filesystem_is_made_by_no_program_of_the_current_directory(tmp_path: P
         print(error)
     else:
         unmount(str(tmp_path / "disk"))
-    assert not strangers.exists(), strangers.read_text()
-
-
-def test_the_helper_of_a_drill_imports_nothing_of_the_current_directory(tmp_path: Path, strangers: Path) -> None:
-    """It starts, and serves."""
-    NodeXfsHelper(str(tmp_path / "helper.sock"), [str(tmp_path)]).close()
     assert not strangers.exists(), strangers.read_text()

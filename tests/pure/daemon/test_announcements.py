@@ -1,4 +1,4 @@
-"""What the daemon says about a kubelet that it cannot ask, and about what XFS gives back."""
+"""What the daemon says about a kubelet that it cannot ask, and about a dry run."""
 
 from __future__ import annotations
 

@@ -1,38 +1,35 @@
-"""How long a row pauses after a pass in which XFS gave something back."""
+"""How long a row of the table pauses after a pass."""
 
 from __future__ import annotations
 
 import pytest
-from reclaim.released import Released
 
 from eviction.daemon.row_backoff import RowBackoff
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision
-from reclaim.types import ReclaimResult
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from tests.pure.values import observations_of
 
-GAVE = Released(bytes=1 << 30, calls=1, mount_points=("/data",))
-NOTHING = Released(calls=1, mount_points=("/data",))
-IMAGES = ReclaimResult("DeleteUnusedImages")
-
-
-def released(what: Released, *, relieved: bool = False) -> ReclaimResult:
-    return ReclaimResult("ReleaseSpeculativePreallocation", relieved=relieved, released=what)
+VERDICT = Verdict(Kind.IMAGE, "1", "image", Action.REMOVE, Reason.UNUSED)
+FREED = ReclaimResult("DeleteUnusedImages", (Outcome(VERDICT, Result.REMOVED),))
+NOTHING = ReclaimResult("DeleteUnusedImages")
+YOUNG = ReclaimResult("DeleteUnusedImages", eligible_in_seconds=1.5)
 
 
 @pytest.mark.parametrize(
-    ("functions", "seconds"),
+    ("result", "function", "seconds"),
     [
-        ((released(GAVE, relieved=True),), [0.0, 0.0, 0.0]),
-        ((released(GAVE), IMAGES), [1.0, 1.0, 1.0]),
-        ((released(GAVE),), [1.0, 1.0, 1.0]),
-        ((released(NOTHING), IMAGES), [1.0, 2.0, 4.0]),
+        (PassResult.SATISFIED, FREED, [0.0, 0.0, 0.0]),
+        (PassResult.NOT_ENOUGH, FREED, [1.0, 1.0, 1.0]),
+        (PassResult.FAILED, NOTHING, [1.0, 1.0, 1.0]),
+        (PassResult.NOT_ENOUGH, NOTHING, [1.0, 2.0, 4.0]),
+        (PassResult.NOT_ENOUGH, YOUNG, [1.0, 1.5, 1.5]),
     ],
 )
-def test_what_was_enough_for_a_moment_is_tried_again_at_once(
-    functions: tuple[ReclaimResult, ...], seconds: list[float]
+def test_a_row_pauses_for_longer_only_while_it_frees_nothing(
+    result: PassResult, function: ReclaimResult, seconds: list[float]
 ) -> None:
-    """Taken again at once: no pause, as the release has its own. A gain that was not enough: 1 s. None: doubled."""
+    """None after success, 1 s after a gain and after a failure, else doubled; not beyond the next object's age."""
     decision = Decision(frozenset(), (), None, (), None)
     record = Pass(
         "1",
@@ -40,12 +37,11 @@ def test_what_was_enough_for_a_moment_is_tried_again_at_once(
         Trigger.INTERVAL,
         observations_of(),
         decision,
-        functions=functions,
-        result=PassResult.NOT_ENOUGH,
+        functions=(function,),
+        result=result,
     )
     backoff, found = RowBackoff(), []
     for _ in seconds:
         backoff.record(record, 100.0)
-        found.append(backoff.seconds)
-        assert backoff.until == 100.0 + backoff.seconds
+        found.append(backoff.until - 100.0)
     assert found == seconds

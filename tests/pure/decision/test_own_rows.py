@@ -48,12 +48,6 @@ def test_a_filesystem_of_ones_own_has_the_row_that_is_configured_and_else_none()
     assert row(NODEFS, None, rows=ROWS) == ()
 
 
-def test_xfs_is_asked_first_in_configured_rows_too() -> None:
-    """As it destroys nothing."""
-    xfs = frozenset({CACHE.filesystem})
-    assert row(CACHE, None, xfs=xfs, rows=ROWS) == ("ReleaseSpeculativePreallocation", "prune")
-
-
 def test_a_function_relieves_the_thresholds_of_the_rows_that_name_it() -> None:
     """Of the built-in functions only those that a configured row still names."""
     thresholds = (Threshold(NODEFS, percent("10%")), Threshold(CACHE, percent("10%")))

@@ -6,7 +6,6 @@ Source: `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,15 +15,13 @@ from eviction.decision.reclaim_table import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
     RECLAIM_TABLE,
-    RELEASE_SPECULATIVE_PREALLOCATION,
-    on_xfs,
     relieved_by,
     row,
 )
 from eviction.types import Threshold
 from reclaim.functions import FUNCTIONS
-from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemIdentity, FilesystemRole, FsLayout, Signal
-from tests.pure.values import observation, observations_of, threshold
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FsLayout, Signal
+from tests.pure.values import threshold
 
 # The kubelet's table, written out once more: C = DeleteAllUnusedContainers, I = DeleteUnusedImages.
 KUBELETS_TABLE = """
@@ -74,30 +71,6 @@ def test_a_threshold_is_relieved_by_the_functions_of_its_row(
     one = threshold(signal, "1Gi")
     for function in FUNCTIONS:
         assert relieved_by((one,), function, layout) == ((one,) if function in functions else ())
-
-
-@pytest.mark.parametrize(("signal", "layout", "functions"), cells())
-def test_on_xfs_what_removes_nothing_comes_before_every_row(
-    signal: Signal, layout: FsLayout, functions: tuple[str, ...]
-) -> None:
-    """Of bytes and of inodes, also where the row is empty; another filesystem's row stays the kubelet's."""
-    one, function = threshold(signal, "1Gi"), RELEASE_SPECULATIVE_PREALLOCATION
-    here, elsewhere = frozenset({signal.filesystem}), frozenset(KUBELET_ROLES) - {signal.filesystem}
-    assert row(signal, layout, xfs=here) == (function, *functions)
-    assert row(signal, layout, xfs=elsewhere) == functions
-    assert relieved_by((one,), function, layout, xfs=here) == (one,)
-    assert relieved_by((one,), function, layout, xfs=elsewhere) == ()
-
-
-def test_which_filesystems_are_xfs_follows_from_the_observations() -> None:
-    """By the type of each signal's filesystem; one that is not known is none."""
-    kinds = {Signal.NODEFS_AVAILABLE: "xfs", Signal.IMAGEFS_AVAILABLE: "ext4", Signal.CONTAINERFS_INODES_FREE: "xfs"}
-    seen = [
-        replace(observation(signal, 1, 2), filesystem=FilesystemIdentity("/x", 1, type=kind))
-        for signal, kind in kinds.items()
-    ]
-    unknown = replace(observation(Signal.IMAGEFS_INODES_FREE, 1, 2), filesystem=None)
-    assert on_xfs(observations_of(*seen, unknown)) == {FilesystemRole.NODEFS, FilesystemRole.CONTAINERFS}
 
 
 def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> None:

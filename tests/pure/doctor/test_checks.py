@@ -81,7 +81,7 @@ def found(facts: NodeFacts) -> dict[str, Severity]:
 def test_rows_as_they_should_be_make_no_finding() -> None:
     """A function frees where its signal is short, or on another filesystem of the same device."""
     rows = (
-        RowFacts(SIGNALS[0], (("prune", "imagefs"), ("ReleaseSpeculativePreallocation", None)), configured=True),
+        RowFacts(SIGNALS[0], (("prune", "imagefs"), ("a-name-of-nothing", None)), configured=True),
         RowFacts(CACHE, (("prune", "buildcache"),), configured=True),
     )
     its_own = threshold(CACHE, "10%")
@@ -240,7 +240,8 @@ def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
     [
         (Mount("/", "8:1", "ext4", "/dev/sda", ("rw", "relatime")), None),
         (Mount("/", "8:1", "ext4", "/dev/sda", ("ro",)), "ext4 on /nodefs, mounted with ro"),
-        (Mount("/", "8:1", "xfs", "/dev/sda", ("rw",)), "xfs on /nodefs, mounted with no option that matters for them"),
+        (Mount("/", "8:1", "xfs", "/dev/sda", ("allocsize=64k",)), "xfs on /nodefs, mounted with allocsize=64k"),
+        (Mount("/", "8:1", "tmpfs", "none", ("rw",)), "tmpfs on /nodefs, mounted with no option that matters for them"),
         (Mount("/", "8:1", "zfs", "tank", ("rw",)), None),
         (None, None),
     ],
@@ -252,6 +253,26 @@ def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount | None, t
     assert [(finding.check, finding.level, finding.evidence) for finding in findings] == (
         [] if told is None else [("filesystem-numbers", Severity.NOTE, told)]
     )
+
+
+@pytest.mark.parametrize(
+    ("mount", "told"),
+    [
+        (Mount("/", "8:1", "xfs", "/dev/sda", ("rw",)), True),
+        (Mount("/", "8:1", "xfs", "/dev/sda", ("rw", "allocsize=64k")), False),
+        (Mount("/", "8:1", "ext4", "/dev/sda", ("rw",)), False),
+        (None, False),
+    ],
+)
+def test_an_xfs_without_allocsize_is_a_risk(mount: Mount | None, told: bool) -> None:
+    """It counts as used what it allocated ahead. Of one whose mount options are not known nothing is said."""
+    observations = SOUND.observations
+    seen_as = {role: (replace(one, type="xfs"), stats) for role, (one, stats) in observations.filesystems.items()}
+    if mount is None:
+        observations = replace(observations, filesystems=seen_as)
+    filesystems = filesystem_facts(observations, {} if mount is None else {"/nodefs": mount})
+    findings = found(replace(SOUND, filesystems=filesystems))
+    assert findings.get("xfs-preallocation") is (Severity.RISK if told else None)
 
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:

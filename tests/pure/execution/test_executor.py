@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.executor import Work
+from reclaim.execution.executor import Experience, Work
 from reclaim.execution.remover import Refused
 from reclaim.types import Action, DiskState, Kind, Plan, Reason, Result, Verdict
 from tests.pure.store import Disk, Site, plan_of, reasons, results
@@ -137,3 +138,68 @@ def test_a_defect_in_a_measurement_leaves_nothing_in_flight() -> None:
         site.executor.execute([Work(site.store, plan_of(site.sizes))], failing)
     assert site.executor.in_flight == {}
     assert site.execute().relieved
+
+
+@pytest.mark.parametrize(("seconds_left", "in_flight"), [(10.0, 16), (1000.0, 2)], ids=["urgent", "with time"])
+def test_where_it_is_urgent_more_go_side_by_side(seconds_left: float, in_flight: int) -> None:
+    """Eight times the configured two; not one more is begun before one has ended."""
+    site = Site(20, wanted_mib=1000, parallel=2)
+    site.disk.seconds_left = seconds_left
+    lock, full, at_once, most = threading.Lock(), threading.Event(), 0, 0
+
+    def remove(_: str) -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+            if at_once == in_flight:
+                full.set()
+        assert full.wait(60.0), f"only {most} side by side"
+        with lock:
+            at_once -= 1
+
+    site.store.on_remove = remove
+    assert set(results(site.execute(sized=False)).values()) == {Result.REMOVED}
+    assert most == in_flight
+
+
+def test_nothing_more_is_started_than_what_is_in_flight_is_expected_to_free() -> None:
+    """10 MiB are wanted, and the first image promises them: no other is begun beside it, however urgent it is."""
+    site = Site(5, wanted_mib=10, parallel=4)
+    site.disk.seconds_left = 1.0
+    executed = site.execute()
+    assert site.store.sent == ["a"]
+    assert reasons(executed) == dict.fromkeys("bcde", Reason.RELIEVED)
+
+
+def test_what_a_promised_byte_is_worth_is_learned() -> None:
+    """Each image frees a tenth of its promise: from the second round on two are in flight where one would have seemed
+    to be enough."""
+    experience = Experience()
+    assert experience.worth(10 * MIB) == 20 * MIB
+    for _ in range(50):
+        experience.record(10 * MIB, 1.0 * MIB, 0.1)
+    assert experience.worth(10 * MIB) == pytest.approx(MIB, rel=0.01)
+    assert experience.seconds == 0.1
+
+
+def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> None:
+    """A second before one is known; never more than one is waited for where it is urgent."""
+    experience = Experience()
+    assert experience.seconds == 1.0
+    for seconds in (90.0, *[0.1] * 6, 0.3):
+        experience.record(MIB, 0.0, seconds)
+    assert experience.seconds == 5.0
+    experience.record(MIB, 0.0, 0.2)
+    assert experience.seconds == 0.3
+
+
+def test_side_by_side_one_of_eight_is_of_what_promises_nothing() -> None:
+    """Sixteen images and sixteen containers, one removal at a time: every eighth is a container."""
+    site = Site(0, wanted_mib=1000)
+    images = {f"image-{number}": MIB for number in range(16)}
+    containers = {f"container-{number}": MIB for number in range(16)}
+    site.store.sizes = {**images, **containers}
+    works = [Work(site.store, plan_of(containers, sized=False)), Work(site.store, plan_of(images))]
+    site.executor.execute(works, site.disk.measure)
+    assert [number for number, one in enumerate(site.store.sent, 1) if one.startswith("container")][:2] == [8, 16]

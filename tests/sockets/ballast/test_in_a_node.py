@@ -9,8 +9,8 @@ import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
-from eviction.reporting.explain import outcomes_table
 from eviction.record import PassResult
+from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast
 from reclaim.ballast.release import release_ballast_function

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from reclaim.execution.stages import never_relieved
 
 from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, remove_ballast
 from reclaim.ballast.release import BallastRelease, examine, release_ballast_function
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import GONE, Ready, Refused
-from reclaim.execution.stages import never_relieved
 from reclaim.function import ReclaimContext
 from reclaim.functions import Collector, table_of
 from reclaim.images.records import ImageRecords

@@ -21,7 +21,6 @@ STAGED, MOVED = "/srv/staged", "/srv/moved"
 START = [
     "daemon-reload",
     "stop reclaimd.service reclaimd.socket reclaimd-healthz.socket",
-    "is-active --quiet reclaimd-xfs.socket",
     "enable --now reclaimd",
 ]
 
@@ -89,8 +88,7 @@ def test_installed_below_another_root_it_touches_nothing_else_and_works_wherever
     links = {path: content.decode() for path, content in staged.items() if path.startswith("/opt/reclaimd/bin/python")}
     assert links["/opt/reclaimd/bin/python3"] == "/usr/bin/python3"
     assert {path for path in staged if path.startswith("/opt/reclaimd/bin/")} - links.keys() == {
-        "/opt/reclaimd/bin/reclaimd",
-        "/opt/reclaimd/bin/reclaimd-xfs-helper",
+        "/opt/reclaimd/bin/reclaimd"
     }
     place = f"{MOVED}/opt/reclaimd/bin"
     moved = done(root.run(f"mv {STAGED} {MOVED}\n{place}/python {place}/reclaimd --version"))
@@ -133,16 +131,42 @@ def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(
     assert "started" in (root.path / "var/log/reclaimd.journal").read_text()
 
 
-def test_an_upgrade_that_would_refuse_the_configuration_changes_nothing(root: OwnRoot) -> None:
-    """The sentence names the field; the program that is there stays, and goes on."""
+def test_an_upgrade_ends_the_units_of_the_xfs_helper_that_there_is_no_more(root: OwnRoot) -> None:
+    """Stopped and disabled before their files go, which is told; once they are gone nothing is asked of them."""
+    helper = [f"/etc/systemd/system/reclaimd-xfs.{kind}" for kind in ("service", "socket")]
+    for path in helper:
+        (root.path / path.lstrip("/")).write_text("[Unit]\n")
+    with (root.path / "opt/reclaimd/installed-files").open("a") as placed:
+        placed.writelines(f"{path}\n" for path in helper)
+    before = len(root.calls())
+    printed = done(root.run("reclaimd/install.sh files"))
+    assert root.calls()[before:] == ["disable --now reclaimd-xfs.socket", "stop reclaimd-xfs.service"]
+    assert {line for line in printed.splitlines() if line.startswith("gone")} == {f"gone     {path}" for path in helper}
+    assert not [path for path in helper if (root.path / path.lstrip("/")).exists()]
+    done(root.run("reclaimd/install.sh files"))
+    assert len(root.calls()) == before + 2
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ("noSuchField: 1\n", "unknown field 'noSuchField'"),
+        ("xfsHelperSocket: /run/reclaimd-xfs/helper.sock\n", "the field 'xfsHelperSocket' is gone: remove it"),
+    ],
+)
+def test_an_upgrade_that_would_refuse_the_configuration_changes_nothing(
+    root: OwnRoot, field: str, sentence: str
+) -> None:
+    """The sentence names the field, also one that an earlier version wrote into every configuration; the program that
+    is there stays, and goes on."""
     configuration = root.path / "etc/reclaimd/reclaimd.yaml"
     kept = configuration.read_text()
-    configuration.write_text(kept + "noSuchField: 1\n")
+    configuration.write_text(kept + field)
     before, calls = files_in(root.path / "opt"), root.calls()
     process = root.run("reclaimd/install.sh")
     configuration.write_text(kept)
     assert process.returncode == 2
-    assert "noSuchField" in process.stderr
+    assert sentence in process.stderr
     assert "refused: the new program does not accept the configuration" in process.stderr
     assert files_in(root.path / "opt") == before
     assert root.calls() == calls
@@ -228,8 +252,8 @@ def test_uninstall_stops_the_service_and_leaves_what_is_the_operators(root: OwnR
     before = len(root.calls())
     printed = done(root.run("sh /opt/reclaimd/install.sh uninstall\nif command -v reclaimd; then exit 9; fi"))
     assert root.calls()[before:] == [
-        "disable --now reclaimd.service reclaimd.socket reclaimd-healthz.socket reclaimd-xfs.socket",
-        "stop reclaimd-healthz.service reclaimd-xfs.service",
+        "disable --now reclaimd.service reclaimd.socket reclaimd-healthz.socket",
+        "stop reclaimd-healthz.service",
         "daemon-reload",
     ]
     assert [line for line in printed.splitlines() if line.startswith("left")] == [

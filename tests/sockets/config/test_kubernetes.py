@@ -14,8 +14,6 @@ from eviction.configuration.effective import Configuration, load
 from eviction.configuration.kubelet_ways import IdentityFiles
 from eviction.configuration.usual_files import USUAL_DIRECTORY, USUAL_FILE
 from eviction.telemetry.kubernetes_events import NAMESPACE
-from tests.nodes.xfs_helper import PROGRAM as XFS_HELPER
-from tests.nodes.xfs_helper import asked, running_helper
 from tests.pages import EVICTION as PAGE
 from tests.pages import code_blocks, rows_of, section
 from tests.reclaimd_process import answer, reclaimd_here
@@ -49,7 +47,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "kubelet": {"kubeletEndpoint": "auto"},
     "prometheus": {"metricsAddress": "0.0.0.0:9746"},
     "shadow": {"dryRun": True},
-    "xfs": {},
 }
 IMAGES = {"cri-o": "/var/lib/containers", "k3s": "/var/lib/rancher/k3s/agent"}  # else:
 IMAGES_OF_CONTAINERD = "/var/lib/containerd"
@@ -226,7 +223,7 @@ def test_the_image_is_named_in_one_place() -> None:
     other = [{"name": "reclaimd", "newName": "registry.example/reclaimd", "newTag": "2"}]
     for components in ALL:
         containers = pod_of(overlay(components, images=other))["containers"]
-        assert [container["image"] for container in containers] == ["registry.example/reclaimd:2"] * 2
+        assert [container["image"] for container in containers] == ["registry.example/reclaimd:2"]
 
 
 @every_case
@@ -243,40 +240,10 @@ def test_the_daemon_has_no_power_that_it_does_not_need(components: tuple[str, ..
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"runtime", "pod-logs", "container-logs", "state", "control"}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
-    assert (len(pod["containers"]) == 2) is ("xfs" in components)
+    assert len(pod["containers"]) == 1
     assert pod["priorityClassName"] == "system-node-critical"
     assert {"operator": "Exists"} in pod["tolerations"]
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
-
-
-@pytest.mark.parametrize("components", [case for case in CASES if "xfs" in case], ids=case_name)
-def test_the_xfs_helper_has_one_capability_and_what_it_needs(components: tuple[str, ...], tmp_path: Path) -> None:
-    """CAP_SYS_ADMIN alone, a read-only root, the daemon's mounts read-only at the same paths, which are all that it may
-    be asked for; its socket is where the daemon looks for it. The program exists."""
-    objects = rendered(components)
-    helper = container_of(objects, "xfs-helper")
-    security = helper["securityContext"]
-    assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
-    assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
-    assert security["readOnlyRootFilesystem"] is True
-    listening, *mount_points = helper["args"]
-    daemon = {mount["name"]: mount for mount in container_of(objects)["volumeMounts"]}
-    mounts = {mount["name"]: mount for mount in helper["volumeMounts"]}
-    assert mounts.keys() == {"images", "kubelet", "xfs-helper"}
-    assert sorted(mount_points) == sorted(mounts[name]["mountPath"] for name in ("images", "kubelet"))
-    assert all(mounts[name] == {**daemon[name], "readOnly": True} for name in ("images", "kubelet"))
-    assert mounts["xfs-helper"]["mountPath"] == daemon["xfs-helper"]["mountPath"]
-    assert listening == f"--socket={effective(objects, tmp_path).xfs_helper_socket}"
-    assert helper["command"] == ["/opt/reclaimd/bin/" + Path(XFS_HELPER).name]
-    (volume,) = [one for one in pod_of(objects)["volumes"] if one["name"] == "xfs-helper"]
-    assert "emptyDir" in volume
-
-
-def test_the_xfs_helper_takes_its_arguments(tmp_path: Path) -> None:
-    """It starts with them and refuses every other path."""
-    _, *mount_points = container_of(rendered(("xfs",)), "xfs-helper")["args"]
-    with running_helper(str(tmp_path / "s"), *mount_points):
-        assert asked(str(tmp_path / "s"), b"check /etc") == b"not-listed"
 
 
 @every_case

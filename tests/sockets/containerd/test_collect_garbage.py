@@ -16,7 +16,7 @@ from eviction.node.node import Node
 from eviction.record import Pass, PassResult
 from reclaim.containerd_garbage import OBJECT_ID, CannotCollect, GarbageCollection, collect_garbage_function, examine
 from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX, Leases
+from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX
 from reclaim.function import Filesystem
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable

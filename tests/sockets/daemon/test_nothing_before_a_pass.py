@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reclaim.images.lister import GivenUp
 
 from eviction.daemon.manager import Manager
 from eviction.drill.runtime.failpoints import Hang
 from eviction.node.node import Node
 from eviction.reporting.log import Log
-from reclaim.images.lister import GivenUp
 from reclaim.images.records import ImageRecords
 from reclaim.types import RuntimeUnavailable
 from signals.filesystems import Reading, read_statvfs

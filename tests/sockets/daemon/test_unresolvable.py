@@ -16,8 +16,8 @@ import pytest
 
 from eviction.daemon.manager import Manager
 from eviction.drill.runtime.failpoints import Fail, Failpoint
-from eviction.reporting.log import Log
 from eviction.record import Pass
+from eviction.reporting.log import Log
 from eviction.telemetry.events import FanOutSink, LogSink
 from reclaim.events import EventReason, GCEvent
 from reclaim.images.records import ImageRecords

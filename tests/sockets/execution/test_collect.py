@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
+from reclaim.execution.stages import never_relieved
 
-from eviction.types import Extent
 from eviction.configuration.effective import load
 from eviction.drill.runtime.failpoints import Fail, Hang
-from reclaim.execution.stages import never_relieved
+from eviction.types import Extent
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.types import Extent
 from eviction.node.responder import Request
+from eviction.types import Extent
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve
 from tests.sockets.conftest import SmallNodeFactory

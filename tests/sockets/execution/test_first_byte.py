@@ -9,16 +9,16 @@ from typing import Any
 
 import grpc
 import pytest
+from reclaim.execution.side_by_side import ANOTHERS_TURN
+from reclaim.execution.stages import FEW
 
 from eviction.cli.plan import plan_lines
-from eviction.types import Extent
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.failpoints import Fail, Hang
 from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.record import Pass, Trigger
-from reclaim.execution.side_by_side import ANOTHERS_TURN
-from reclaim.execution.stages import FEW
+from eviction.types import Extent
 from reclaim.types import Result
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, outcome_of, reason_of, result_of

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from reclaim.execution.stages import Stage, StagePlan
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
-from eviction.reporting.explain import outcomes_table
 from eviction.record import PassResult
+from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
-from reclaim.execution.stages import Stage, StagePlan
 from reclaim.function import Filesystem, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Action, MeasureDisk, Plan, ReclaimError, RemovalFailed, Verdict

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from reclaim.execution.stages import Stage, StagePlan
 
-from eviction.types import Extent
 from eviction.configuration.effective import load
 from eviction.node.node import Node
 from eviction.node.responder import Request
 from eviction.node.table_warnings import table_warnings
 from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
+from eviction.types import Extent
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
-from reclaim.execution.stages import Stage, StagePlan
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.types import Action, MeasureDisk, Plan, Verdict
@@ -246,7 +246,6 @@ def test_a_machine_without_a_runtime_is_relieved(cache: Path) -> None:
             "containerRuntimeEndpoint": "none",
             "rootDirectory": "/does-not-exist",
             "stateFile": "",
-            "xfsHelperSocket": "",
             "filesystems": [{"name": "buildcache", "path": str(cache)}],
             "reclaimFunctions": [entry()],
             "reclaimTable": {str(CACHE): [PRUNE]},

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.failpoints import Fail
-from eviction.reporting.attribution import Use
 from eviction.record import PassResult
+from eviction.reporting.attribution import Use
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
-from eviction.reporting.explain import outcomes_table
 from eviction.record import PassResult
+from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.rotated_logs import delete_rotated_logs_function

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from reclaim.execution.stages import never_relieved
+from reclaim.pod_logs.reader import LogsUnreadable
 
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import GONE, Ready, Refused
-from reclaim.execution.stages import never_relieved
 from reclaim.function import ReclaimContext
 from reclaim.functions import Collector, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths, log_directory_name
-from reclaim.pod_logs.reader import LogsUnreadable
 from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
 from reclaim.types import Plan, ReclaimResult, RemovalFailed, Result, Verdict
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime

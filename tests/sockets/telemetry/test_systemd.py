@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.configuration.file import ConfigurationFile
 from eviction.node.hold_off import kubelet_is_healthy
 from eviction.telemetry.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
@@ -244,7 +243,6 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path, drop_ins: tu
         ("reclaimd.service", ("network.conf",), 1.5),
         ("reclaimd.service", ("kubernetes-events.conf",), 1.5),
         ("reclaimd-healthz.service", (), 1.1),
-        ("reclaimd-xfs.service", (), 1.0),
     ],
 )
 def test_a_unit_is_exposed_as_little_as_its_work_allows(
@@ -260,19 +258,11 @@ def test_a_unit_is_exposed_as_little_as_its_work_allows(
     assert process.returncode == 0, process.stdout.splitlines()[-1]
 
 
-def test_the_xfs_helper_has_one_capability_and_starts_only_where_it_is_wanted() -> None:
-    """CAP_SYS_ADMIN alone, the one unit with any; root's socket; neither the daemon nor its unit wants it."""
+def test_no_unit_has_a_capability() -> None:
+    """Neither the daemon's nor the proxy's."""
     services = [file for file in UNITS.glob("*.service") if file.is_file()]
     held = {file.name: re.findall(r"^CapabilityBoundingSet=(.*)$", file.read_text(), re.MULTILINE) for file in services}
-    assert held == {
-        "reclaimd.service": [""],
-        "reclaimd-healthz.service": [""],
-        "reclaimd-xfs.service": ["CAP_SYS_ADMIN"],
-    }
-    socket_unit = (UNITS / "reclaimd-xfs.socket").read_text().splitlines()
-    path = ConfigurationFile.model_fields["xfsHelperSocket"].default
-    assert {f"ListenSequentialPacket={path}", "SocketMode=0600", "DirectoryMode=0700"} <= set(socket_unit)
-    assert "reclaimd-xfs" not in (UNITS / "reclaimd.service").read_text()
+    assert held == {"reclaimd.service": [""], "reclaimd-healthz.service": [""]}
 
 
 def activated(listens: str, *command: str, name: str = "metrics") -> subprocess.Popen[bytes]:

@@ -1,0 +1,214 @@
+"""What each rule of thumb of the engine brings: the engine with and without it, in turns, on a real containerd.
+
+    python -m tests.bench ablate [RULE …] [--filesystem ext4] [--rate 400] [--fill one-file] [--runs 20] [--to FILE]
+
+With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too. Every fill is added to FILE
+as soon as it has ended; the table is of all that are there, and `--runs 0` prints it alone.
+
+`RULES` says how the daemon is started without a rule: a field of the configuration where there is one, else attributes
+of its modules (`without`). Several are left out together by `RULE+RULE`. A rule that is gone from the engine goes from
+here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eviction.reporting.tables import table
+from tests.bench.beside import VARIABLE, known_to_both
+from tests.bench.effort import Effort, effort_of
+from tests.bench.fills import FillKind
+from tests.bench.measure import figure
+from tests.bench.ring import Fought, Ring, StartDaemon, ring
+from tests.bench.without import find
+from tests.real_node.conftest import what_is_missing
+from tests.reclaimd_process import Daemon
+from tests.repository import ROOT
+
+FILESYSTEMS = ("ext4", "xfs")
+RATES = (100, 400)
+RUNS = 20
+NOTHING, OTHER = "nothing", "another version"
+REPORT = Path("report/ablate.json")
+CHILD = (sys.executable, "-m", "tests.bench.without")
+HEAD = ["WITHOUT", "FILLS", "FIRST BYTE ms", "LOWEST MiB", "PRESSURE", "s", "IMAGES", "CONTAINERS", "BEYOND MiB"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the engine does without a rule. `attributes`: `module:attribute` -> a Python expression, evaluated in that
+    module. `fields`: of the configuration. `filesystems`: where it applies."""
+
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)
+    filesystems: Sequence[str] = FILESYSTEMS
+
+
+MEAN_OF_A_QUARTER_OF_A_SECOND = (
+    "lambda steps, since, now: max(sum(step.fall for step in steps if step.time > now - WINDOW_SECONDS), 0)"
+    " / max(min(now - since, WINDOW_SECONDS), ENOUGH_SECONDS)"
+)
+
+RULES: dict[str, Rule] = {
+    "jump": Rule({"eviction.decision.headroom:jump_below": "lambda *_: None"}),
+    "reading-ahead": Rule({"eviction.daemon.reading_ahead:ReadingAhead.due": "lambda *_: False"}),
+    "first-alone": Rule({"reclaim.execution.executor:FIRST_ALONE_SECONDS": "0.0"}),
+    "side-by-side": Rule({"reclaim.functions:Collector.leading": "lambda *_: ()"}),
+    "leaders": Rule(
+        {
+            "reclaim.execution.side_by_side:next_plan": "lambda standings, _: next("
+            "(index for index, each in enumerate(standings) if each.has_more), None)"
+        }
+    ),
+    "credits": Rule({"reclaim.execution.in_flight:expected_bytes": "lambda *_: 0"}),
+    "late-space": Rule(
+        {
+            "reclaim.execution.freed_space:FreedSpace.late_wait": "lambda *_: None",
+            "reclaim.execution.plan_in_execution:PlanInExecution.may_free_late": "False",
+        }
+    ),
+    "slow-removals": Rule({"reclaim.execution.slow_removals:SlowRemovals.pause_after": "lambda *_: 0.0"}),
+    "yield": Rule({"reclaim.images.removal_order:ImageRemovalOrder.next_index": "lambda *_: 0"}),
+    "rests": Rule({"reclaim.execution.rest:FunctionRests.why_not": "lambda *_: ''"}),
+    "steady-fill": Rule({"signals.steady_fill:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
+    "xfs-helper": Rule(fields={"xfsHelperSocket": ""}, filesystems=("xfs",)),
+}
+TOGETHER = "+"
+ARMS = [*RULES, "jump+reading-ahead+first-alone+side-by-side+yield+slow-removals"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fills, prints. Returns 1 where no real node can be built, 2 for what is not known."""
+    effort = effort_of()
+    asked = _parser(effort).parse_args(arguments)
+    if asked.runs and (missing := what_is_missing()):
+        print(missing, file=sys.stderr)
+        return 1
+    _check(asked.rules or ARMS)
+    fills: list[dict[str, Any]] = json.loads(asked.to.read_text()) if asked.to.exists() else []
+    for filesystem in (asked.filesystem or FILESYSTEMS) if asked.runs else ():
+        with ring(filesystem, effort.dead, effort.large) as on:
+            for fill in _fills(on, filesystem, asked):
+                print(_line(fill), file=sys.stderr)
+                fills.append(fill)
+                _write(fills, asked.to)
+    print(report(fills))
+    return 0
+
+
+def _parser(effort: Effort) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench ablate")
+    parser.add_argument("rules", metavar="RULE", nargs="*", type=_known, help=", ".join(RULES))
+    parser.add_argument("--filesystem", choices=FILESYSTEMS, action="append", help="may be repeated (all)")
+    parser.add_argument("--rate", type=int, action="append", help=f"MiB a second; may be repeated {RATES}")
+    parser.add_argument("--fill", type=FillKind, choices=list(FillKind), action="append", help="may be repeated (one)")
+    parser.add_argument("--runs", type=int, default=1 if effort.short else RUNS, help=f"fills of each ({RUNS})")
+    parser.add_argument("--to", type=Path, default=REPORT, help=f"where the values go ({REPORT})")
+    return parser
+
+
+def _known(names: str) -> str:
+    """One argument. Raises ArgumentTypeError."""
+    if unknown := set(names.split(TOGETHER)) - RULES.keys():
+        raise argparse.ArgumentTypeError(f"no rule {', '.join(sorted(unknown))}; there are {', '.join(RULES)}")
+    return names
+
+
+def _check(names: Sequence[str]) -> None:
+    """That what these rules replace is there, before the first fill. Raises ImportError or AttributeError."""
+    for rule in (RULES[each] for name in names for each in name.split(TOGETHER)):
+        for target in rule.attributes:
+            find(target)
+
+
+def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All arms at all rates by all kinds of fills; another arm is the first one of each round."""
+    arms = list(_arms(filesystem, asked.rules))
+    rates = asked.rate or (RATES[-1:] if effort_of().short else RATES)
+    engine = _engine()
+    for number in range(asked.runs):
+        first = number * max(len(arms) // 3, 1) % len(arms)
+        for rate in rates:
+            for kind in asked.fill or [FillKind.ONE_FILE]:
+                for without, start, fields in arms[first:] + arms[:first]:
+                    where = {"filesystem": filesystem, "rate": rate, "fill": str(kind), "without": without}
+                    yield {**where, "engine": engine, **_fought(on, kind, rate, start, fields)}
+
+
+def _fought(on: Ring, kind: FillKind, rate: int, start: StartDaemon, fields: Mapping[str, object]) -> dict[str, Any]:
+    began = time.monotonic()
+    fought: Fought = on.fight(kind, rate, start, fields)
+    return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
+
+
+def _arms(filesystem: str, names: Sequence[str]) -> Iterator[tuple[str, StartDaemon, Mapping[str, object]]]:
+    """Who fights: the engine as it is, without each of these rules, and another version where there is one."""
+    yield NOTHING, _daemon({}), {}
+    for name in names or ARMS:
+        rules = [RULES[each] for each in name.split(TOGETHER)]
+        if all(filesystem in rule.filesystems for rule in rules):
+            attributes = {target: value for rule in rules for target, value in rule.attributes.items()}
+            yield name, _daemon(attributes), {key: value for rule in rules for key, value in rule.fields.items()}
+    if other := os.environ.get(VARIABLE):
+        yield OTHER, lambda configuration: Daemon("--config", known_to_both(configuration), program=other), {}
+
+
+def _daemon(attributes: Mapping[str, str]) -> StartDaemon:
+    return lambda configuration: Daemon("--config", configuration, before=CHILD, program=json.dumps(attributes))
+
+
+def _engine() -> str:
+    """The last commit that has changed the product."""
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", "signals", "reclaim", "eviction"]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def _line(fill: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fill.items())
+
+
+def _write(fills: Sequence[Mapping[str, Any]], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[\n" + ",\n".join(json.dumps(fill) for fill in fills) + "\n]\n")
+
+
+def report(fills: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each filesystem, rate and kind of fill: medians, the worst in brackets. PRESSURE: fills in which the
+    kubelet's mark was passed, and for how many seconds; LOWEST: above that mark; BEYOND: freed beyond what was to be
+    reached."""
+    lines: list[str] = []
+    for where in dict.fromkeys((fill["filesystem"], fill["rate"], fill["fill"]) for fill in fills):
+        here = [fill for fill in fills if (fill["filesystem"], fill["rate"], fill["fill"]) == where]
+        arms = dict.fromkeys(fill["without"] for fill in here)
+        rows = [_cells(arm, [fill for fill in here if fill["without"] == arm]) for arm in arms]
+        lines += [f"{where[0]}, {where[1]} MiB/s, {where[2]}", *table([HEAD, *rows]), ""]
+    return "\n".join(lines)
+
+
+def _cells(arm: str, fills: Sequence[Mapping[str, Any]]) -> list[str]:
+    def both(name: str, worst: Callable[[list[float]], float] = max) -> str:
+        values = [fill[name] for fill in fills if fill[name] is not None]
+        return f"{figure(statistics.median(values))} ({figure(worst(values))})" if values else "nothing"
+
+    pressed = sum(fill["pressure_seconds"] > 0 for fill in fills)
+    return [
+        arm,
+        str(len(fills)),
+        both("first_byte_ms"),
+        both("lowest_mib", min),
+        f"{pressed} of {len(fills)}",
+        both("pressure_seconds"),
+        both("images_lost"),
+        both("containers_lost"),
+        both("beyond_mib"),
+    ]

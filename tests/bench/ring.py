@@ -1,0 +1,196 @@
+"""One fill of a crowded node on which reclaimd runs as it is by default, and what became of the node.
+
+The marks are the kubelet's defaults and reclaimd's, which are 5 % of the disk above them. A fill begins a second above
+our mark, and without relief ends a good deal below the kubelet's. A sampler of its own reads the filesystem; it knows
+nothing of reclaimd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.background import Background
+from tests.bench.containerd_first_byte import ON_DISK, Crowd
+from tests.bench.effort import Population
+from tests.bench.fills import FillKind, fill
+from tests.bench.measure import MIB
+from tests.nodes.real_node import GIB, RealNode, running_node
+from tests.nodes.xfs_helper import running_helper
+from tests.real_node.fill import Fill, fill_bytes
+from tests.real_node.loopfs import run_tool
+from tests.reclaimd_process import Daemon, came_true, write_configuration
+
+DISK_BYTES = 6 * GIB
+KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
+KUBELETS_MARK, OUR_MARK, GOAL = 15, 20, 22  # percent: our margin is 5, and the minimum reclaim 2
+FILLED_BEFORE_SECONDS = 1.0  # from the beginning of the fill to our mark
+FILLED_BELOW_BYTES = 450 * MIB  # so far below our mark without relief: half as far again as the kubelet's; at most
+FILLED_SHARE = 4  # that part of what the images hold
+SAMPLE_SECONDS = 0.003
+SETTLED_SECONDS = 1.5  # it has located and listed everything, and the youngest image is old enough
+QUIET_SECONDS = 1.0
+WITHIN_SECONDS = 90.0
+
+StartDaemon = Callable[[str], Daemon]
+"""Starts the daemon with this configuration file."""
+
+
+@dataclass(frozen=True)
+class Fought:
+    """What one fill did. `first_byte_ms`: from our mark to the first freed byte; None if nothing was freed.
+    `lowest_mib`: above the kubelet's mark, negative below it. `pressure_seconds`: spent below it, at any reading.
+    `beyond_mib`: the most that was available after our mark, also with the fill's files closed, beyond what was to be
+    reached; 0 if no pass went as far, as the fill went on."""
+
+    first_byte_ms: float | None
+    lowest_mib: float
+    pressure_seconds: float
+    relieved: bool
+    images_lost: int
+    images_left: int
+    containers_lost: int
+    containers_left: int
+    beyond_mib: float
+    passes: int
+
+
+class Sampler(Background):
+    """Reads what a fill has written and what is available, until the `with` block ends."""
+
+    def __init__(self, disk: Path, filling: Fill) -> None:
+        super().__init__("sampler")
+        self.samples: list[tuple[float, int, int]] = []
+        self._disk = disk
+        self._directory = filling.directory
+
+    def below(self, mark: int) -> float:
+        """Seconds below the mark."""
+        return sum(after[0] - before[0] for before, after in pairwise(self.samples) if before[1] < mark)
+
+    def most_after(self, mark: int) -> int:
+        """The most that was available after the mark was passed."""
+        crossed = next((at for at, available, _ in self.samples if available < mark), 0.0)
+        return max(available for at, available, _ in self.samples if at >= crossed)
+
+    def first_freed(self, mark: int) -> float | None:
+        """Seconds from the mark to two readings in succession that cannot be without 1 MiB having come back."""
+        crossed = next((at for at, available, _ in self.samples if available < mark), None)
+        if crossed is None:
+            return None
+        most = max(available + written for at, available, written in self.samples if at <= crossed)
+        after = [(at, available + written >= most + MIB) for at, available, written in self.samples if at > crossed]
+        return next((at - crossed for (at, freed), (_, still) in pairwise(after) if freed and still), None)
+
+    def _run(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            with contextlib.suppress(FileNotFoundError), os.scandir(self._directory) as files:
+                written = sum(file.stat().st_blocks for file in files) * 512  # with what XFS allocated ahead
+                figures = os.statvfs(self._disk)
+                self.samples.append((time.monotonic(), figures.f_bavail * figures.f_frsize, written))
+
+
+class Ring:
+    """A crowded node that is filled again and again, and restored in between."""
+
+    def __init__(self, node: RealNode, crowd: Crowd, most_bytes: int, directory: Path, helper: str) -> None:
+        self.node, self._crowd, self._most_bytes = node, crowd, most_bytes
+        self._directory, self._helper = directory, helper
+        figures = os.statvfs(node.mountpoint)
+        self._capacity = figures.f_blocks * figures.f_frsize
+
+    def fight(
+        self, kind: FillKind, rate_mib: int, start: StartDaemon, without_fields: Mapping[str, object] | None = None
+    ) -> Fought:
+        """One fill at so many MiB/s; `without_fields`: of the configuration, in place of the usual ones."""
+        node, crowd, disk = self.node, self._crowd, self.node.mountpoint
+        crowd.complete()
+        kubelets, ours, goal = (self._capacity * percent // 100 for percent in (KUBELETS_MARK, OUR_MARK, GOAL))
+        headroom = int(FILLED_BEFORE_SECONDS * rate_mib) * MIB
+        fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
+        run_tool("sync", "-f", disk)
+        images, containers = len(crowd.unused()), len(crowd.containers())
+        configuration = self._configuration(dict(without_fields or {}))
+        try:
+            with start(configuration) as daemon:
+                time.sleep(SETTLED_SECONDS)
+                filling = fill(
+                    kind,
+                    disk / "fill",
+                    rate_mib * MIB,
+                    headroom + min(FILLED_BELOW_BYTES, self._most_bytes // FILLED_SHARE),
+                )
+                try:
+                    with Sampler(disk, filling) as sampler:
+                        filling.process.wait(WITHIN_SECONDS)
+                        relieved = came_true(lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS)
+                        _wait_until_quiet(daemon)
+                finally:
+                    filling.stop()
+            most = max(node.filesystem.available_bytes(), sampler.most_after(ours))
+        finally:
+            for name in ("fill", "ballast"):
+                shutil.rmtree(disk / name, ignore_errors=True)
+        first, left, dead = sampler.first_freed(ours), len(crowd.unused()), len(crowd.containers())
+        return Fought(
+            first_byte_ms=None if first is None else round(first * 1000, 1),
+            lowest_mib=round((min(available for _, available, _ in sampler.samples) - kubelets) / MIB, 1),
+            pressure_seconds=round(sampler.below(kubelets), 3),
+            relieved=relieved,
+            images_lost=images - left,
+            images_left=left,
+            containers_lost=containers - dead,
+            containers_left=dead,
+            beyond_mib=round(max(most - goal, 0) / MIB, 1),
+            passes=len(daemon.passes),
+        )
+
+    def _configuration(self, fields: dict[str, object]) -> str:
+        path, node = self._directory, self.node
+        kubelet = path / "kubelet.yaml"
+        hard = {signal: f"{percent}%" for signal, percent in KUBELETS_PERCENT.items()}
+        head = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
+        kubelet.write_text(json.dumps({**head, "evictionHard": hard}))
+        usual = {
+            "kubeletConfig": str(kubelet),
+            "kubeletHealthzEndpoint": "",
+            "rootDirectory": str(node.kubelet.root_dir),
+            "podLogsDir": str(node.kubelet.pod_logs_dir),
+            "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
+            "imageMinimumGCAge": "1s",
+            "holdOffAfterStart": "0s",
+            "xfsHelperSocket": self._helper,
+        }
+        return str(write_configuration(path / "reclaimd.yaml", **{**usual, **fields}))
+
+
+def _wait_until_quiet(daemon: Daemon) -> None:
+    """Until no pass has ended for a second."""
+    since, seen = time.monotonic(), len(daemon.passes)
+    while time.monotonic() - since < QUIET_SECONDS:
+        time.sleep(0.05)
+        if len(daemon.passes) != seen:
+            since, seen = time.monotonic(), len(daemon.passes)
+
+
+@contextmanager
+def ring(fstype: str, dead: int, population: Population) -> Iterator[Ring]:
+    """A new node on this type of filesystem, on XFS with the helper beside it; all of it is gone on exit."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        node = stack.enter_context(running_node(directory / "node", DISK_BYTES, fstype=fstype))
+        helper = ""
+        if fstype == "xfs":
+            helper = f"{directory}/helper"
+            stack.enter_context(running_helper(helper, str(node.mountpoint)))
+        crowd = Crowd(node, dead, population.images, population.image_bytes)
+        yield Ring(node, crowd, population.images * population.image_bytes * ON_DISK, directory, helper)
