@@ -69,7 +69,7 @@ def replay(dump: Json) -> tuple[list[Json], list[Json]]:
     """
     table, made = _Table(), []
     table.thresholds = [table.read_by_field(Threshold, each) for each in dump["thresholds"]]
-    state = None if dump["state"] is None else table.read(ManagerState, dump["state"])
+    state: Any = None if dump["state"] is None else table.read(ManagerState, dump["state"])
     for entry in dump["looks"]:
         observations = table.read(SignalObservations, entry["observations"])
         state, decision = synchronize(state, observations, observations.time)
