@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from eviction.decision.headroom import FillRates, update_fill_rates
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.node.history import History, HistoryEntry
+from eviction.reporting.replay import History, HistoryEntry
 from eviction.node.one_pass import AS_CONFIGURED, OnePass, Request, Setting
 from eviction.record import Pass, Trigger
 from eviction.types import Decision, Extent

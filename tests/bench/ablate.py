@@ -60,31 +60,16 @@ MEAN_OF_A_QUARTER_OF_A_SECOND = (
 )
 
 RULES: dict[str, Rule] = {
-    "jump": Rule({"eviction.decision.headroom:jump_below": "lambda *_: None"}),
-    "reading-ahead": Rule({"eviction.daemon.reading_ahead:ReadingAhead.due": "lambda *_: False"}),
-    "first-alone": Rule({"reclaim.execution.executor:FIRST_ALONE_SECONDS": "0.0"}),
-    "side-by-side": Rule({"reclaim.functions:Collector.leading": "lambda *_: ()"}),
-    "leaders": Rule(
-        {
-            "reclaim.execution.side_by_side:next_plan": "lambda standings, _: next("
-            "(index for index, each in enumerate(standings) if each.has_more), None)"
-        }
-    ),
-    "credits": Rule({"reclaim.execution.in_flight:expected_bytes": "lambda *_: 0"}),
-    "late-space": Rule(
-        {
-            "reclaim.execution.freed_space:FreedSpace.late_wait": "lambda *_: None",
-            "reclaim.execution.plan_in_execution:PlanInExecution.may_free_late": "False",
-        }
-    ),
-    "slow-removals": Rule({"reclaim.execution.slow_removals:SlowRemovals.pause_after": "lambda *_: 0.0"}),
-    "yield": Rule({"reclaim.images.removal_order:ImageRemovalOrder.next_index": "lambda *_: 0"}),
-    "rests": Rule({"reclaim.execution.rest:FunctionRests.why_not": "lambda *_: ''"}),
+    "lead": Rule(fields={"lead": "0s"}),
+    "side-by-side": Rule({"eviction.node.one_pass:OnePass._side_by_side": "lambda _: {}"}),
+    "turns": Rule({"reclaim.execution.executor:TURNS": "2"}),
+    "more-in-flight": Rule({"reclaim.execution.executor:most_in_flight": "lambda parallel: parallel"}),
+    "worth": Rule({"reclaim.execution.executor:Experience.worth": "lambda *_: 0"}),
+    "late-space": Rule({"reclaim.execution.executor:_Execution._late_space": "lambda _, disk, __: disk"}),
     "steady-fill": Rule({"signals.steady_fill:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
-    "xfs-helper": Rule(fields={"xfsHelperSocket": ""}, filesystems=("xfs",)),
 }
 TOGETHER = "+"
-ARMS = [*RULES, "jump+reading-ahead+first-alone+side-by-side+yield+slow-removals"]
+ARMS = [*RULES]
 
 
 def main(arguments: Sequence[str]) -> int:

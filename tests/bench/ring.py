@@ -25,7 +25,6 @@ from tests.bench.effort import Population
 from tests.bench.fills import FillKind, fill
 from tests.bench.measure import MIB
 from tests.nodes.real_node import GIB, RealNode, running_node
-from tests.nodes.xfs_helper import running_helper
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
 from tests.reclaimd_process import Daemon, came_true, write_configuration
@@ -102,9 +101,9 @@ class Sampler(Background):
 class Ring:
     """A crowded node that is filled again and again, and restored in between."""
 
-    def __init__(self, node: RealNode, crowd: Crowd, most_bytes: int, directory: Path, helper: str) -> None:
+    def __init__(self, node: RealNode, crowd: Crowd, most_bytes: int, directory: Path) -> None:
         self.node, self._crowd, self._most_bytes = node, crowd, most_bytes
-        self._directory, self._helper = directory, helper
+        self._directory = directory
         figures = os.statvfs(node.mountpoint)
         self._capacity = figures.f_blocks * figures.f_frsize
 
@@ -168,7 +167,6 @@ class Ring:
             "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
             "imageMinimumGCAge": "1s",
             "holdOffAfterStart": "0s",
-            "xfsHelperSocket": self._helper,
         }
         return str(write_configuration(path / "reclaimd.yaml", **{**usual, **fields}))
 
@@ -184,13 +182,9 @@ def _wait_until_quiet(daemon: Daemon) -> None:
 
 @contextmanager
 def ring(fstype: str, dead: int, population: Population) -> Iterator[Ring]:
-    """A new node on this type of filesystem, on XFS with the helper beside it; all of it is gone on exit."""
+    """A new node on this type of filesystem; all of it is gone on exit."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         node = stack.enter_context(running_node(directory / "node", DISK_BYTES, fstype=fstype))
-        helper = ""
-        if fstype == "xfs":
-            helper = f"{directory}/helper"
-            stack.enter_context(running_helper(helper, str(node.mountpoint)))
         crowd = Crowd(node, dead, population.images, population.image_bytes)
-        yield Ring(node, crowd, population.images * population.image_bytes * ON_DISK, directory, helper)
+        yield Ring(node, crowd, population.images * population.image_bytes * ON_DISK, directory)

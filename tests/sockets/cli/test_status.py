@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eviction.node.configuration_warnings import NO_THRESHOLD
-from eviction.node.history import replay
+from eviction.reporting.replay import replay
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 
 WITHIN_SECONDS = 15.0  # the machine is shared
