@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from eviction.decision.headroom import FillRates, update_fill_rates
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.reporting.replay import History, HistoryEntry
 from eviction.node.one_pass import AS_CONFIGURED, OnePass, Request, Setting
 from eviction.record import Pass, Trigger
+from eviction.reporting.replay import History, HistoryEntry
 from eviction.types import Decision, Extent
 from signals.types import SignalObservations
 
