@@ -83,8 +83,9 @@ class ReclaimContext:
         return self.executor.planned
 
     def not_older_than(self) -> float:
-        """How old what a plan is made of may be: a second, and of after the last removal on this node."""
-        return max(self.executor.removals.ended_at, self.clock.monotonic() - FRESH_SECONDS)
+        """How old what a plan is made of may be: a second, of this pass, and of after the last removal on this node."""
+        executor = self.executor
+        return max(executor.began_at, executor.removals.ended_at, self.clock.monotonic() - FRESH_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,12 +160,7 @@ def urgency(
 
     Below the kubelet's mark it is the time until nothing is left.
     """
-    limits: dict[int, int] = {}  # device -> the kubelet's mark, the highest one that is not reached yet
-    for _, observation, headroom in _known(kubelets, observations):
-        if headroom > 0 and not observation.signal.counts_inodes:
-            device = _device(observation)
-            limits[device] = max(limits.get(device, 0), observation.available - headroom)
-    found = [Urgency()]
+    limits, found = _kubelets_marks(kubelets, observations), [Urgency()]
     for threshold, observation, _ in _known(thresholds, observations):
         device = _device(observation)
         rate = fill_rates.get((device, False))
@@ -175,6 +170,16 @@ def urgency(
     return min(found, key=lambda each: each.seconds_left)
 
 
+def _kubelets_marks(kubelets: Iterable[Threshold], observations: SignalObservations) -> dict[int, int]:
+    """By device the kubelet's mark in bytes: the highest one that is not reached yet."""
+    marks: dict[int, int] = {}
+    for _, observation, headroom in _known(kubelets, observations):
+        if headroom > 0 and not observation.signal.counts_inodes:
+            device = _device(observation)
+            marks[device] = max(marks.get(device, 0), observation.available - headroom)
+    return marks
+
+
 def begins_by_lead(
     thresholds: Iterable[Threshold],
     observations: SignalObservations,
@@ -182,13 +187,16 @@ def begins_by_lead(
     kubelets: Iterable[Threshold],
     lead_seconds: float,
 ) -> tuple[Threshold, ...]:
-    """The hard thresholds that are not met, and whose pass begins now: the urgency is less than the lead."""
+    """The hard thresholds that are not met, and whose pass begins now: the time until the kubelet's mark is less than
+    the lead. None where that mark is not known."""
     kubelets = tuple(kubelets)
+    marks = _kubelets_marks(kubelets, observations)
     return tuple(
         threshold
-        for threshold, _, headroom in _known(thresholds, observations)
+        for threshold, observation, headroom in _known(thresholds, observations)
         if threshold.hard
         and headroom >= 0
+        and _device(observation) in marks
         and urgency([threshold], observations, fill_rates, kubelets).seconds_left < lead_seconds
     )
 

@@ -36,7 +36,7 @@ from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
-from reclaim.inventory import FRESH_SECONDS, GivenUp, Inventory
+from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.starts import Sightings, parts_of_pods
@@ -220,7 +220,7 @@ class Node(NodeView):
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lists images and who uses them, for the records only, beside whatever else is done. `goes_on`: asked from
         time to time; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
-        listing = self.inventory.snapshot(self.clock.monotonic() - FRESH_SECONDS, goes_on)
+        listing = self.inventory.snapshot(self.clock.monotonic(), goes_on)
         if not goes_on():  # an image that a pass has removed meanwhile must not be known again by an older list
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))

@@ -48,9 +48,9 @@ URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or t
 PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
 URGENT_PATIENCE_SECONDS = 5.0  # the same where it is urgent
 LOOK_SECONDS = 0.25  # while removals are waited for the disk is measured so often: it may have become urgent
-LATE_QUIET_SECONDS = 0.02  # less than promised came: no rise for so long, and nothing more is coming for now
-STILL_SECONDS = 0.25  # the same after objects that promised nothing, and free their space some time later
+STILL_SECONDS = 0.25  # space that comes late: no rise for so long, and nothing more is coming for now
 LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
+VAIN_WAITS = 2  # in succession: then the runtime is taken to free before it answers, as containerd does but for 2.0.0-4
 FIRST_WORTH = 2.0  # containerd promises the compressed layers, and frees what was unpacked from them too
 FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
 FADING = 0.9  # of what earlier removals have shown, at each one
@@ -66,6 +66,7 @@ class Experience:
     def __init__(self) -> None:
         self._promised, self._freed = 1.0, FIRST_WORTH
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        self._in_vain = 0
 
     def record(self, promised: int, freed: float, seconds: float) -> None:
         """One removal that promised so many bytes has freed so many, and taken so long."""
@@ -74,8 +75,18 @@ class Experience:
         self._seconds.append(seconds)
 
     def worth(self, promised: int) -> int:
-        """The bytes that so many promised ones are expected to free."""
-        return int(promised * self._freed / self._promised)
+        """The bytes that so many promised ones are expected to free: at least as many, as what shared layers have kept
+        back so far may come with the next."""
+        return max(int(promised * self._freed / self._promised), promised)
+
+    @property
+    def frees_late(self) -> bool:
+        """Whether less than was promised is waited for: until that was in vain twice in succession."""
+        return self._in_vain < VAIN_WAITS
+
+    def waited(self, *, came: bool) -> None:
+        """Whether space came late."""
+        self._in_vain = 0 if came else self._in_vain + 1
 
     @property
     def seconds(self) -> float:
@@ -130,7 +141,7 @@ class Executor:
     many removals of each stage may be begun; None: as many as are needed. `stopping`: set when nothing new may start.
     `gives_way`: whether another row of the same filesystem waits for this pass: then what has a patience of its own, a
     program say, is parked at once. `progress`: marked
-    whenever a removal ends. `planned`: what a dry run would have removed so far.
+    whenever a removal ends. `planned`: what a dry run would have removed so far. `began_at`: when it was made.
     """
 
     def __init__(
@@ -152,11 +163,12 @@ class Executor:
         self.parallel = 1 if dry_run else max(parallel, 1)
         self.removals = removals or Removals(clock, stopping, self.parallel)
         self.patience_seconds = patience_seconds
+        self.began_at = clock.monotonic()
         self.progress = Progress(clock)
         self.planned: tuple[Verdict, ...] = ()
         self._most = most
         self._gives_way = gives_way
-        self._experience = experience or Experience()
+        self.experience = experience or Experience()
         self._awaited = AwaitedRemovals(self.removals, clock)
         self._readings = Readings(clock, self.removals.workers, self.progress)
 
@@ -231,13 +243,13 @@ class Executor:
             return True
         bound = most_in_flight(self.parallel) if disk.seconds_left < URGENT_SECONDS else self.parallel
         bound -= 0 if self.dry_run else len(self.removals.parked)
-        expected = self._experience.worth(sum(verdict.size_bytes or 0 for verdict in flying.values()))
+        expected = self.experience.worth(sum(verdict.size_bytes or 0 for verdict in flying.values()))
         return len(flying) < bound and measure(expected).verdict is DiskVerdict.GO_ON
 
     def learn(self, outcome: Outcome, freed: float) -> None:
         """What a removal has freed of what the runtime had promised, and how long it took."""
         if outcome.verdict.size_bytes:
-            self._experience.record(outcome.verdict.size_bytes, freed, outcome.duration_seconds)
+            self.experience.record(outcome.verdict.size_bytes, freed, outcome.duration_seconds)
 
     def remove(self, verdict: Verdict, stage: Stage) -> Outcome:
         """Removes one object, alone. For a caller that decides after each removal whether it goes on.
@@ -300,7 +312,7 @@ class _Execution:
         order = {object_id: number for number, object_id in enumerate(self._work_of)}
         for each in self._works:
             if each.stage.frees_late and any(outcome.result is Result.REMOVED for outcome in each.outcomes):
-                disk = self._late_space(disk, STILL_SECONDS)
+                disk = self._late_space(disk)
             each.outcomes.sort(key=lambda outcome: order[outcome.verdict.id])
             each.keep(each.pending, self._why_stopped(disk))
             each.relieved, each.error = disk.verdict is not DiskVerdict.GO_ON, self._error
@@ -323,7 +335,7 @@ class _Execution:
             return None
         promising = [work for work in left if work.promises]
         others = [work for work in left if not work.promises]
-        take_others = not promising or (others and len(self._work_of) % TURNS == TURNS - 1)
+        take_others = not promising or (others and len(self._work_of) % TURNS == 0)
         return min(others if take_others else promising, key=lambda work: work.begun)
 
     def _begin(self, work: Work) -> bool:
@@ -343,6 +355,7 @@ class _Execution:
         """Records what one removal has freed; returns the disk as it is now."""
         work, since = self._work_of[outcome.verdict.id], self._measured_at
         promised = outcome.verdict.size_bytes or 0
+        experience = self._executor.experience
         self._executor.progress.mark()
         if outcome.result is None or outcome.result is Result.IN_USE:
             work.kept.append(outcome)
@@ -354,19 +367,20 @@ class _Execution:
         disk = self._now()
         if outcome.result is Result.REMOVED:  # else what others freed is not ours
             gained, _ = disk.usage.gained_since(before.usage)
-            if gained < promised and not self._executor.in_flight:
-                disk = self._late_space(disk, LATE_QUIET_SECONDS)
+            if gained * 2 < promised and experience.frees_late:
+                disk = self._late_space(disk)
+                experience.waited(came=disk.usage.gained_since(before.usage)[0] > gained)
             gained, inodes = disk.usage.gained_since(before.usage)
             outcome = replace(outcome, freed_bytes=max(gained, 0), freed_inodes=max(inodes, 0))
             self._executor.learn(outcome, gained + disk.fill_per_second * (self._measured_at - since))
         work.outcomes.append(outcome)
         return disk
 
-    def _late_space(self, disk: DiskState, quiet_seconds: float) -> DiskState:
+    def _late_space(self, disk: DiskState) -> DiskState:
         """The disk once what comes late has come; at once where it is urgent, or relieved."""
         if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON:
             return disk
-        return self._executor.settle(lambda _: self._now(), quiet_seconds, LATE_LIMIT_SECONDS)
+        return self._executor.settle(lambda _: self._now(), STILL_SECONDS, LATE_LIMIT_SECONDS)
 
     def _why_stopped(self, disk: DiskState) -> Reason:
         if self._executor.stopping.is_set():

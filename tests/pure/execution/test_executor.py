@@ -173,13 +173,15 @@ def test_nothing_more_is_started_than_what_is_in_flight_is_expected_to_free() ->
 
 
 def test_what_a_promised_byte_is_worth_is_learned() -> None:
-    """Each image frees a tenth of its promise: from the second round on two are in flight where one would have seemed
-    to be enough."""
+    """First it is taken for two; then for what removals have freed, of which each one fades."""
     experience = Experience()
     assert experience.worth(10 * MIB) == 20 * MIB
     for _ in range(50):
         experience.record(10 * MIB, 1.0 * MIB, 0.1)
-    assert experience.worth(10 * MIB) == pytest.approx(MIB, rel=0.01)
+    assert experience.worth(10 * MIB) == 10 * MIB, "never less than was promised"
+    for _ in range(50):
+        experience.record(10 * MIB, 40.0 * MIB, 0.1)
+    assert experience.worth(10 * MIB) == pytest.approx(40 * MIB, rel=0.01)
     assert experience.seconds == 0.1
 
 
@@ -195,11 +197,11 @@ def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> N
 
 
 def test_side_by_side_one_of_eight_is_of_what_promises_nothing() -> None:
-    """Sixteen images and sixteen containers, one removal at a time: every eighth is a container."""
+    """Sixteen images and sixteen containers, one at a time: the first and every eighth after it."""
     site = Site(0, wanted_mib=1000)
     images = {f"image-{number}": MIB for number in range(16)}
     containers = {f"container-{number}": MIB for number in range(16)}
     site.store.sizes = {**images, **containers}
     works = [Work(site.store, plan_of(containers, sized=False)), Work(site.store, plan_of(images))]
     site.executor.execute(works, site.disk.measure)
-    assert [number for number, one in enumerate(site.store.sent, 1) if one.startswith("container")][:2] == [8, 16]
+    assert [number for number, one in enumerate(site.store.sent, 1) if one.startswith("container")][:2] == [1, 9]

@@ -147,15 +147,15 @@ def test_pressure_is_relieved_whatever_the_loops_are(small_node: SmallNode, fiel
 
 def test_pressure_is_relieved_while_a_periodic_removal_hangs(small_node: SmallNode) -> None:
     """The container loop is stuck in the runtime with its first removal; pressure reclaims all the same."""
-    older, _, images = crowd(small_node)
+    _, _, images = crowd(small_node)
     small_node.failpoints["RemoveContainer"] = Hang(times=1)
     configuration = periodic(small_node, Signal.NODEFS_AVAILABLE, above=-2 * MIB, imageGCHighThresholdPercent=100)
     with Daemon("--config", configuration) as daemon:
         small_node.wait_for("RemoveContainer")
         (small_node.disk / "fill").write_bytes(bytes(4 * MIB))
         record = daemon.wait_for(lambda event: event.get("result") == "satisfied")
-        assert small_node.removed("container") == [older], "by the pass under pressure"
-        assert len(set(small_node.removed("image")) & set(images)) == 1
+        assert small_node.removed("container") == [], "what the loop is removing is left to it"
+        assert set(small_node.removed("image")) & set(images)
         assert record["record"]["trigger"] in ("interval", "watch")
         small_node.failpoints.clear()
         assert daemon.stop() == 0
