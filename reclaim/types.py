@@ -288,6 +288,10 @@ class Verdict(NamedTuple):
     rule: Rule = Rule.KUBELET
     identity: Identity | None = None
 
+    def kept(self, reason: str, rule: Rule = Rule.GUARD) -> Verdict:
+        """The verdict of the object when it was to be removed, and is kept for this reason."""
+        return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=rule)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -375,13 +379,18 @@ class DiskVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The disk between two removals. `seconds_left`: the urgency, until it reaches what must not be reached as fast as
-    it fills now. `fill_per_second`: bytes, or 0."""
+    """The disk between two removals. `usage`: None where it is not measured. `seconds_left`: the urgency, until it
+    reaches what must not be reached as fast as it fills now."""
 
-    usage: Usage
+    usage: Usage | None
     verdict: DiskVerdict
     seconds_left: float = NEVER
-    fill_per_second: float = 0.0
+
+    def gained_since(self, before: DiskState) -> tuple[int, int]:
+        """Bytes and inodes, as of `Usage`; 0 where it is not measured."""
+        if self.usage is None or before.usage is None:
+            return 0, 0
+        return self.usage.gained_since(before.usage)
 
 
 MeasureDisk = Callable[[int], DiskState]

@@ -142,32 +142,25 @@ def levels_to_watch(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Urgency:
-    """`seconds_left`: until a filesystem reaches what must not be reached; `fill_per_second`: bytes, steadily."""
-
-    seconds_left: float = NEVER
-    fill_per_second: float = 0.0
-
-
 def urgency(
     thresholds: Iterable[Threshold],
     observations: SignalObservations,
     fill_rates: FillRates,
     kubelets: Iterable[Threshold] = (),
-) -> Urgency:
-    """That of the filesystem of these thresholds which is there first. `kubelets`: the kubelet's own thresholds.
+) -> float:
+    """Seconds until the filesystem of these thresholds that is there first is at what must not be reached. `kubelets`:
+    the kubelet's own thresholds.
 
     Below the kubelet's mark it is the time until nothing is left.
     """
-    limits, found = _kubelets_marks(kubelets, observations), [Urgency()]
+    limits, seconds = _kubelets_marks(kubelets, observations), NEVER
     for threshold, observation, _ in _known(thresholds, observations):
         device = _device(observation)
         rate = fill_rates.get((device, False))
         if not threshold.signal.counts_inodes and rate is not None and rate.steady_rate > 0:
             left = observation.available - limits.get(device, 0)
-            found.append(Urgency(max(left, 0) / rate.steady_rate, rate.steady_rate))
-    return min(found, key=lambda each: each.seconds_left)
+            seconds = min(seconds, max(left, 0) / rate.steady_rate)
+    return seconds
 
 
 def _kubelets_marks(kubelets: Iterable[Threshold], observations: SignalObservations) -> dict[int, int]:
@@ -197,7 +190,7 @@ def begins_by_lead(
         if threshold.hard
         and headroom >= 0
         and _device(observation) in marks
-        and urgency([threshold], observations, fill_rates, kubelets).seconds_left < lead_seconds
+        and urgency([threshold], observations, fill_rates, kubelets) < lead_seconds
     )
 
 

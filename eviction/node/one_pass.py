@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from eviction.decision.headroom import FillRates, Urgency, faster, update_fill_rates, urgency
+from eviction.decision.headroom import NEVER, FillRates, faster, update_fill_rates, urgency
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.node.pass_result import with_result
@@ -234,24 +234,24 @@ class OnePass:
             self._rates = update_fill_rates(self._rates, observations)
             seen = _credited(observations, role, credit_bytes)
             unmet = thresholds_met(entry.goal, usable(seen.signals), enforce_min_reclaim=True)
-            how = self._urgency(entry, observations)
+            seconds_left = self._urgency(entry, observations)
             self._crossed = self._crossed or bool(
                 thresholds_met(entry.goal, usable(observations.signals), enforce_min_reclaim=False)
             )
-            relieved = not unmet if self._crossed else how.seconds_left >= self._setting.lead_seconds()
+            relieved = not unmet if self._crossed else seconds_left >= self._setting.lead_seconds()
             verdict = DiskVerdict.GO_ON
             if entry.stops and _has_stale_reading(entry.goal, observations):
                 verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything
             elif entry.stops and relieved:
                 verdict = DiskVerdict.RELIEVED
-            return DiskState(usage_of(observations), verdict, how.seconds_left, how.fill_per_second)
+            return DiskState(usage_of(observations), verdict, seconds_left)
 
         return measure
 
-    def _urgency(self, entry: Entry, observations: SignalObservations) -> Urgency:
+    def _urgency(self, entry: Entry, observations: SignalObservations) -> float:
         """As fast as it fills, or filled when the pass began, which freed bytes hide. With `extent: all` nothing is."""
         if self._extent is Extent.ALL:
-            return Urgency()
+            return NEVER
         return urgency(entry.goal, observations, faster(self._begun_rates, self._rates), self._kubelets)
 
     def pressure(self) -> Pressure:

@@ -3,8 +3,7 @@
 * After every removal the filesystem is measured. Once it is relieved nothing more is started.
 * How urgent it is, is one number: the seconds until the filesystem reaches what must not be reached. It decides how
   many removals are in flight, how long one is waited for, and whether space that comes late is; nothing else.
-* While removals are in flight another one is started only if what they are expected to free is not enough. What a byte
-  is worth that the runtime promises, is learned from removal to removal (`Experience`).
+* While removals are in flight another one is started only if what the runtime promises of them is not enough.
 * A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
   record behind that pins its bytes for ever. The ones in flight finish; one that is not answered in time is parked
   (`removals`), and the others go on.
@@ -19,30 +18,18 @@ now (`remover` and the stages).
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from reclaim.execution.readings import Progress, Readings
-from reclaim.execution.removals import AwaitedRemovals, Removals, most_in_flight
+from reclaim.execution.removals import Removal, Removals, most_in_flight
 from reclaim.execution.remover import Stage, remove_one
 from reclaim.execution.workers import NoThread
 from reclaim.services import Clock
-from reclaim.types import (
-    Action,
-    DiskState,
-    DiskVerdict,
-    MeasureDisk,
-    Outcome,
-    Plan,
-    Reason,
-    Result,
-    Rule,
-    Usage,
-    Verdict,
-)
+from reclaim.types import NEVER, DiskState, DiskVerdict, MeasureDisk, Outcome, Plan, Reason, Result, Verdict
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
@@ -51,33 +38,26 @@ LOOK_SECONDS = 0.25  # while removals are waited for the disk is measured so oft
 STILL_SECONDS = 0.25  # space that comes late: no rise for so long, and nothing more is coming for now
 LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
 VAIN_WAITS = 2  # in succession: then the runtime is taken to free before it answers, as containerd does but for 2.0.0-4
-FIRST_WORTH = 2.0  # containerd promises the compressed layers, and frees what was unpacked from them too
 FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
-FADING = 0.9  # of what earlier removals have shown, at each one
 REMEMBERED = 8  # whose seconds count
 TURNS = 8  # side by side one of so many is of what promises nothing: 500 dead containers may hold nothing
-
-Answer = TypeVar("Answer")
 
 
 class Experience:
     """What the removals of one node have shown, of objects whose size the runtime promises. Any thread."""
 
     def __init__(self) -> None:
-        self._promised, self._freed = 1.0, FIRST_WORTH
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         self._in_vain = 0
 
-    def record(self, promised: int, freed: float, seconds: float) -> None:
-        """One removal that promised so many bytes has freed so many, and taken so long."""
-        self._promised = self._promised * FADING + promised
-        self._freed = self._freed * FADING + max(freed, 0.0)
+    def removed(self, seconds: float) -> None:
+        """One removal has taken so long."""
         self._seconds.append(seconds)
 
-    def worth(self, promised: int) -> int:
-        """The bytes that so many promised ones are expected to free: at least as many, as what shared layers have kept
-        back so far may come with the next."""
-        return max(int(promised * self._freed / self._promised), promised)
+    @property
+    def seconds(self) -> float:
+        """What removals have lately taken: the slowest of the last ones, as far as one is waited for."""
+        return min(max(self._seconds, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
 
     @property
     def frees_late(self) -> bool:
@@ -87,11 +67,6 @@ class Experience:
     def waited(self, *, came: bool) -> None:
         """Whether space came late."""
         self._in_vain = 0 if came else self._in_vain + 1
-
-    @property
-    def seconds(self) -> float:
-        """What removals have lately taken: the slowest of the last ones, as far as one is waited for."""
-        return min(max(self._seconds, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
 
 
 @dataclass(slots=True)
@@ -120,17 +95,12 @@ class Work:
 
     def keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
         """Keeps what was to be removed."""
-        self.kept += [Outcome(kept_by_guard(verdict, reason)) for verdict in verdicts]
+        self.kept += [Outcome(verdict.kept(reason)) for verdict in verdicts]
 
     def leave_out(self, ids: frozenset[str]) -> None:
         """Keeps the objects that are being removed already."""
         self.keep([verdict for verdict in self.pending if verdict.id in ids], Reason.BEING_REMOVED)
         self.pending = deque(verdict for verdict in self.pending if verdict.id not in ids)
-
-
-def kept_by_guard(verdict: Verdict, reason: Reason) -> Verdict:
-    """The verdict of an object that was to be removed, and is kept for this reason."""
-    return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)
 
 
 class Executor:
@@ -140,8 +110,8 @@ class Executor:
     least 1; more where it is urgent. (A dry run, which goes by promised sizes, takes one after another.) `most`: how
     many removals of each stage may be begun; None: as many as are needed. `stopping`: set when nothing new may start.
     `gives_way`: whether another row of the same filesystem waits for this pass: then what has a patience of its own, a
-    program say, is parked at once. `progress`: marked
-    whenever a removal ends. `planned`: what a dry run would have removed so far. `began_at`: when it was made.
+    program say, is parked at once. `progress`: marked whenever a removal ends. `planned`: what a dry run would have
+    removed so far. `began_at`: when it was made.
     """
 
     def __init__(
@@ -163,24 +133,13 @@ class Executor:
         self.parallel = 1 if dry_run else max(parallel, 1)
         self.removals = removals or Removals(clock, stopping, self.parallel)
         self.patience_seconds = patience_seconds
+        self.most = most
+        self._gives_way = gives_way
+        self.experience = experience or Experience()
         self.began_at = clock.monotonic()
         self.progress = Progress(clock)
         self.planned: tuple[Verdict, ...] = ()
-        self._most = most
-        self._gives_way = gives_way
-        self.experience = experience or Experience()
-        self._awaited = AwaitedRemovals(self.removals, clock)
         self._readings = Readings(clock, self.removals.workers, self.progress)
-
-    @property
-    def in_flight(self) -> dict[str, Verdict]:
-        """What is being removed for this pass, by id: checked, or sent and not answered."""
-        return self._awaited.verdicts
-
-    def may_begin(self, work: Work) -> bool:
-        """Whether another removal of this stage may be begun at all."""
-        most = self._most()
-        return bool(work.pending) and (most is None or work.begun < most)
 
     def plan(self, what: str, stage: Stage) -> Work | None:
         """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot, or hangs."""
@@ -192,85 +151,39 @@ class Executor:
         """Removes what the plans name until `measure` says that the disk is relieved. Several plans, of which no object
         needs one of another, take turns. Never raises for one object that fails: each work has its outcomes."""
         began = self.clock.monotonic()
+        execution = _Execution(self, works, measure)
         try:
-            _Execution(self, works, measure).run()
+            execution.run()
         finally:
-            while self.in_flight:  # only after a defect: what was sent is waited for all the same
-                self._awaited.next_outcome(self.patience_seconds)
+            while execution.in_flight:  # only after a defect: what was sent is waited for all the same
+                execution.next_outcome(self.patience_seconds)
         for work in works:
             work.seconds = self.clock.monotonic() - began
             self.planned += tuple(each.verdict for each in work.outcomes if each.result is Result.PLANNED)
-
-    def begin(self, verdict: Verdict, stage: Stage) -> None:
-        """Begins to remove one object on a thread; `next_outcome` has its outcome. Raises NoThread."""
-
-        def remove(may_send: Callable[[], bool]) -> Outcome:
-            try:
-                return remove_one(
-                    verdict,
-                    stage,
-                    self.clock,
-                    self.stopping,
-                    dry_run=self.dry_run,
-                    may_send=may_send,
-                )
-            except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
-                return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
-            finally:
-                self.progress.mark()
-
-        self._awaited.begin(verdict, remove)
-
-    def next_outcome(self, works: Sequence[Work], disk: DiskState) -> Outcome | None:
-        """The next removal that ends, or is parked; None: for a moment none did, and the disk is to be measured."""
-        until = self.clock.monotonic() + LOOK_SECONDS
-        return self._awaited.next_outcome_until(until, self.patience(works, disk))
-
-    def patience(self, works: Sequence[Work], disk: DiskState) -> float:
-        """How long a removal that was sent is waited for, in seconds."""
-        own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
-        if own:
-            return 0.0 if self._gives_way() else max(own)
-        if disk.seconds_left < URGENT_SECONDS:
-            return min(self.patience_seconds, URGENT_PATIENCE_SECONDS)
-        return self.patience_seconds
-
-    def room_for_another(self, disk: DiskState, measure: Callable[[int], DiskState]) -> bool:
-        """Whether another removal may be started beside those in flight, of which parked ones are some still.
-        `measure`: with so many bytes more."""
-        flying = self.in_flight
-        if not flying:
-            return True
-        bound = most_in_flight(self.parallel) if disk.seconds_left < URGENT_SECONDS else self.parallel
-        bound -= 0 if self.dry_run else len(self.removals.parked)
-        expected = self.experience.worth(sum(verdict.size_bytes or 0 for verdict in flying.values()))
-        return len(flying) < bound and measure(expected).verdict is DiskVerdict.GO_ON
-
-    def learn(self, outcome: Outcome, freed: float) -> None:
-        """What a removal has freed of what the runtime had promised, and how long it took."""
-        if outcome.verdict.size_bytes:
-            self.experience.record(outcome.verdict.size_bytes, freed, outcome.duration_seconds)
 
     def remove(self, verdict: Verdict, stage: Stage) -> Outcome:
         """Removes one object, alone. For a caller that decides after each removal whether it goes on.
 
         While the runtime is stuck or no thread can be had, the outcome is UNANSWERED.
         """
-        if verdict.id in self.removals.ids:
-            return Outcome(kept_by_guard(verdict, Reason.BEING_REMOVED))
-        if self.removals.stuck and not self.dry_run:
-            return Outcome(verdict, Result.UNANSWERED, self.removals.stuck_sentence)
-        try:
-            self.begin(verdict, stage)
-        except NoThread as error:
-            return Outcome(verdict, Result.UNANSWERED, str(error))
-        return self._awaited.next_outcome(self.patience_seconds)
+        work = Work(stage, Plan((verdict,)))
+        self.execute([work], never_relieved)
+        if work.error and not work.outcomes:
+            return Outcome(verdict, Result.UNANSWERED, work.error)
+        return (*work.outcomes, *work.kept)[0]
+
+    def patience(self, works: Sequence[Work], disk: DiskState) -> float:
+        """How long a removal that was sent is waited for, in seconds."""
+        own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
+        if own:
+            return 0.0 if self._gives_way() else max(own)
+        urgent = disk.seconds_left < URGENT_SECONDS
+        return min(self.patience_seconds, URGENT_PATIENCE_SECONDS if urgent else NEVER)
 
     def settle(self, measure: MeasureDisk, quiet_seconds: float, limit_seconds: float) -> DiskState:
         """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
         `limit_seconds` have passed."""
-        latest = measure(0)
-        best = latest.usage
+        latest = best = measure(0)
         started = quiet_since = self.clock.monotonic()
         while latest.verdict is DiskVerdict.GO_ON and not self.stopping.is_set():
             now = self.clock.monotonic()
@@ -279,35 +192,36 @@ class Executor:
                 break
             self.stopping.wait(min(quiet_seconds / 8, left))
             latest = measure(0)
-            gained_bytes, gained_inodes = latest.usage.gained_since(best)
+            gained_bytes, gained_inodes = latest.gained_since(best)
             if gained_bytes > 0 or gained_inodes > 0:
-                best, quiet_since = latest.usage, self.clock.monotonic()
+                best, quiet_since = latest, self.clock.monotonic()
         return latest
 
 
 class _Execution:
-    """Plans being executed."""
+    """Plans being executed. `in_flight`: what is being removed for them, by id: checked, or sent and not answered."""
 
     def __init__(self, executor: Executor, works: Sequence[Work], measure: MeasureDisk):
         self._executor = executor
+        self._clock = executor.clock
         self._works = works
         self._measure = measure
+        self.in_flight: dict[str, Removal] = {}
+        self._ended: queue.SimpleQueue[tuple[Removal, Outcome]] = queue.SimpleQueue()
         self._work_of: dict[str, Work] = {}  # by id, of what was started
         self._credit = 0  # bytes that a dry run has planned to free
         self._error = ""
-        self._measured_at = executor.clock.monotonic()
 
     def run(self) -> None:
-        executor = self._executor
         for each in self._works:
-            each.leave_out(executor.removals.ids)
+            each.leave_out(self._executor.removals.ids)
         disk = self._now()
         while True:
             while (work := self._next(disk)) is not None and self._begin(work):
                 pass
-            if not executor.in_flight:
+            if not self.in_flight:
                 break
-            outcome = executor.next_outcome(self._works, disk)
+            outcome = self.next_outcome(self._executor.patience(self._works, disk), LOOK_SECONDS)
             disk = self._now() if outcome is None else self._after(outcome, disk)
         order = {object_id: number for number, object_id in enumerate(self._work_of)}
         for each in self._works:
@@ -318,44 +232,93 @@ class _Execution:
             each.relieved, each.error = disk.verdict is not DiskVerdict.GO_ON, self._error
 
     def _now(self) -> DiskState:
-        self._measured_at = self._executor.clock.monotonic()
         return self._measure(self._credit)
 
     def _next(self, disk: DiskState) -> Work | None:
         """Whose object is started next; None: nothing is, for now or at all. Of several works those whose objects
         promise a size have most of the turns: what promises nothing may free nothing, or much."""
-        executor = self._executor
-        left = [work for work in self._works if executor.may_begin(work)]
+        executor, most = self._executor, self._executor.most()
+        left = [work for work in self._works if work.pending and (most is None or work.begun < most)]
         if not left or executor.stopping.is_set() or self._error or disk.verdict is not DiskVerdict.GO_ON:
             return None
         if executor.removals.stuck and not executor.dry_run:
             self._error = executor.removals.stuck_sentence
             return None
-        if not executor.room_for_another(disk, lambda more: self._measure(self._credit + more)):
+        if self.in_flight and not self._has_room(disk):
             return None
         promising = [work for work in left if work.promises]
         others = [work for work in left if not work.promises]
         take_others = not promising or (others and len(self._work_of) % TURNS == 0)
         return min(others if take_others else promising, key=lambda work: work.begun)
 
+    def _has_room(self, disk: DiskState) -> bool:
+        """Whether another removal may be started beside those in flight, of which parked ones are some still: what they
+        promise is not enough."""
+        executor = self._executor
+        bound = most_in_flight(executor.parallel) if disk.seconds_left < URGENT_SECONDS else executor.parallel
+        bound -= 0 if executor.dry_run else len(executor.removals.parked)
+        promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())
+        return len(self.in_flight) < bound and self._measure(self._credit + promised).verdict is DiskVerdict.GO_ON
+
     def _begin(self, work: Work) -> bool:
-        """Whether it could be; without a thread the next removal that ends makes room."""
-        verdict = work.pending.popleft()
+        """Begins to remove the next object of a work on a thread. Whether it could be; without a thread the next
+        removal that ends makes room."""
+        verdict, executor = work.pending[0], self._executor
+
+        def remove(may_send: Callable[[], bool]) -> Outcome:
+            try:
+                return remove_one(
+                    verdict, work.stage, self._clock, executor.stopping, dry_run=executor.dry_run, may_send=may_send
+                )
+            except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
+                return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
+            finally:
+                executor.progress.mark()
+
         try:
-            self._executor.begin(verdict, work.stage)
+            removal = executor.removals.begin(verdict, remove, lambda *ended: self._ended.put(ended))
         except NoThread as error:
-            work.pending.appendleft(verdict)
-            self._error = "" if self._executor.in_flight else str(error)
+            self._error = "" if self.in_flight else str(error)
             return False
-        self._work_of[verdict.id] = work
+        self.in_flight[verdict.id], self._work_of[verdict.id] = removal, work
+        work.pending.popleft()
         work.begun += 1
         return True
 
+    def next_outcome(self, patience_seconds: float, within_seconds: float = NEVER) -> Outcome | None:
+        """The next removal that ends, or whose call is not answered for longer than the patience, and that is parked
+        then. None: none did within these seconds."""
+        until = self._clock.monotonic() + within_seconds
+        while True:
+            now = self._clock.monotonic()
+            due = min(removal.overdue_at(patience_seconds) for removal in self.in_flight.values())
+            left = min(due - now, patience_seconds)  # one that is checked may be sent meanwhile
+            try:
+                removal, outcome = self._ended.get(timeout=max(min(left, until - now), 0.001))
+            except queue.Empty:
+                parked = self._parked(patience_seconds)
+                if parked is None:
+                    if until - now <= left:
+                        return None
+                    continue
+                removal, outcome = parked
+            del self.in_flight[removal.verdict.id]
+            return outcome
+
+    def _parked(self, patience_seconds: float) -> tuple[Removal, Outcome] | None:
+        """One that is overdue and has not just ended."""
+        now = self._clock.monotonic()
+        for removal in self.in_flight.values():
+            if removal.overdue_at(patience_seconds) <= now:
+                outcome = self._executor.removals.park(removal)
+                if outcome is not None:
+                    return removal, outcome
+        return None
+
     def _after(self, outcome: Outcome, before: DiskState) -> DiskState:
         """Records what one removal has freed; returns the disk as it is now."""
-        work, since = self._work_of[outcome.verdict.id], self._measured_at
+        work, experience = self._work_of[outcome.verdict.id], self._executor.experience
         promised = outcome.verdict.size_bytes or 0
-        experience = self._executor.experience
         self._executor.progress.mark()
         if outcome.result is None or outcome.result is Result.IN_USE:
             work.kept.append(outcome)
@@ -366,19 +329,20 @@ class _Execution:
             self._error = self._error or outcome.error
         disk = self._now()
         if outcome.result is Result.REMOVED:  # else what others freed is not ours
-            gained, _ = disk.usage.gained_since(before.usage)
-            if gained * 2 < promised and experience.frees_late:
-                disk = self._late_space(disk)
-                experience.waited(came=disk.usage.gained_since(before.usage)[0] > gained)
-            gained, inodes = disk.usage.gained_since(before.usage)
+            gained, inodes = disk.gained_since(before)
+            if disk.usage is not None and gained * 2 < promised and experience.frees_late:
+                disk, at_once = self._late_space(disk), gained
+                gained, inodes = disk.gained_since(before)
+                experience.waited(came=gained > at_once)
             outcome = replace(outcome, freed_bytes=max(gained, 0), freed_inodes=max(inodes, 0))
-            self._executor.learn(outcome, gained + disk.fill_per_second * (self._measured_at - since))
+            if promised:
+                experience.removed(outcome.duration_seconds)
         work.outcomes.append(outcome)
         return disk
 
     def _late_space(self, disk: DiskState) -> DiskState:
-        """The disk once what comes late has come; at once where it is urgent, or relieved."""
-        if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON:
+        """The disk once what comes late has come; at once where it is urgent, relieved or not measured."""
+        if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON or disk.usage is None:
             return disk
         return self._executor.settle(lambda _: self._now(), STILL_SECONDS, LATE_LIMIT_SECONDS)
 
@@ -402,4 +366,4 @@ def aggregate(errors: Sequence[str]) -> str:
 
 def never_relieved(_credit_bytes: int) -> DiskState:
     """Measures nothing and never says that the disk is relieved: for passes that run to their end."""
-    return DiskState(Usage(), DiskVerdict.GO_ON)
+    return DiskState(None, DiskVerdict.GO_ON)

@@ -4,20 +4,19 @@ A removal is never cancelled. One whose call is not answered within the patience
 left out, the pass goes on with others, and its thread waits on. While more are parked than may go side by side, the
 runtime is stuck, and no more is sent until one of them ends.
 
-Covers: threads, which removal is awaited by whom, the circuit breaker. Does not cover: which object is next
-(`executor`), what one removal does (`remover`).
+Covers: threads, the circuit breaker. Does not cover: which object is next, how long it is waited for (`executor`), what
+one removal does (`remover`).
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from reclaim.execution.workers import Workers
 from reclaim.services import Clock, Listener
-from reclaim.types import NEVER, Outcome, Result, Verdict
+from reclaim.types import Outcome, Result, Verdict
 
 CHECK_PATIENCE_SECONDS = 60.0  # more than what a check may ask to wait, and the deadlines of its questions
 READERS = 8  # threads for stages that read: one for each lane at work, and some that hang in a filesystem
@@ -76,18 +75,36 @@ class Removals:
         """Starts every thread. Raises NoThread."""
         self.workers.prepare(self.workers.most)
 
-    def begin(self, removal: Removal, remove: Callable[[Removal], None], announce: Callable[[], None]) -> None:
-        """Has a thread call `remove`, which has to call `end`, and then, free for the next one, `announce`. Raises
-        NoThread, and then nothing has begun."""
+    def begin(
+        self,
+        verdict: Verdict,
+        remove: Callable[[Callable[[], bool]], Outcome],
+        ended: Callable[[Removal, Outcome], None],
+    ) -> Removal:
+        """Has a thread call `remove` with the question whether its call may be sent; and then, free for another one,
+        `ended`, unless it was parked meanwhile. Raises NoThread, and then nothing has begun."""
+        removal = Removal(verdict, self._clock.monotonic())
+        awaited: list[Outcome] = []
+
+        def run() -> None:
+            outcome = remove(lambda: self._may_send(removal))
+            if self.end(removal, outcome):
+                awaited.append(outcome)
+
+        def announce() -> None:
+            for outcome in awaited:
+                ended(removal, outcome)
+
         with self._condition:
             self._begun.add(removal)
         try:
-            self.workers.run(lambda: remove(removal), announce)
+            self.workers.run(run, announce)
         except BaseException:
             self._forget(removal)
             raise
+        return removal
 
-    def may_send(self, removal: Removal) -> bool:
+    def _may_send(self, removal: Removal) -> bool:
         """Right before its call: False if it was parked or a stop came meanwhile, so that it must not be sent."""
         with self._condition:
             if removal.parked or self._stopping.is_set():
@@ -173,71 +190,3 @@ class Removals:
             self.ended_at = self._clock.monotonic()
             self._begun.discard(removal)
             self._condition.notify_all()
-
-
-class AwaitedRemovals:
-    """The removals that one plan waits for, one plan after another. For one caller at a time; `verdicts` for any."""
-
-    def __init__(self, removals: Removals, clock: Clock):
-        self._removals = removals
-        self._clock = clock
-        self._awaited: dict[str, Removal] = {}
-        self._ended: queue.SimpleQueue[tuple[Removal, Outcome]] = queue.SimpleQueue()
-
-    @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """What is being removed, by id."""
-        return {removal.verdict.id: removal.verdict for removal in list(self._awaited.values())}
-
-    def begin(self, verdict: Verdict, remove: Callable[[Callable[[], bool]], Outcome]) -> None:
-        """Has a thread call `remove` with the question whether its call may be sent. Raises NoThread."""
-
-        awaited: list[Outcome] = []
-
-        def run(removal: Removal) -> None:
-            outcome = remove(lambda: self._removals.may_send(removal))
-            if self._removals.end(removal, outcome):
-                awaited.append(outcome)
-
-        def announce() -> None:
-            for outcome in awaited:
-                self._ended.put((removal, outcome))
-
-        removal = self._awaited[verdict.id] = Removal(verdict, self._clock.monotonic())
-        try:
-            self._removals.begin(removal, run, announce)
-        except BaseException:
-            del self._awaited[verdict.id]
-            raise
-
-    def next_outcome(self, patience_seconds: float) -> Outcome:
-        """Waits for the next one that ends, and parks one whose call is not answered for longer than this."""
-        while True:
-            outcome = self.next_outcome_until(NEVER, patience_seconds)
-            if outcome is not None:
-                return outcome
-
-    def next_outcome_until(self, until: float, patience_seconds: float) -> Outcome | None:
-        """The same, or None at this time (monotonic seconds)."""
-        while True:
-            due = min(removal.overdue_at(patience_seconds) for removal in self._awaited.values())
-            now = self._clock.monotonic()
-            left = min(due - now, patience_seconds)  # one that is checked may be sent meanwhile
-            try:
-                removal, outcome = self._ended.get(timeout=max(min(left, until - now), 0.001))
-            except queue.Empty:
-                overdue = self._overdue(patience_seconds)
-                if overdue is None:
-                    if until - now <= left:
-                        return None
-                    continue
-                removal, outcome = overdue
-            del self._awaited[removal.verdict.id]
-            return outcome
-
-    def _overdue(self, patience_seconds: float) -> tuple[Removal, Outcome] | None:
-        now = self._clock.monotonic()
-        for removal in self._awaited.values():
-            if removal.overdue_at(patience_seconds) <= now and (outcome := self._removals.park(removal)) is not None:
-                return removal, outcome
-        return None

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reclaim.services import Clock
-from reclaim.types import Action, Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 
 STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent
 CHECK_ATTEMPTS = 5
@@ -122,12 +122,12 @@ def remove_one(
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
-        kept = verdict if refused.reason is None else _kept(verdict, refused.reason)
+        kept = verdict if refused.reason is None else verdict.kept(refused.reason)
         return replace(outcome(refused.result, refused.error), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)
     if not may_send():
-        return replace(outcome(None), verdict=_kept(verdict, Reason.STOPPING))
+        return replace(outcome(None), verdict=verdict.kept(Reason.STOPPING))
     failure, was_there, sent = "", True, clock.monotonic()
     try:
         was_there = stage.remove(verdict)
@@ -141,10 +141,6 @@ def remove_one(
     except RuntimeUnavailable as error:
         return replace(outcome(Result.UNANSWERED, failure or str(error)), may_have_gone=True)
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
-
-
-def _kept(verdict: Verdict, reason: str) -> Verdict:
-    return verdict._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None)
 
 
 def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event) -> Refused | None:

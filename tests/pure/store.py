@@ -142,7 +142,7 @@ class Site:
         """A plan, by default to remove everything, executed as far as needed."""
         work = Work(self.store, plan_of(self.sizes, sized=sized) if plan is None else plan)
         self.executor.execute([work], self.disk.measure)
-        assert self.executor.in_flight == {}
+        assert self.executor.removals.ids == self.executor.removals.parked.keys()
         return work
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
+    NEVER,
     PollPolicy,
-    Urgency,
     begins_by_lead,
     faster,
     levels_to_watch,
@@ -210,7 +210,7 @@ KUBELETS = below(Signal.NODEFS_AVAILABLE, 600 * MIB)
 def test_urgency_is_the_time_until_the_kubelets_mark() -> None:
     """1000 MiB are available, its mark is 600, and 100 MiB/s are written: 4 s."""
     now = observed(nodefs_available=1000 * MIB)
-    assert urgency([MARK], now, filled(100 * MIB), [KUBELETS]) == Urgency(4.0, 100 * MIB)
+    assert urgency([MARK], now, filled(100 * MIB), [KUBELETS]) == 4.0
 
 
 @pytest.mark.parametrize(("kubelets", "available"), [([], 1000), ([KUBELETS], 500)], ids=["not known", "reached"])
@@ -219,22 +219,22 @@ def test_without_the_kubelets_mark_or_below_it_urgency_is_the_time_until_nothing
 ) -> None:
     """At 100 MiB/s."""
     now = observed(nodefs_available=available * MIB)
-    assert urgency([MARK], now, filled(100 * MIB), kubelets).seconds_left == available / 100
+    assert urgency([MARK], now, filled(100 * MIB), kubelets) == available / 100
 
 
 def test_the_filesystem_that_is_there_first_decides() -> None:
     """50 MiB are left on nodefs, 200 on imagefs."""
     now = observed(nodefs_available=50 * MIB, imagefs_available=200 * MIB)
     thresholds = [below(Signal.IMAGEFS_AVAILABLE, GIB), MARK]
-    assert urgency(thresholds, now, filled(100 * MIB)).seconds_left == 0.5
+    assert urgency(thresholds, now, filled(100 * MIB)) == 0.5
 
 
 def test_nothing_is_urgent_where_nothing_fills_nor_for_inodes_alone() -> None:
     """How many inodes an object frees is not known before it is removed."""
     now = observed(nodefs_available=50 * MIB, nodefs_inodesFree=10)
-    assert urgency([MARK], now, filled(0.0)) == Urgency()
-    assert urgency([MARK], now, {}) == Urgency()
-    assert urgency([below(Signal.NODEFS_INODES_FREE, 100)], now, filled(100 * MIB)) == Urgency()
+    assert urgency([MARK], now, filled(0.0)) == NEVER
+    assert urgency([MARK], now, {}) == NEVER
+    assert urgency([below(Signal.NODEFS_INODES_FREE, 100)], now, filled(100 * MIB)) == NEVER
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_defect_in_a_measurement_leaves_nothing_in_flight() -> None:
 
     with pytest.raises(ZeroDivisionError):
         site.executor.execute([Work(site.store, plan_of(site.sizes))], failing)
-    assert site.executor.in_flight == {}
+    assert site.executor.removals.begun == ()
     assert site.execute().relieved
 
 
@@ -172,27 +172,14 @@ def test_nothing_more_is_started_than_what_is_in_flight_is_expected_to_free() ->
     assert reasons(executed) == dict.fromkeys("bcde", Reason.RELIEVED)
 
 
-def test_what_a_promised_byte_is_worth_is_learned() -> None:
-    """First it is taken for two; then for what removals have freed, of which each one fades."""
-    experience = Experience()
-    assert experience.worth(10 * MIB) == 20 * MIB
-    for _ in range(50):
-        experience.record(10 * MIB, 1.0 * MIB, 0.1)
-    assert experience.worth(10 * MIB) == 10 * MIB, "never less than was promised"
-    for _ in range(50):
-        experience.record(10 * MIB, 40.0 * MIB, 0.1)
-    assert experience.worth(10 * MIB) == pytest.approx(40 * MIB, rel=0.01)
-    assert experience.seconds == 0.1
-
-
 def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> None:
     """A second before one is known; never more than one is waited for where it is urgent."""
     experience = Experience()
     assert experience.seconds == 1.0
     for seconds in (90.0, *[0.1] * 6, 0.3):
-        experience.record(MIB, 0.0, seconds)
+        experience.removed(seconds)
     assert experience.seconds == 5.0
-    experience.record(MIB, 0.0, 0.2)
+    experience.removed(0.2)
     assert experience.seconds == 0.3
 
 
