@@ -7,7 +7,14 @@ sleep in the same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/bl
 
 The fastest fill is never taken to be less than a configured rate. A faster one that was observed counts half as much
 after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
-counts as a fast fill, as looking is cheap; what decides a hurry is the steady rate (`steady_fill`).
+counts as a fast fill, as looking is cheap.
+
+What decides how urgent it is, is the *steady rate*, in which a jump does not count. XFS reserves as much again behind
+the end of a file that grows, up to 8 GiB, and gives it back minutes later (xfs(5), `allocsize`); a file is allocated at
+once (fallocate(2)); a shared extent is copied at the first write. So the one step without which the rate is lowest is
+left out, with its time: it takes two falls to believe in a fill at all. The mean is taken over the last quarter of a
+second, or back to the fourth last burst where that is longer ago: a fill that is written in bursts, or read seldom,
+counts as its mean, and one that has stopped fades with the silence.
 
 An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
 So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
@@ -23,13 +30,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from signals.steady_fill import Step, present_rate, steady_rate, steps_after
 from signals.types import Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed: a burst that comes back within minutes is expected
-RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
-ENOUGH_WATCHED_SECONDS = 0.04  # with less, a single write of somebody would look like a rate
 SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
+WINDOW_SECONDS = 0.25  # a burst of some polls is no rate: it counts over at least this time
+BURSTS = 4  # so many falls of some size show a fill that is written in bursts, or read seldom
+OF_SOME_SIZE = 1 / 8  # of the second largest fall: a log that grows between the bursts does not hide them
+ENOUGH_SECONDS = 0.04  # what was seen in less counts over so much: a single write of somebody would look like a rate
+FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
+MOST_STEPS = 64  # in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
 IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs thirty times as much as a poll
 IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
@@ -40,40 +50,35 @@ Notify = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A change between two readings, made at `since` and `time` (monotonic seconds)."""
+
+    since: float
+    time: float
+    fall: int
+
+    @property
+    def seconds(self) -> float:
+        """The time between the two readings."""
+        return self.time - self.since
+
+
+@dataclass(frozen=True, slots=True)
 class FillRate:
     """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
     `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
-    observations, units a second, halved every minute. `recent_fall`: the units by which the amount fell recently,
-    within `watched_seconds`; both are halved every quarter of a second. A jump counts in both. `steps`: the changes of
-    the last 30 s, also those between polls, since the amount was first read at `watched_since` (None: not said, at
-    `time`). `steady_rate`: how fast it falls when its largest step is taken away (`steady_fill`), units a second, at
-    least 0.
+    observations, units a second, halved every minute; a jump counts. `steps`: the falls of the last 30 s, also those
+    between polls, since the amount was first read at `watched_since` (None: not said, at `time`). `steady_rate`: how
+    fast it falls when its largest step is taken away, units a second, at least 0; 0 after 30 s in which nothing fell.
     """
 
     available: int
     time: float
     fastest: float = 0.0
-    recent_fall: float = 0.0
-    watched_seconds: float = 0.0
     steps: tuple[Step, ...] = ()
     watched_since: float | None = None
     steady_rate: float = 0.0
-
-    @property
-    def recent_rate(self) -> float:
-        """The mean fall over about the last third of a second, jumps included, units a second, at least 0.
-
-        Where the last two readings are further apart, it is the mean between them. 0 until the amount was watched for
-        40 ms.
-        """
-        return self.recent_fall / self.watched_seconds if self.watched_seconds >= ENOUGH_WATCHED_SECONDS else 0.0
-
-    @property
-    def present_rate(self) -> float:
-        """The steady rate that the last reading still allows, units a second, at least 0: what people are shown. It
-        falls with each second in which nothing comes, and is 0 after 30 (`steady_fill`)."""
-        return present_rate(self.steps, self.steady_rate, self.time)
 
 
 def update_fill_rate(
@@ -90,34 +95,46 @@ def update_fill_rate(
         return previous
     elapsed = now - previous.time
     rate = max(previous.available - available, 0) / elapsed
-    kept = 0.5 ** (elapsed / RECENT_HALF_LIFE_SECONDS)
-    watched = (1 - kept) * RECENT_HALF_LIFE_SECONDS / math.log(2)  # what counts at `now` of the time that has passed
-    decay = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
     steps = _steps(previous, [*polled, (now, available)])
     watched_since = previous.time if previous.watched_since is None else previous.watched_since
-    steady = steady_rate(steps, watched_since, now)
     return FillRate(
         available=available,
         time=now,
-        fastest=max(previous.fastest * decay, rate),
-        recent_fall=previous.recent_fall * kept + rate * watched,
-        watched_seconds=previous.watched_seconds * kept + watched,
+        fastest=max(previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS), rate),
         steps=steps,
         watched_since=watched_since,
-        steady_rate=steady,
+        steady_rate=steady_rate(steps, watched_since, now),
     )
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
-    """The steps after these readings, of which the last one is the observation: no two are less than 1 ms apart."""
-    steps, time, amount = previous.steps, previous.time, previous.available
-    observed_at = readings[-1][0]
-    polls = (poll for poll in readings[:-1] if observed_at - poll[0] >= SHORTEST_SECONDS)
+    """The falls after these readings, of which the last one is the observation: no two are less than 1 ms apart."""
+    steps, time, amount = list(previous.steps), previous.time, previous.available
+    now = readings[-1][0]
+    polls = (poll for poll in readings[:-1] if now - poll[0] >= SHORTEST_SECONDS)
     for at, read in (*polls, readings[-1]):
         if at - time >= SHORTEST_SECONDS:
-            steps = steps_after(steps, Step(time, at, amount - read, read))
+            if read < amount:
+                steps.append(Step(time, at, amount - read))
             time, amount = at, read
-    return steps
+    return tuple(step for step in steps[-MOST_STEPS:] if step.time > now - FARTHEST_SECONDS)
+
+
+def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
+    """Units a second by which the amount falls without its largest step, at least 0; 0 until it fell twice.
+
+    `steps`: falls, oldest first. `watched_since`: when the amount was first read. Times are monotonic seconds.
+    """
+    if len(steps) < 2:
+        return 0.0
+    of_some_size = OF_SOME_SIZE * sorted(step.fall for step in steps)[-2]
+    bursts = [step for step in steps if step.fall >= of_some_size][-BURSTS:]
+    start = max(min(now - WINDOW_SECONDS, bursts[0].since), watched_since)
+    inside = [step for step in steps if step.time > start]
+    if len(inside) < 2:
+        return 0.0
+    fallen, seconds = sum(step.fall for step in inside), now - min(start, inside[0].since)
+    return min((fallen - step.fall) / max(seconds - step.seconds, ENOUGH_SECONDS) for step in inside)
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:

@@ -21,8 +21,7 @@ from enum import Enum
 
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
-from signals.interval import Notify, ThresholdNotifier, WatchedLevels
-from signals.steady_fill import MOST_STEPS
+from signals.interval import MOST_STEPS, Notify, ThresholdNotifier, WatchedLevels
 from signals.types import Poll, ReadingUnavailable
 
 PROBE_LIMIT_SECONDS = 2.0

@@ -70,7 +70,7 @@ NEVER = float("inf")
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
     """Whether no filesystem was filled recently, at a rate that counts (`signals.interval.is_negligible`)."""
     return all(
-        is_negligible(rate.recent_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
+        is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
     )
 
 

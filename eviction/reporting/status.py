@@ -253,5 +253,5 @@ def threshold_status(threshold: Threshold, observations: SignalObservations, fil
     mark = threshold.mark(observation.capacity)
     if observation.available < mark:
         return ThresholdStatus(threshold, mark, 0.0)
-    rate = 0.0 if fill is None else fill.present_rate
+    rate = 0.0 if fill is None else fill.steady_rate
     return ThresholdStatus(threshold, mark, (observation.available - mark) / rate if rate > 0 else None)

@@ -65,7 +65,7 @@ RULES: dict[str, Rule] = {
     "turns": Rule({"reclaim.execution.executor:TURNS": "2"}),
     "more-in-flight": Rule({"reclaim.execution.executor:most_in_flight": "lambda parallel: parallel"}),
     "late-space": Rule({"reclaim.execution.executor:_Execution._late_space": "lambda _, disk, __: disk"}),
-    "steady-fill": Rule({"signals.steady_fill:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
+    "steady-fill": Rule({"signals.interval:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
 }
 TOGETHER = "+"
 ARMS = [*RULES]

@@ -65,7 +65,7 @@ def test_the_first_reading_shows_no_fill() -> None:
 def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
     """The rate is the fall between two readings over the time between them."""
     fill = update_fill_rate(FillRate(500 * MIB, 10.0), 400 * MIB, 12.0)
-    assert (fill.available, fill.time, fill.fastest, fill.recent_rate) == (400 * MIB, 12.0, 50.0 * MIB, 50.0 * MIB)
+    assert (fill.available, fill.time, fill.fastest) == (400 * MIB, 12.0, 50.0 * MIB)
 
 
 def test_a_rise_is_a_fall_of_0() -> None:
@@ -104,49 +104,6 @@ def test_the_fastest_fill_is_never_negative_nor_below_the_last_fall(
     """A new rate counts in full at once; only the past decays."""
     fill = update_fill_rate(FillRate(before, 0.0, fastest), after, elapsed)
     assert fill.fastest >= max((before - after) / elapsed, 0.0)
-
-
-def seen(*readings: tuple[float, int]) -> FillRate:
-    """The fill rate after these readings: (time, available)."""
-    fill = None
-    for time, available in readings:
-        fill = update_fill_rate(fill, available, time)
-    assert fill is not None
-    return fill
-
-
-def test_the_recent_rate_is_known_half_a_second_after_a_fill_has_begun() -> None:
-    """100 MiB/s after an idle minute: the recent rate shows three quarters of it after 0.5 s, and nothing 1 s after its
-    end, while the fastest fill is remembered for minutes."""
-    rest = [(float(second), 1000 * MIB) for second in range(60)]
-    fills = [(59.25, 975 * MIB), (59.5, 950 * MIB)]
-    assert seen(*rest, *fills).recent_rate == pytest.approx(75 * MIB, rel=0.05)
-    over = seen(*rest, *fills, (60.5, 950 * MIB))
-    assert over.recent_rate < 5 * MIB
-    assert over.fastest > 95 * MIB
-
-
-def test_one_write_within_10_ms_is_no_rate_yet() -> None:
-    """What falls between the first two readings after a start says too little."""
-    assert seen((0.0, GIB), (0.01, GIB - MIB)).recent_rate == 0.0
-
-
-def test_space_that_comes_free_adds_nothing_to_the_recent_rate() -> None:
-    """A rise counts as time in which nothing fell."""
-    assert seen((0.0, GIB), (0.25, 2 * GIB), (0.5, 3 * GIB)).recent_rate == 0.0
-
-
-@given(st.lists(st.tuples(st.floats(0.001, 20.0), st.integers(0, 2**50)), min_size=2, max_size=20))
-def test_the_recent_rate_is_never_negative_nor_above_the_fastest_fall(steps: list[tuple[float, int]]) -> None:
-    """It is a mean of falls."""
-    time, fill, fastest = 0.0, None, 0.0
-    for elapsed, available in steps:
-        time += elapsed
-        if fill is not None:
-            fastest = max(fastest, (fill.available - available) / (time - fill.time))
-        fill = update_fill_rate(fill, available, time)
-    assert fill is not None
-    assert 0.0 <= fill.recent_rate <= fastest * (1 + 1e-9)
 
 
 LEVELS = WatchedLevels(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)

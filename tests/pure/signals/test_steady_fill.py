@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.interval import FillRate, update_fill_rate
-from signals.steady_fill import FARTHEST_SECONDS, JUMP_BYTES, MOST_STEPS, WINDOW_SECONDS, Step, jump_below
+from signals.interval import FARTHEST_SECONDS, MOST_STEPS, WINDOW_SECONDS, FillRate, update_fill_rate
 from tests.pure.values import GIB, MIB
 
 FULL = 1 << 50
@@ -99,18 +98,17 @@ def test_one_jump_is_no_rate(jump: int, interval: float) -> None:
     for count in range(1, 40):
         assert seen([*REST, *after[:count]]).steady_rate == 0.0
     assert seen([*REST, after[0]]).fastest == pytest.approx(jump * MIB / interval)
-    assert seen([*REST, after[0]]).recent_rate > 0
 
 
 @pytest.mark.parametrize("rate", [20 * MIB, 100 * MIB, 400 * MIB])
 @pytest.mark.parametrize("jump", [-1028, *JUMPS])
 def test_a_jump_followed_by_a_steady_fill_is_the_rate_of_the_fill(rate: int, jump: int) -> None:
-    """Down or up (a file that was deleted), at once and later."""
+    """Down or up (a file that was deleted, whose one step counts as time in which nothing fell), at once and later."""
     before = [*REST, (59.01, float(jump * MIB))]
     assert seen(filled(rate, [POLL] * 40, before)).steady_rate == pytest.approx(rate, rel=1e-6)
     amid = filled(rate, [POLL] * 40, REST)
     jumped = [(time, fallen + jump * MIB * (number > len(REST) + 30)) for number, (time, fallen) in enumerate(amid)]
-    assert seen(jumped).steady_rate == pytest.approx(rate, rel=0.01)
+    assert seen(jumped).steady_rate == pytest.approx(rate, rel=0.01 if jump > 0 else 0.05)
 
 
 rests = st.lists(st.tuples(st.floats(0.002, 11.0), st.floats(0, 1)), min_size=1, max_size=40)
@@ -185,26 +183,20 @@ def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
     assert filled_up.fastest == jumped.fastest == 400 * MIB
 
 
-@pytest.mark.parametrize("interval", [POLL, 0.1, 1.0, 10.0])
-def test_the_present_rate_of_a_fill_that_goes_on_is_its_rate(interval: float) -> None:
-    """However often it is read."""
-    assert seen(filled(20 * MIB, [interval] * 50)).present_rate == pytest.approx(20 * MIB, rel=0.01)
-
-
 @pytest.mark.regression
 @pytest.mark.parametrize(
     ("silence_seconds", "at_most"), [(1.0, 30 * MIB), (3.0, 10 * MIB), (10.0, 3 * MIB), (31.0, 0), (480.0, 0)]
 )
 @pytest.mark.parametrize("trickle", [0, 4096])
 def test_a_fill_that_has_stopped_is_over_within_seconds(silence_seconds: float, at_most: float, trickle: int) -> None:
-    """After 500 MiB/s for 2 s the present rate falls as the silence grows; what a log writes meanwhile is none of it.
+    """After 500 MiB/s for 2 s the rate falls as the silence grows; what a log writes meanwhile is none of it.
     The fastest fill, by which the next reading is chosen, forgets slowly as before."""
     readings = filled(500 * MIB, [POLL] * 200)
     began, fallen = readings[-1]
     steps = round(silence_seconds / 0.5)
     silent = [(began + 0.5 * (count + 1), fallen + trickle * (count + 1)) for count in range(steps)]
     stopped = seen([*readings, *silent])
-    assert stopped.present_rate <= max(at_most, 2 * trickle) * 1.01
+    assert stopped.steady_rate <= max(at_most, 2 * trickle) * 1.01
     assert stopped.fastest >= 500 * MIB * 0.5 ** (silence_seconds / 60.0) * 0.99
 
 
@@ -212,7 +204,7 @@ def test_a_fill_that_has_stopped_is_over_within_seconds(silence_seconds: float, 
 def test_a_fill_in_bursts_goes_on_between_them(interval: float) -> None:
     """100 MiB every 5 s, as ext4 commits: it is shown as 15 to 25 MiB/s at any moment, not as silence."""
     readings = [(count * interval, 100.0 * MIB * (count * interval // 5)) for count in range(int(60 / interval))]
-    shown = [fill.present_rate for fill in each_seen(readings) if fill.time > 30]
+    shown = [fill.steady_rate for fill in each_seen(readings) if fill.time > 30]
     assert min(shown) > 14 * MIB
     assert max(shown) < 27 * MIB
 
@@ -221,18 +213,17 @@ changes = st.lists(st.tuples(st.floats(0.002, 11.0), st.integers(-(2**33), 2**33
 
 
 @given(changes, st.floats(0.01, 100.0))
-def test_the_present_rate_is_consistent_with_the_silence(readings: list[tuple[float, int]], silence: float) -> None:
-    """Whatever was read before: never above the steady rate, after a silence no more than the largest burst in it, and
-    0 after 30 s of it."""
+def test_the_rate_is_consistent_with_the_silence(readings: list[tuple[float, int]], silence: float) -> None:
+    """Whatever was read before: after a silence no more than what fell before in it, and 0 after 30 s of it."""
     fill = update_fill_rate(None, 1 << 60, 0.0)
     for interval, fallen in readings:
         fill = update_fill_rate(fill, fill.available - fallen, fill.time + interval)
-    assert 0.0 <= fill.present_rate <= fill.steady_rate
+    assert fill.steady_rate >= 0.0
     after = update_fill_rate(fill, fill.available, fill.time + silence)
-    most = sum(step.fall for step in fill.steps if step.fall > 0)
-    assert after.present_rate <= most / silence * (1 + 1e-9)
+    most = sum(step.fall for step in fill.steps)
+    assert after.steady_rate <= most / silence * (1 + 1e-9)
     if silence > FARTHEST_SECONDS:
-        assert after.present_rate == 0.0
+        assert after.steady_rate == 0.0
 
 
 def test_no_more_than_64_steps_are_kept() -> None:
@@ -240,39 +231,6 @@ def test_no_more_than_64_steps_are_kept() -> None:
     fill = seen(filled(20 * MIB, [POLL] * 300))
     assert len(fill.steps) == MOST_STEPS
     assert update_fill_rate(fill, fill.available, fill.time + FARTHEST_SECONDS + 1.0).steps == ()
-
-
-@pytest.mark.parametrize(
-    ("mark", "rate", "found"),
-    [
-        (1001 * MIB, 0.0, 0),
-        (1000 * MIB, 0.0, 0),
-        (800 * MIB, 0.0, 0),
-        (800 * MIB, 151.0 * MIB * 100, None),  # 151 MiB each 10 ms explain it
-        (800 * MIB, 150.0 * MIB * 100, 0),
-        (700 * MIB, 0.0, None),  # not below it yet
-        (1100 * MIB, 0.0, None),  # below it before
-        (699 * MIB, 0.0, None),  # by a step of less than 16 MiB
-    ],
-)
-def test_a_jump_below_a_mark_is_one_step_across_it(mark: int, rate: float, found: int | None) -> None:
-    """From the mark or more to less than it, 16 MiB or more, and more than twice what the steady rate explains."""
-    steps = (Step(1.0, 1.01, 301 * MIB, 700 * MIB), Step(1.2, 1.21, JUMP_BYTES - 1, 700 * MIB - JUMP_BYTES + 1))
-    assert jump_below(mark, steps, rate) == (None if found is None else steps[found])
-
-
-@pytest.mark.parametrize("jump", JUMPS)
-def test_a_jump_that_several_polls_see_is_one_too(jump: int) -> None:
-    """A file that is allocated within 30 ms, and a fill of 20 MiB/s that goes on: that fill, and one jump below the
-    mark."""
-    shares = (0.3, 0.7, 1.0)
-    before = [*REST, *((59.0 + POLL * (count + 1), jump * MIB * share) for count, share in enumerate(shares))]
-    for count in range(1, 40):
-        fill = seen(filled(20 * MIB, [POLL] * count, before))
-        assert fill.steady_rate <= 20 * MIB * 1.001
-        found = jump_below(FULL - jump * MIB // 2, fill.steps, fill.steady_rate)
-        assert found is not None
-        assert found.fall == pytest.approx(jump * MIB, abs=MIB)
 
 
 def test_a_fill_that_is_faster_than_that_is_believed_all_the_same() -> None:
