@@ -56,7 +56,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "nodefs-inodes": ({"goes": ("container default/web/*",)}, "container default/web/*"),
     "older-runtime": ({"goes": ("image registry.k8s.io/pause:1",)}, "image registry.k8s.io/pause:1"),
     "own-filesystem": ({"goes": ("file buildcache/0060",)}, "file buildcache/0060"),
-    "outrun": ({"goes": ("image registry.example/old-30:1",)}, "image registry.example/old-30:1"),
+    "outrun": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "periodic-gc": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
     "pressured-node": ({"stays": ("container default/finished/*",)}, "container default/finished/*"),
     "pretended-removals": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
