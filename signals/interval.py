@@ -37,7 +37,6 @@ SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about 
 WINDOW_SECONDS = 0.25  # a burst of some polls is no rate: it counts over at least this time
 BURSTS = 4  # so many falls of some size show a fill that is written in bursts, or read seldom
 OF_SOME_SIZE = 1 / 8  # of the second largest fall: a log that grows between the bursts does not hide them
-ENOUGH_SECONDS = 0.04  # what was seen in less counts over so much: a single write of somebody would look like a rate
 FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
 MOST_STEPS = 64  # in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
@@ -133,8 +132,8 @@ def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> floa
     inside = [step for step in steps if step.time > start]
     if len(inside) < 2:
         return 0.0
-    fallen, seconds = sum(step.fall for step in inside), now - min(start, inside[0].since)
-    return min((fallen - step.fall) / max(seconds - step.seconds, ENOUGH_SECONDS) for step in inside)
+    fallen, seconds = sum(step.fall for step in inside), max(now - min(start, inside[0].since), WINDOW_SECONDS)
+    return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:

@@ -31,8 +31,6 @@ from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Re
 from signals.clock import Clock
 from signals.types import FilesystemRole, SignalObservations
 
-SETTLE_QUIET_SECONDS = 0.25
-SETTLE_LIMIT_SECONDS = 5.0
 RUN_SECONDS = 1.0  # so long a program is taken to run: what is written meanwhile has to come free as well
 
 
@@ -285,7 +283,7 @@ class OnePass:
         if self._entries and any(function.count(Result.REMOVED) for function in functions):
             called = [entry for entry in self._entries if not entry.waits] or [self._entries[-1]]
             measure = self._measure(replace(called[-1], stops=True))
-            self._executor.settle(measure, SETTLE_QUIET_SECONDS, SETTLE_LIMIT_SECONDS)
+            self._executor.settle(measure)
         return self._setting.observe()
 
     def _still_met(self, after: SignalObservations) -> tuple[Threshold, ...]:

@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubel
 URGENT_PATIENCE_SECONDS = 5.0  # the same where it is urgent
 LOOK_SECONDS = 0.25  # while removals are waited for the disk is measured so often: it may have become urgent
 STILL_SECONDS = 0.25  # space that comes late: no rise for so long, and nothing more is coming for now
-LATE_LIMIT_SECONDS = 0.5  # at most so long between two removals
+SETTLE_SECONDS = 5.0  # at most so long: something else may make room all the time
 VAIN_WAITS = 2  # in succession: then the runtime is taken to free before it answers, as containerd does but for 2.0.0-4
 FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
 REMEMBERED = 8  # whose seconds count
@@ -180,17 +180,17 @@ class Executor:
         urgent = disk.seconds_left < URGENT_SECONDS
         return min(self.patience_seconds, URGENT_PATIENCE_SECONDS if urgent else NEVER)
 
-    def settle(self, measure: MeasureDisk, quiet_seconds: float, limit_seconds: float) -> DiskState:
-        """Watches the disk while late space still arrives: until nothing rose for `quiet_seconds`, it is relieved, or
-        `limit_seconds` have passed."""
+    def settle(self, measure: MeasureDisk) -> DiskState:
+        """Watches the disk while late space still arrives: until nothing rose for 0.25 s, it is relieved, or 5 s have
+        passed."""
         latest = best = measure(0)
         started = quiet_since = self.clock.monotonic()
         while latest.verdict is DiskVerdict.GO_ON and not self.stopping.is_set():
             now = self.clock.monotonic()
-            left = min(quiet_since + quiet_seconds, started + limit_seconds) - now
+            left = min(quiet_since + STILL_SECONDS, started + SETTLE_SECONDS) - now
             if left <= 0:
                 break
-            self.stopping.wait(min(quiet_seconds / 8, left))
+            self.stopping.wait(min(STILL_SECONDS / 8, left))
             latest = measure(0)
             gained_bytes, gained_inodes = latest.gained_since(best)
             if gained_bytes > 0 or gained_inodes > 0:
@@ -344,7 +344,7 @@ class _Execution:
         """The disk once what comes late has come; at once where it is urgent, relieved or not measured."""
         if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON or disk.usage is None:
             return disk
-        return self._executor.settle(lambda _: self._now(), STILL_SECONDS, LATE_LIMIT_SECONDS)
+        return self._executor.settle(lambda _: self._now())
 
     def _why_stopped(self, disk: DiskState) -> Reason:
         if self._executor.stopping.is_set():

@@ -20,8 +20,7 @@ from reclaim.types import Outcome, Result, Verdict
 
 CHECK_PATIENCE_SECONDS = 60.0  # more than what a check may ask to wait, and the deadlines of its questions
 READERS = 8  # threads for stages that read: one for each lane at work, and some that hang in a filesystem
-URGENT_TIMES = 8  # so many times the configured number of removals on a disk that fills fast, up to
-URGENT_MOST = 32
+URGENT_IN_FLIGHT = 16  # removals on a disk that fills fast
 
 
 def most_in_flight(parallel: int) -> int:
@@ -31,7 +30,7 @@ def most_in_flight(parallel: int) -> int:
     `metadata/gc.go`): with 300 images of 5 MiB two side by side free 230 MiB/s of a disk that fills by 400 MiB/s, and
     eight about as much as it fills.
     """
-    return 1 if parallel == 1 else max(parallel, min(URGENT_TIMES * parallel, URGENT_MOST))
+    return 1 if parallel == 1 else max(parallel, URGENT_IN_FLIGHT)
 
 
 @dataclass(slots=True, eq=False)

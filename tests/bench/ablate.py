@@ -56,7 +56,7 @@ class Rule:
 
 MEAN_OF_A_QUARTER_OF_A_SECOND = (
     "lambda steps, since, now: max(sum(step.fall for step in steps if step.time > now - WINDOW_SECONDS), 0)"
-    " / max(min(now - since, WINDOW_SECONDS), ENOUGH_SECONDS)"
+    " / max(min(now - since, WINDOW_SECONDS), 0.04)"
 )
 
 RULES: dict[str, Rule] = {
