@@ -122,7 +122,7 @@ def test_every_eighth_removal_is_a_container_until_it_is_enough(small_node: Smal
 
 def test_an_image_that_a_dead_container_pins_goes_after_it_in_the_same_pass(small_node: SmallNode) -> None:
     """All are needed; the pinned image goes only after its container, when lists were read anew."""
-    copies = dead_copies(small_node, "crashed")
+    dead_copies(small_node, "crashed")
     pinned = small_node.add_image("registry.example/job:1", 4 * MIB)
     small_node.first_detected[pinned] -= AN_HOUR
     unused = small_node.add_images(2, MIB)
