@@ -22,11 +22,19 @@ from tests.kubelet.kubeconfig import write_kubeconfig
 from tests.kubelet.process import Server
 from tests.kubelet.programs import program
 from tests.ports import free_port
-from tests.real_node.loopfs import mounts_below, search_path, unmount
+from tests.real_node.loopfs import mounts_below, run_tool, search_path, unmount
 
 IMAGE_AGE_SECONDS = 1  # of the youngest image that may go; the kubelet counts from when it first saw one
 NODE = "127.0.0.1"  # the node's name is its address, so that the API server finds it without DNS
 CONTAINER_LOG_LINKS = Path("/var/log/containers")  # the one place that no setting of the kubelet moves
+KERNEL_SETTINGS = {  # what a kubelet writes at its start: setupKernelTunables in its cm/container_manager_linux.go
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
 
 
 @dataclass
@@ -114,9 +122,11 @@ class Kubelet:
         ]  # fmt: skip
         environment = {**os.environ, "PATH": search_path()}
         self.server = Server(command, directory / "kubelet.log", environment)
+        self._shadowed: list[Path] = []
 
     def start(self) -> None:
         """Starts it and waits until it is healthy. NotStarted."""
+        self._shadow_kernel_settings()
         self.server.start(self.is_healthy, seconds=90.0)
 
     def stop(self) -> None:
@@ -130,7 +140,7 @@ class Kubelet:
     def close(self) -> None:
         """Ends it, and removes what it has mounted and linked. The pods have to be gone from the runtime."""
         self.stop()
-        for point in mounts_below(self.root):
+        for point in (*mounts_below(self.root), *self._shadowed):
             unmount(point)
         for link in CONTAINER_LOG_LINKS.glob("*.log") if CONTAINER_LOG_LINKS.is_dir() else ():
             if link.is_symlink() and os.readlink(link).startswith(f"{self.pod_logs}/"):
@@ -138,6 +148,15 @@ class Kubelet:
         with contextlib.suppress(OSError):  # others use it too
             CONTAINER_LOG_LINKS.rmdir()
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def _shadow_kernel_settings(self) -> None:
+        """Lets it write the kernel's settings, which are the machine's, into files of its own: only this process and
+        its children, which have entered mounts of their own, see those."""
+        for name, value in KERNEL_SETTINGS.items() if not self._shadowed else ():
+            setting, own = Path("/proc/sys", name), self.directory / name.replace("/", ".")
+            own.write_text(f"{value}\n")
+            run_tool("mount", "--bind", own, setting)
+            self._shadowed.append(setting)
 
     def is_healthy(self) -> bool:
         """Whether /healthz says so."""
