@@ -14,9 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
 from reclaim.function import ReclaimContext
 from reclaim.pod_logs.directories import LogsUnreadable
@@ -47,19 +45,7 @@ PodsAndUids = tuple[PodStates, Collection[str] | None]
 """The pods, and the UIDs that have a container or a sandbox; None where the runtime gave no complete lists."""
 
 
-class _Planner(Protocol):
-    """`plan_container_gc` and `plan_sandbox_gc`."""
-
-    def __call__(
-        self,
-        listing: Listing,
-        pods: PodStates,
-        policy: ContainerGCPolicy,
-        now_ns: int,
-        /,
-        *,
-        evict_non_deleted_pods: bool,
-    ) -> Plan: ...
+_Planner = Callable[[Listing, PodStates, ContainerGCPolicy, int, bool], Plan]
 
 
 def container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
@@ -98,7 +84,7 @@ def _planned_by(planner: _Planner, context: ReclaimContext, *, evict_non_deleted
         found.pods,
         context.policies.containers,
         int(context.clock.wall() * 1e9),
-        evict_non_deleted_pods=evict_non_deleted_pods,
+        evict_non_deleted_pods,
     )
     return replace(plan, list_seconds=list_seconds)
 
