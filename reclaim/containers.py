@@ -266,13 +266,18 @@ def _in_order(removed: list[tuple[int, int, Verdict]], kept: list[Verdict]) -> P
 
 @dataclass(frozen=True, slots=True)
 class _EvictUnit:
-    """The dead containers of one (pod UID, container name): the newest, those that are old enough, newest first, and
-    the others, with the seconds that each lacks."""
+    """The dead containers of one (pod UID, container name), newest first, with the seconds that each is too young."""
 
     fate: _Fate
-    newest: Container
-    old_enough: list[Container]
-    young: list[tuple[Container, float]]
+    waits: list[tuple[Container, float]]
+
+    @property
+    def newest(self) -> Container:
+        return self.waits[0][0]
+
+    @property
+    def old_enough(self) -> list[Container]:
+        return [container for container, wait in self.waits if wait <= 0]
 
 
 def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
@@ -291,27 +296,23 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
     of_live_pods = [unit for unit in evict_units if unit.fate.removable is None]
     kept_newest = {unit.newest.id for unit in of_live_pods} if judge.guarded else set[str]()
     steps = _beyond_limits(of_live_pods, judge.policy, kept_newest)
-    rule_of_kept = Rule.GUARD if judge.guarded else Rule.KUBELET
     for unit in evict_units:
         swept, newest = unit.fate.removable, unit.newest
         superseded_by = "" if swept or newest.id in steps else newest.id
         why_newest = Reason.POD_UNKNOWN if judge.pods.unknown(newest.pod_uid) else Reason.NEWEST_OF_LIVE_POD
-        for container in unit.old_enough:
-            step = 0 if swept else steps.get(container.id)
-            if step is None:
-                reason = why_newest if container is newest else Reason.WITHIN_LIMIT
-                kept.append(judge.verdict(container, reason, rule_of_kept))
-            else:
+        for container, wait in unit.waits:
+            step = 0 if swept and wait <= 0 else steps.get(container.id)
+            if step is not None:
                 reason = swept or (Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT)
                 verdict = judge.verdict(container, reason, action=Action.REMOVE, superseded_by=superseded_by)
                 removed.append((step, container.created_at_ns, verdict))
-        for container, wait in unit.young:
-            if container.id in kept_newest:
-                kept.append(judge.verdict(container, why_newest, Rule.GUARD))
-            else:
+            elif wait > 0 and container.id not in kept_newest:
                 by_policy = judge.missing_age(container, judge.policy.min_age_seconds) > 0
                 rule = Rule.KUBELET if by_policy else Rule.GUARD
                 kept.append(judge.verdict(container, Reason.TOO_YOUNG, rule, wait=wait))
+            else:
+                reason = why_newest if container is newest else Reason.WITHIN_LIMIT
+                kept.append(judge.verdict(container, reason, Rule.GUARD if judge.guarded else Rule.KUBELET))
     return _in_order(removed, kept)
 
 
@@ -330,9 +331,7 @@ def _evict_unit(unit: list[Container], judge: _Judge) -> _EvictUnit:
     uid = newest_first[0].pod_uid
     fate = judge.fate(uid) if judge.pods.sources_ready else _Fate(None, judge.pods.unknown(uid), None)
     min_age = max(judge.policy.min_age_seconds, fate.settle_seconds or 0.0)
-    waits = [(container, judge.missing_age(container, min_age)) for container in newest_first]
-    old_enough = [container for container, wait in waits if wait <= 0]
-    return _EvictUnit(fate, newest_first[0], old_enough, [(container, wait) for container, wait in waits if wait > 0])
+    return _EvictUnit(fate, [(container, judge.missing_age(container, min_age)) for container in newest_first])
 
 
 def _beyond_limits(units: list[_EvictUnit], policy: ContainerGCPolicy, kept_newest: set[str]) -> dict[str, int]:
