@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.remover import Stage
 from reclaim.images.plan import ImageGCPolicy

@@ -4,33 +4,45 @@ They are dead containers, empty sandboxes, log directories of vanished pods, and
 (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Each plans on lists of its own: where the stage before
 has removed nothing, the inventory still has them.
 
-The status of an object is read right before its removal, at most 50 ms earlier, and again if another question took
-longer than that.
+Each object is checked again right before its removal. The status of a container or a sandbox is read at most 50 ms
+earlier, and again if another question took longer than that. An entry of a log directory is still the planned one and
+unchanged, the pod still does not exist, the target of a link still does not exist and its container has exited. Between
+that last look and the `unlink` of a name another file can get that name for some microseconds. For that the kubelet
+would have to make a pod, a log directory or a link with the very same name, UID and container id, which it never does
+twice.
+
+Reading logs creates nothing, and opens no target of a symlink. As in the kubelet, a pod log root that cannot be read
+fails the whole stage, and a directory of symlinks that cannot be read counts as empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import os
+import stat
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.containers import NOT_DEAD, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
 from reclaim.function import ReclaimContext
-from reclaim.pod_logs.directories import LogsUnreadable
-from reclaim.pod_logs.plan import LogPolicy, plan_log_symlinks, plan_pod_logs
-from reclaim.pod_logs.removers import (
-    ContainerLogs,
-    LogSymlinkRemover,
-    PodLogRemover,
-    ask_states,
-    read_log_links,
-    read_pod_logs,
+from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, remove_tree, unlink_files
+from reclaim.pod_logs.names import (
+    LOG_SUFFIX,
+    SHORTEST_ID,
+    LogPaths,
+    container_id_of_symlink,
+    container_log_location,
+    is_entry_name,
+    is_kubelets_symlink,
+    printable,
+    symlink_name,
+    uid_of_kubelets_log_directory,
 )
+from reclaim.pod_logs.plan import LogEntry, NoState, StatusAnswer, judge_link, plan_log_symlinks, plan_pod_logs
 from reclaim.pods.states import PodStateProvider, PodStates, is_pod_uid
-from reclaim.services import NO_STATUS, ContainerStatus
+from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
 from reclaim.types import (
     ContainerState,
     Identity,
@@ -43,72 +55,50 @@ from reclaim.types import (
     Verdict,
 )
 
-PodsAndUids = tuple[PodStates, Collection[str] | None]
-"""The pods, and the UIDs that have a container or a sandbox; None where the runtime gave no complete lists."""
-
-
-class _Planner(Protocol):
-    """`plan_container_gc` and `plan_sandbox_gc`."""
-
-    def __call__(
-        self,
-        listing: Listing,
-        pods: PodStates,
-        policy: ContainerGCPolicy,
-        now_ns: int,
-        /,
-        *,
-        evict_non_deleted_pods: bool,
-    ) -> Plan: ...
+ERRORS_IN_A_ROW = 2
 
 
 def container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
     """In the order in which they run. `evict_non_deleted_pods`: whether the containers of terminated pods that still
     exist are removed too: under pressure, not periodically."""
-    policy = context.policies.containers
-
-    def log_policy(pods: PodStates) -> LogPolicy:
-        return LogPolicy(cautious=policy.guarded(pods), settle_seconds=policy.settle_seconds)
-
-    def pods_and_uids() -> PodsAndUids:
-        """The pods, and the UIDs that have a container or a sandbox; None if the runtime gave no complete lists."""
-        try:
-            found = context.inventory.pods_and_containers(context.not_older_than())
-        except RuntimeUnavailable:
-            return context.pods.compared(context.pods.read(), None), None
-        listing = found.listing.without(context.planned)
-        of_containers = {container.pod_uid for container in listing.containers}
-        return found.pods, frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
-
-    return (
-        DeadContainers(context, evict_non_deleted_pods=evict_non_deleted_pods),
-        EmptySandboxes(context, evict_non_deleted_pods=evict_non_deleted_pods),
-        LogDirectories(context, log_policy, pods_and_uids, missing_root_is_empty=evict_non_deleted_pods),
-        DanglingLogSymlinks(context, log_policy),
-    )
+    stages = (DeadContainers, EmptySandboxes, LogDirectories, DanglingLogSymlinks)
+    return tuple(stage(context, evict_non_deleted_pods=evict_non_deleted_pods) for stage in stages)
 
 
-def _planned_by(planner: _Planner, context: ReclaimContext, *, evict_non_deleted_pods: bool) -> Plan:
-    """The plan from complete lists. Raises RuntimeUnavailable."""
-    began = context.clock.monotonic()
-    found = context.inventory.pods_and_containers(context.not_older_than())
-    list_seconds = context.clock.monotonic() - began
-    plan = planner(
-        found.listing.without(context.planned),
-        found.pods,
-        context.policies.containers,
-        int(context.clock.wall() * 1e9),
-        evict_non_deleted_pods=evict_non_deleted_pods,
-    )
-    return replace(plan, list_seconds=list_seconds)
+class _Stage:
+    """What the four have in common: the last question is whether the pod has come back."""
 
+    fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
+    patience_seconds: float | None = None
 
-_STILL_ALIVE = {
-    ContainerState.RUNNING: Reason.RUNNING,
-    ContainerState.CREATED: Reason.CREATED,
-    ContainerState.UNKNOWN: Reason.UNKNOWN_STATE,
-}
-_ONLY_AS_PLANNED = (ContainerState.CREATED, ContainerState.UNKNOWN)
+    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
+        self._context = context
+        self._evict_non_deleted_pods = evict_non_deleted_pods
+
+    def check(self, verdict: Verdict) -> Ready | Refused:
+        """Whether it may go as it is now; then by what else the runtime has; and last, as it takes no time, that the
+        pod is gone."""
+        clock = self._context.clock
+        refused = self._refusal(verdict)
+        read_at = clock.monotonic()
+        refused = refused or self._refusal_by_list(verdict)
+        if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
+            refused, read_at = self._refusal(verdict), clock.monotonic()  # on a node under pressure lists are slow
+        return refused or _refusal_by_pod(verdict, self._context.pods) or Ready(read_at)
+
+    @abstractmethod
+    def _refusal(self, verdict: Verdict) -> Refused | None:
+        """Why it stays, by itself; None if it may go. Raises RuntimeUnavailable."""
+
+    def _refusal_by_list(self, _verdict: Verdict, /) -> Refused | None:
+        """Why it stays, by what else the runtime has. Raises RuntimeUnavailable."""
+        return None
+
+    def _lists(self) -> tuple[Listing, PodStates]:
+        """What the runtime has, without what a dry run has removed so far, and the pods. Raises RuntimeUnavailable."""
+        found = self._context.inventory.pods_and_containers(self._context.not_older_than())
+        return found.listing.without(self._context.planned), found.pods
 
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
@@ -123,21 +113,28 @@ def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
     return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)
 
 
-def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
-    """Raises RuntimeUnavailable when the status of an id is that of another object than was listed under this id: a
-    list that gives the dead containers of a live pod to a vanished one justifies no removal."""
-    if None not in (verdict.identity, identity) and verdict.identity != identity:
-        raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
+# ---- containers and sandboxes
 
 
-class LogFiles(Protocol):
-    """What deletes a container's log files."""
+class _OfRuntime(_Stage):
+    """Over objects of the runtime, by one of the two plans."""
 
-    def remove(self, status: ContainerStatus) -> int:
-        """All of them, the rotated ones and the symlink too; how many there were. Raises RemovalFailed."""
+    frees_late = True
+
+    _planner: Callable[[Listing, PodStates, ContainerGCPolicy, int, bool], Plan]
+
+    def plan(self) -> Plan:
+        """From complete lists; a sandbox that the stage before has emptied counts as empty. Raises
+        RuntimeUnavailable."""
+        began = self._context.clock.monotonic()
+        listing, pods = self._lists()
+        list_seconds = self._context.clock.monotonic() - began
+        policy, now_ns = self._context.policies.containers, int(self._context.clock.wall() * 1e9)
+        plan = self._planner(listing, pods, policy, now_ns, self._evict_non_deleted_pods)
+        return replace(plan, list_seconds=list_seconds)
 
 
-class DeadContainers:
+class DeadContainers(_OfRuntime):
     """Removes a container whose status, read within the last 50 ms, is EXITED (which is final in CRI).
 
     Only a plan made with the kubelet's own state names others: one that is CREATED must still be CREATED; one whose
@@ -146,53 +143,32 @@ class DeadContainers:
     The log is deleted first, as the kubelet does: if that fails the container is kept, and the next pass tries again.
     """
 
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = True
-    patience_seconds: float | None = None
+    _planner = staticmethod(plan_container_gc)
 
-    def __init__(self, context: ReclaimContext, logs: LogFiles | None = None, *, evict_non_deleted_pods: bool = True):
-        self._context = context
-        self._evict_non_deleted_pods = evict_non_deleted_pods
-        self._runtime = context.runtime
-        self._pods = context.pods
-        self._clock = context.clock
-        self._logs = logs or ContainerLogs(context.log_paths)
+    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
+        super().__init__(context, evict_non_deleted_pods=evict_non_deleted_pods)
         self._checked: dict[str, ContainerStatus] = {}
 
-    def plan(self) -> Plan:
-        """Dead containers. Raises RuntimeUnavailable."""
-        return _planned_by(plan_container_gc, self._context, evict_non_deleted_pods=self._evict_non_deleted_pods)
-
-    def check(self, verdict: Verdict) -> Ready | Refused:
-        """EXITED now; then that the newer copy is still there; and last, as it takes no time, that the pod is gone."""
-        status = self._status_if_removable(verdict)
-        read_at = self._clock.monotonic()
-        if isinstance(status, Refused):
-            return status
-        if verdict.superseded_by:
-            copies = {container.id for container in self._runtime.list_containers(pod_uid=verdict.pod_uid)}
-            if verdict.superseded_by not in copies:
-                return Refused(Reason.NEWEST_OF_LIVE_POD)
-            if self._clock.monotonic() - read_at > self.fresh_seconds:  # on a node under pressure lists are slow
-                status = self._status_if_removable(verdict)
-                read_at = self._clock.monotonic()
-                if isinstance(status, Refused):
-                    return status
-        self._checked[verdict.id] = status
-        return _refusal_by_pod(verdict, self._pods) or Ready(read_at)
-
-    def _status_if_removable(self, verdict: Verdict) -> ContainerStatus | Refused:
-        """The status, if by it the container may be removed. Raises RuntimeUnavailable."""
-        status = self._runtime.container_status(verdict.id)
+    def _refusal(self, verdict: Verdict) -> Refused | None:
+        """Why its status keeps it."""
+        status = self._context.runtime.container_status(verdict.id)
         if status == NO_STATUS:
             return Refused(Reason.UNKNOWN_STATE)
         if status is None or status.id != verdict.id:
             return GONE
-        as_planned = verdict.state in _ONLY_AS_PLANNED and status.state is verdict.state
-        if status.state is not ContainerState.EXITED and not as_planned:
-            return Refused(_STILL_ALIVE[status.state])
+        if status.state in NOT_DEAD and (status.state is ContainerState.RUNNING or status.state is not verdict.state):
+            return Refused(NOT_DEAD[status.state])
         _check_identity(verdict, status.identity)
-        return status
+        self._checked[verdict.id] = status
+        return None
+
+    def _refusal_by_list(self, verdict: Verdict) -> Refused | None:
+        """The newer copy must still be there."""
+        if not verdict.superseded_by:
+            return None
+        copies = self._context.runtime.list_containers(pod_uid=verdict.pod_uid)
+        newer = verdict.superseded_by in {container.id for container in copies}
+        return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
         """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
@@ -200,14 +176,15 @@ class DeadContainers:
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
         if status.state is ContainerState.EXITED:  # one that never started has no log
-            self._logs.remove(status)
-        return self._runtime.remove_container(verdict.id)
+            remove_container_log(status, self._context.log_paths)
+        return self._context.runtime.remove_container(verdict.id)
 
     def _stopped(self, status: ContainerStatus) -> ContainerStatus:
         """Stops a container and returns its status then. Raises RemovalFailed unless it has exited, or is gone."""
-        self._runtime.stop_container(status.id, status.stop_grace_seconds)
+        runtime = self._context.runtime
+        runtime.stop_container(status.id, status.stop_grace_seconds)
         try:
-            stopped = self._runtime.container_status(status.id)
+            stopped = runtime.container_status(status.id)
         except RuntimeUnavailable as error:
             raise RemovalFailed(str(error)) from error
         if stopped is not None and stopped.state is not ContainerState.EXITED:
@@ -216,49 +193,18 @@ class DeadContainers:
 
     def present(self, verdict: Verdict) -> bool:
         """True if ContainerStatus answers with this very id, or with nothing that would say that it is gone."""
-        status = self._runtime.container_status(verdict.id)
+        status = self._context.runtime.container_status(verdict.id)
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
-class EmptySandboxes:
+class EmptySandboxes(_OfRuntime):
     """Stops and removes a sandbox that is not READY and has no containers (the runtime would remove those with it)."""
 
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = True
-    patience_seconds: float | None = None
+    _planner = staticmethod(plan_sandbox_gc)
 
-    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
-        self._context = context
-        self._evict_non_deleted_pods = evict_non_deleted_pods
-        self._runtime = context.runtime
-        self._pods = context.pods
-        self._clock = context.clock
-
-    def plan(self) -> Plan:
-        """Sandboxes; one that the stage before has emptied counts as empty. Raises RuntimeUnavailable."""
-        return _planned_by(plan_sandbox_gc, self._context, evict_non_deleted_pods=self._evict_non_deleted_pods)
-
-    def check(self, verdict: Verdict) -> Ready | Refused:
-        """Not READY now and without containers; and last, as it takes no time, that the pod is gone."""
-        refused = self._refusal_by_status(verdict)
-        read_at = self._clock.monotonic()
-        if refused is not None:
-            return refused
-        listing = Listing(containers=self._runtime.list_containers(sandbox_id=verdict.id)).without(
-            self._context.planned
-        )
-        if any(container.sandbox_id == verdict.id for container in listing.containers):
-            return Refused(Reason.HAS_CONTAINERS)
-        if self._clock.monotonic() - read_at > self.fresh_seconds:  # on a node under pressure lists are slow
-            refused = self._refusal_by_status(verdict)
-            read_at = self._clock.monotonic()
-            if refused is not None:
-                return refused
-        return _refusal_by_pod(verdict, self._pods) or Ready(read_at)
-
-    def _refusal_by_status(self, verdict: Verdict) -> Refused | None:
-        """Why its status keeps it; None if it may be removed. Raises RuntimeUnavailable."""
-        status = self._runtime.pod_sandbox_status(verdict.id)
+    def _refusal(self, verdict: Verdict) -> Refused | None:
+        """Why its status keeps it."""
+        status = self._context.runtime.pod_sandbox_status(verdict.id)
         if status is None:
             return GONE
         if status.state is PodSandboxState.READY:
@@ -266,87 +212,264 @@ class EmptySandboxes:
         _check_identity(verdict, status.identity)
         return None
 
+    def _refusal_by_list(self, verdict: Verdict) -> Refused | None:
+        """It must have no containers."""
+        containers = self._context.runtime.list_containers(sandbox_id=verdict.id)
+        listing = Listing(containers=containers).without(self._context.planned)
+        occupied = any(container.sandbox_id == verdict.id for container in listing.containers)
+        return Refused(Reason.HAS_CONTAINERS) if occupied else None
+
     def remove(self, verdict: Verdict) -> bool:
         """StopPodSandbox, which frees its network, then RemovePodSandbox."""
-        self._runtime.stop_pod_sandbox(verdict.id)
-        return self._runtime.remove_pod_sandbox(verdict.id)
+        self._context.runtime.stop_pod_sandbox(verdict.id)
+        return self._context.runtime.remove_pod_sandbox(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
         """True if PodSandboxStatus answers with this very id."""
-        return self._runtime.pod_sandbox_status(verdict.id) is not None
+        return self._context.runtime.pod_sandbox_status(verdict.id) is not None
 
 
-class AsPlanned:
-    """Removes by the remover that knows what the plan was made of."""
+def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
+    """Raises RuntimeUnavailable when the status of an id is that of another object than was listed under this id: a
+    list that gives the dead containers of a live pod to a vanished one justifies no removal."""
+    if None not in (verdict.identity, identity) and verdict.identity != identity:
+        raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
 
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = False
-    patience_seconds: float | None = None
-    _remover: PodLogRemover | LogSymlinkRemover
 
-    def check(self, verdict: Verdict) -> Ready | Refused:
-        """Whether it is still the planned one, and may go."""
-        return self._remover.check(verdict)
+# ---- logs
+
+
+class _OfLogs(_Stage):
+    """Over the entries of one of the two directories of logs. `_planned`: as the plan has read them, by id."""
+
+    _planned: Mapping[str, LogEntry]
+
+    @property
+    @abstractmethod
+    def _directory(self) -> str:
+        """The directory, by its path."""
+
+    def _read_all(self) -> Sequence[LogEntry]:
+        """The entries, sorted by name. Raises OSError."""
+        with opened(self._directory) as directory:
+            found = [self._read(directory, name) for name in sorted(map(os.fsencode, os.listdir(directory)))]
+        entries = [entry for entry in found if entry is not None]
+        self._planned = {entry.id: entry for entry in entries}
+        return entries
+
+    def _read(self, directory: int, name: bytes) -> LogEntry | None:
+        """An entry of the opened directory as it is now; None: there is none of that name. Raises OSError."""
+        return read_entry(directory, name)
+
+    def _found(self, verdict: Verdict) -> LogEntry | None:
+        """What has the name now; None also when the directory does not exist. Raises OSError."""
+        with suppress(FileNotFoundError), opened(self._directory) as directory:
+            return self._read(directory, self._planned[verdict.id].name)
+        return None
+
+    def _refusal(self, verdict: Verdict) -> Refused | None:
+        return self._change(verdict)
+
+    def _change(self, verdict: Verdict) -> Refused | None:
+        """None while it is as planned; of a pod that the kubelet calls terminated or evicted it may have changed."""
+        planned = self._planned[verdict.id]
+        try:
+            found = self._found(verdict)
+        except OSError:
+            return Refused(Reason.UNREADABLE)
+        if found is None:
+            return GONE
+        by_word = verdict.reason in (Reason.POD_TERMINATED, Reason.POD_EVICTED)
+        if found == planned or (by_word and found.identity == planned.identity):
+            return None
+        return Refused(Reason.TARGET_EXISTS if found.kept is Reason.TARGET_EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:
-        """Removes it."""
-        return self._remover.remove(verdict)
+        """Removes the entry and everything below it, as far as possible; within the same call it looks once more
+        whether it is as planned. Raises RemovalFailed, which names the first entry that was kept."""
+        refused = self._change(verdict)
+        if refused == GONE:
+            return False
+        if refused is not None:
+            raise RemovalFailed(f"{verdict.id} changed at the last moment: {refused.reason}")
+        planned = self._planned[verdict.id]
+        try:
+            with opened(self._directory) as directory:
+                removal = remove_tree(directory, planned.name, planned.identity)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise RemovalFailed(f"{self._directory}: {error.strerror}") from error
+        if removal.failed:
+            raise RemovalFailed(f"{removal.sentence}; entries removed: {removal.removed}")
+        return removal.removed > 0
 
     def present(self, verdict: Verdict) -> bool:
-        """Whether it is still there."""
-        return self._remover.present(verdict)
+        """Whether the planned entry, not another of its name, still exists. Raises RuntimeUnavailable when unknown."""
+        planned = self._planned[verdict.id]
+        try:
+            found = self._found(verdict)
+        except OSError as error:
+            raise RuntimeUnavailable(f"{self._directory}: {error.strerror}") from error
+        return found is not None and (found.identity, found.target) == (planned.identity, planned.target)
 
 
-class LogDirectories(AsPlanned):
-    """Log directories of vanished pods. `policy_for`: the policy, by what is known about the pods.
+class LogDirectories(_OfLogs):
+    """Log directories of vanished pods. Under pressure a pod log root that does not exist has no entries; a periodic
+    pass fails by it, as the kubelet's does."""
 
-    `missing_root_is_empty`: under pressure a pod log root that does not exist has no entries; a periodic pass fails by
-    it, as the kubelet's does.
-    """
-
-    def __init__(
-        self,
-        context: ReclaimContext,
-        policy_for: Callable[[PodStates], LogPolicy],
-        pods_and_uids: Callable[[], PodsAndUids],
-        *,
-        missing_root_is_empty: bool,
-    ):
-        self._context = context
-        self._policy_for = policy_for
-        self._pods_and_uids = pods_and_uids
-        self._missing_root_is_empty = missing_root_is_empty
+    @property
+    def _directory(self) -> str:
+        return self._context.log_paths.pod_logs_dir
 
     def plan(self) -> Plan | None:
         """The entries are read before the kubelet's pod directories. The kubelet makes a pod's directory before its log
         directory, so a new pod is never taken for a vanished one. Raises LogsUnreadable."""
         context, began = self._context, self._context.clock.monotonic()
         try:
-            entries = read_pod_logs(context.log_paths)
-        except LogsUnreadable as error:
-            if error.missing and self._missing_root_is_empty:
+            entries = self._read_all()
+        except OSError as error:
+            if self._evict_non_deleted_pods and isinstance(error, FileNotFoundError):
                 return None
-            raise
-        pods, in_runtime = self._pods_and_uids()
+            raise LogsUnreadable(self._directory, error) from error
+        in_runtime: frozenset[str] | None = None
+        try:
+            listing, pods = self._lists()
+            of_containers = {container.pod_uid for container in listing.containers}
+            in_runtime = frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
+        except RuntimeUnavailable:
+            pods = context.pods.compared(context.pods.read(), None)
         list_seconds = context.clock.monotonic() - began
-        self._remover = PodLogRemover(context.log_paths, entries, context.pods, context.clock)
-        plan = plan_pod_logs(entries, pods, self._policy_for(pods), in_runtime, int(context.clock.wall() * 1e9))
+        policy, now_ns = context.policies.containers, int(context.clock.wall() * 1e9)
+        plan = plan_pod_logs(entries, pods, policy, in_runtime, now_ns)
         return replace(plan, list_seconds=list_seconds)
 
 
-class DanglingLogSymlinks(AsPlanned):
-    """Log symlinks that lead nowhere. `policy_for`: as above."""
+class DanglingLogSymlinks(_OfLogs):
+    """Log symlinks that lead nowhere.
 
-    def __init__(self, context: ReclaimContext, policy_for: Callable[[PodStates], LogPolicy]):
-        self._context = context
-        self._policy_for = policy_for
+    Rotation renames a log, and only then has the runtime open it anew. Between the two the target of a running
+    container's link does not exist, and a link that was removed would never come back. So first the container must
+    have exited (which is final) or be unknown, and after that the link must be unchanged and still have no target.
+    """
+
+    @property
+    def _directory(self) -> str:
+        return self._context.log_paths.container_logs_dir
 
     def plan(self) -> Plan:
-        """Raises LogsUnreadable."""
+        """Every link; none when the directory is missing or cannot be read. Never raises."""
         context, began = self._context, self._context.clock.monotonic()
-        policy = self._policy_for(context.pods.pod_states())
-        links = read_log_links(context.log_paths, policy)
+        self._guarded = context.policies.containers.guarded(context.pods.pod_states())
+        try:
+            links = self._read_all()
+        except OSError:
+            links = []
         answers = ask_states(context.runtime, links)
         list_seconds = context.clock.monotonic() - began
-        self._remover = LogSymlinkRemover(context.log_paths, links, context.runtime, policy, context.clock)
-        return replace(plan_log_symlinks(links, answers, policy), list_seconds=list_seconds)
+        return replace(plan_log_symlinks(links, answers, guarded=self._guarded), list_seconds=list_seconds)
+
+    def _read(self, directory: int, name: bytes) -> LogEntry | None:
+        """A symlink named `*.log`; anything else is none."""
+        link = read_entry(directory, name)
+        if link is None or not link.target or not name.endswith(os.fsencode(LOG_SUFFIX)):
+            return None
+        location = container_log_location(os.fsdecode(link.target), self._context.log_paths.pod_logs_dir)
+        kept: Reason | None = Reason.TARGET_EXISTS
+        if self._guarded and location is None:
+            kept = Reason.NOT_KUBELETS  # and it is not followed
+        else:
+            try:
+                os.stat(name, dir_fd=directory)
+            except FileNotFoundError:
+                kept = None if is_kubelets_symlink(name) else Reason.NOT_KUBELETS
+            except OSError:
+                kept = Reason.UNREADABLE
+        uid = location and uid_of_kubelets_log_directory(location[0])
+        return replace(link, kept=kept, pod_uid=uid or "")
+
+    def _refusal(self, verdict: Verdict) -> Refused | None:
+        """Asks for the container's state, then looks at the link, which takes no time."""
+        planned = self._planned[verdict.id]
+        answer = ask_state(self._context.runtime, container_id_of_symlink(planned.name))
+        reason, _ = judge_link(planned, answer, guarded=self._guarded)
+        return self._change(verdict) if reason is Reason.DANGLING else Refused(reason)
+
+
+def read_entry(directory: int, name: bytes) -> LogEntry | None:
+    """An entry of an opened directory as it is now; None when it does not exist. Raises OSError."""
+    try:
+        status = os.lstat(name, dir_fd=directory)
+        target = os.readlink(name, dir_fd=directory) if stat.S_ISLNK(status.st_mode) else b""
+    except FileNotFoundError:
+        return None
+    return LogEntry(name, identity_of(status), status.st_ctime_ns, target)
+
+
+def ask_states(runtime: RuntimeService, links: Sequence[LogEntry]) -> dict[str, StatusAnswer]:
+    """The answer of ContainerStatus by id, for each link that leads nowhere. Never raises.
+
+    After two errors in a row no more requests are sent: a runtime that is down may take the whole deadline of each.
+    """
+    answers: dict[str, StatusAnswer] = {}
+    errors = 0
+    for container_id in dict.fromkeys(container_id_of_symlink(link.name) for link in links if link.kept is None):
+        answers[container_id] = ask_state(runtime, container_id)
+        errors = errors + 1 if answers[container_id] is NoState.ERROR else 0
+        if errors == ERRORS_IN_A_ROW:
+            break
+    return answers
+
+
+def ask_state(runtime: RuntimeService, container_id: str) -> StatusAnswer:
+    """The answer of ContainerStatus for an id or a prefix of one. Never raises.
+
+    A text that is too short for one is NO_CONTAINER without a request. An answer about a container whose id does not
+    begin with `container_id` is NO_STATUS.
+    """
+    if len(container_id) < SHORTEST_ID:
+        return NoState.NO_CONTAINER
+    try:
+        status = runtime.container_status(container_id)
+    except RuntimeUnavailable:
+        return NoState.ERROR
+    if status is None:
+        return NoState.NO_CONTAINER
+    return status.state if status.id.startswith(container_id) else NoState.NO_STATUS
+
+
+def remove_container_log(status: ContainerStatus, paths: LogPaths) -> None:
+    """Deletes the log of a container that is about to be removed, its rotated, compressed and temporary copies, and the
+    symlink to it.
+
+    The kubelet deletes in the same order (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, removeContainer): the log
+    first, so that a container whose log cannot be deleted is kept and the next pass finds both again. Meanwhile it
+    holds its log rotator's lock, which no other process can. Without that lock the rotator, which rotates running
+    containers only, may have chosen this container just before it exited, and rename or compress its log during the
+    deletion. Then it logs that a file is missing, or leaves a copy, which is removed with the log directory of the pod.
+    The logs of running containers are never touched.
+
+    Missing files are no failure; a `log_path` that is not that of a container below the pod log root means that there
+    are none. Raises RemovalFailed on any other error, or when the container has not exited: then it must be kept.
+    """
+    if status.state is not ContainerState.EXITED:
+        raise RemovalFailed(f"the log of {status.id} is kept: the container is {status.state}")
+    location = container_log_location(status.log_path, paths.pod_logs_dir)
+    if location is None:
+        return
+    pod, container, file = location
+    link = os.fsencode(symlink_name(status.pod_name, status.pod_namespace, status.name, status.id))
+    try:
+        with suppress(FileNotFoundError), opened(paths.pod_logs_dir, pod, container) as directory:
+            removal = unlink_files(directory, file)
+            if removal.failed:
+                raise RemovalFailed(f"{printable(pod)}: {removal.sentence}")
+        if not is_entry_name(link):
+            return
+        with suppress(FileNotFoundError), opened(paths.container_logs_dir) as directory:
+            found = read_entry(directory, link)
+            # cut to 255 bytes, its name can be that of several containers
+            if found is not None and found.target == os.fsencode(status.log_path):
+                os.unlink(link, dir_fd=directory)
+    except OSError as error:
+        raise RemovalFailed(f"the log of {status.id} is kept: {error.strerror}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eviction.configuration.effective import Configuration
 from eviction.types import Extent
-from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.containers import ContainerGCPolicy
 from reclaim.function import Policies
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy

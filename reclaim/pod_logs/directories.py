@@ -1,10 +1,27 @@
-"""Opens the directories of logs: the two configured ones, and a directory directly beneath an opened one.
+"""Opens the directories of logs, and removes what is in them, safe against symlinks, mounts and races.
 
 What is opened beneath follows no symlink and no `..`, and crosses no filesystem and no mount. With `openat2` (Linux
 5.6) the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
 kernel, or a seccomp profile that refuses the call) the directory is opened with `O_NOFOLLOW | O_DIRECTORY`, then device
 and mount id are compared. The mount id distinguishes a bind mount of the same filesystem from a plain directory. It is
 read from /proc/self/fdinfo; if that cannot be read, nothing is opened. Source: openat2(2), proc_pid_fdinfo(5).
+
+`remove_tree` removes one named entry of an opened directory with everything below it.
+
+* It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates, truncates and chmods
+  nothing, so it works on a filesystem without a free byte or inode.
+* It follows no symlink and enters no mount and no other device: a symlink is unlinked, a mount is kept and reported.
+* It does not recurse and never reads a whole directory into memory. Open are the first directory and the lowest one. A
+  directory is left through its `..`, which must have the device and the inode of the one it was entered from.
+* It abandons a directory that is moved meanwhile: before it lists a directory, and after every `CHECK_EVERY` files,
+  that directory and 7 above it must still be where they were entered. A move further up is noticed when that directory
+  is left; until then its content, which was planned for removal, is removed.
+* Where something was moved, exchanged or filled again under its hands, it goes through the tree once more from the
+  first directory, which finds what is still there; at most `ROUNDS` times.
+* An entry that vanishes meanwhile is no failure. After another error it reports the entry and removes the rest; the
+  directories above such an entry are kept.
+
+Covers: removal. Does not cover: whether something may be removed (`plan`, `unused_containers`).
 """
 
 from __future__ import annotations
@@ -12,10 +29,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from reclaim.pod_logs.names import Identity, is_entry_name
+from reclaim.pod_logs.names import Identity, is_entry_name, printable
 from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
@@ -25,7 +44,7 @@ Raises OSError: ENOENT; ENOTDIR or ELOOP when it is not a directory (a symlink i
 filesystem or mount; or another error of the kernel. Raises ValueError when the name cannot be that of an entry.
 """
 
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYS_OPENAT2 = 437  # one number on every architecture that Kubernetes runs on
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _CROSSING = "is on another filesystem or mount"
@@ -34,26 +53,18 @@ _RETRIES = 16  # openat2 may fail with EAGAIN while something is renamed or moun
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
-_syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_HOW = _OpenHow(_FLAGS, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
+_syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+_HOW = struct.pack("=QQQ", DIRECTORY, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)  # flags, mode, resolve
 
 _MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)
 """EXDEV too: a directory that moves while it is opened may no longer be beneath (`complete_walk`, fs/namei.c)."""
 
 
 class LogsUnreadable(ReclaimError):
-    """The pod log root cannot be read. The message names it and says why. `missing`: it does not exist, or is a
-    symlink, which is not followed."""
+    """The pod log root cannot be read. The message names it and says why."""
 
     def __init__(self, root: str, error: OSError):
         super().__init__(f"{root} cannot be read: {error.strerror}")
-        self.missing = isinstance(error, FileNotFoundError)
 
 
 def identity_of(status: os.stat_result) -> Identity:
@@ -62,29 +73,22 @@ def identity_of(status: os.stat_result) -> Identity:
 
 
 @contextmanager
-def opened(directory: str) -> Iterator[int]:
-    """The descriptor of one of the two configured directories.
+def opened(directory: str, *beneath: bytes) -> Iterator[int]:
+    """The descriptor of one of the two configured directories, or of the one to which these names lead from it.
 
-    Raises OSError when it cannot be opened. A symlink in its place is not followed, whoever may have put it there: the
-    directory counts as missing (FileNotFoundError).
+    Raises OSError when it cannot be opened; beneath, as an `OpenBeneath`. A symlink in the place of the configured one
+    is not followed, whoever may have put it there: the directory counts as missing (FileNotFoundError).
     """
     try:
-        descriptor = os.open(directory, _FLAGS)
+        descriptor = os.open(directory, DIRECTORY)
     except NotADirectoryError:
         if os.path.islink(directory):
             raise FileNotFoundError(errno.ENOENT, "it is a symlink, which is not followed", directory) from None
         raise
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def opened_beneath(directory: int, name: bytes) -> Iterator[int]:
-    """The descriptor of a directory beneath an opened one. Raises as an `OpenBeneath`."""
-    descriptor = open_beneath(directory, name)
-    try:
+        for name in beneath:
+            above, descriptor = descriptor, open_beneath(descriptor, name)
+            os.close(above)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -105,7 +109,7 @@ def open_by_openat2(directory: int, name: bytes) -> int:
     _refuse_paths(name)
     code = errno.EAGAIN
     for _ in range(_RETRIES):
-        descriptor = int(_syscall(_SYS_OPENAT2, directory, name, ctypes.addressof(_HOW), ctypes.sizeof(_HOW)))
+        descriptor = int(_syscall(_SYS_OPENAT2, directory, name, _HOW, len(_HOW)))
         if descriptor >= 0:
             return _on_the_same_device(directory, descriptor, name)
         code = ctypes.get_errno()
@@ -117,7 +121,7 @@ def open_by_openat2(directory: int, name: bytes) -> int:
 def open_by_comparison(directory: int, name: bytes) -> int:
     """An `OpenBeneath` for any kernel; OSError with EXDEV also where the mount is unknown."""
     _refuse_paths(name)
-    descriptor = _on_the_same_device(directory, os.open(name, _FLAGS, dir_fd=directory), name)
+    descriptor = _on_the_same_device(directory, os.open(name, DIRECTORY, dir_fd=directory), name)
     mounts = _mount_id(directory), _mount_id(descriptor)
     if mounts[0] is not None and mounts[0] == mounts[1]:
         return descriptor
@@ -145,3 +149,229 @@ def _mount_id(descriptor: int) -> bytes | None:
             return next((line for line in info if line.startswith(b"mnt_id:")), None)
     except OSError:
         return None
+
+
+# ---- removing
+
+CHECK_EVERY = 64
+CHECK_LEVELS = 8  # how many directories, from the lowest up, are compared
+BATCH = 1024  # how many subdirectories of one directory are held in memory at a time
+DEEPEST = 20_000  # levels: a process that keeps making deeper directories must not occupy this remover for ever
+ROUNDS = 200  # nor one that keeps changing what is there
+
+_PATH_BYTES = 200
+_NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRemoval:
+    """How many entries were removed, how many could not be, and for messages the path of the first of these, below the
+    opened directory, with the error."""
+
+    removed: int = 0
+    failed: int = 0
+    failure: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The first failure and the number of the others, for messages; empty without a failure."""
+        return f"{self.failure}, and {self.failed - 1} more" if self.failed > 1 else self.failure
+
+
+def remove_tree(
+    directory: int, name: bytes, identity: Identity | None = None, open_directory: OpenBeneath = open_beneath
+) -> TreeRemoval:
+    """Removes the entry `name` of an opened directory, and everything below it if it is a directory itself.
+
+    `identity`: device and inode that it must have; another entry of that name is kept and reported as a failure. A
+    missing entry is no failure. Raises ValueError when `name` cannot be the name of an entry, OSError only when the
+    descriptor of the directory is bad.
+    """
+    if not is_entry_name(name):
+        raise ValueError(f"{name!r} is not the name of an entry of a directory")
+    removed = rounds = 0
+    while True:
+        walk = _Walk(directory, name, identity, open_directory)
+        walk.run()
+        removed += walk.removed
+        rounds += 1
+        if not walk.changed or rounds == ROUNDS:
+            return TreeRemoval(removed, walk.failed, walk.failure)
+
+
+def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
+    """Unlinks the entries of an opened directory whose names begin with the literal `prefix`; keeps directories.
+
+    Raises ValueError when the prefix cannot begin a name, or is empty; OSError when the directory cannot be listed.
+    """
+    if not is_entry_name(prefix):
+        raise ValueError(f"{prefix!r} cannot begin the name of a file")
+    removed, failures = 0, list[str]()
+    for name in sorted(name for name in map(os.fsencode, os.listdir(directory)) if name.startswith(prefix)):
+        try:
+            os.unlink(name, dir_fd=directory)
+            removed += 1
+        except (FileNotFoundError, IsADirectoryError):
+            pass
+        except OSError as error:
+            failures.append(f"{printable(name)}: {error.strerror}")
+    return TreeRemoval(removed, len(failures), failures[0] if failures else "")
+
+
+class _Moved(Exception):
+    """The lowest directory, or one above it, was moved or removed, or something else has its name now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Level:
+    """A directory that was entered, and the work left in it.
+
+    `pending`: subdirectories to enter; `to_list`: whether to list it (again); `failed`: entries that are kept after a
+    failure.
+    """
+
+    name: bytes
+    identity: Identity
+    pending: list[bytes] = field(default_factory=list)
+    to_list: bool = True
+    failed: set[bytes] = field(default_factory=set)
+
+
+class _Walk:
+    """One walk through what is there. Level 0 is the opened directory; only the named entry of it is touched."""
+
+    def __init__(self, top: int, name: bytes, expected: Identity | None, open_directory: OpenBeneath):
+        self._expected = expected
+        self._open_directory = open_directory
+        self._levels = [_Level(b"", identity_of(os.fstat(top)), [name], to_list=False)]
+        self._lowest = os.dup(top)  # the descriptor of the last level
+        self.removed = 0
+        self.failed = 0
+        self.failure = ""
+        self.changed = False  # an entry was not any more what it had been, so one more walk is needed
+
+    def run(self) -> None:
+        """Removes what is there."""
+        try:
+            while len(self._levels) > 1 or self._levels[0].pending:
+                level = self._levels[-1]
+                if level.pending:
+                    self._enter(level, level.pending.pop())
+                elif level.to_list:
+                    self._list(level)
+                else:
+                    self._leave(level)
+        except _Moved:
+            self._fail_for_now(self._levels[-1], b"")
+        finally:
+            os.close(self._lowest)
+
+    def _enter(self, level: _Level, name: bytes) -> None:
+        """Enters a directory, or unlinks an entry that is not one any more."""
+        expected = self._expected if len(self._levels) == 1 else None
+        try:
+            if expected is not None and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected:
+                self._fail(level, name, "is another entry now, not the one that was planned")
+                return
+            if len(self._levels) > DEEPEST:
+                self._fail(level, name, f"is more than {DEEPEST} levels deep")
+                return
+            child = self._open_directory(self._lowest, name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                self._remove(level, name, os.unlink)
+            elif error.errno == errno.EXDEV:
+                self._fail(level, name, error.strerror)
+            else:
+                self._remove(level, name, os.rmdir, error.strerror)
+            return
+        self._go_to(child)
+        self._levels.append(_Level(name, identity_of(os.fstat(child))))
+        if expected not in (None, self._levels[-1].identity):
+            raise _Moved  # another directory took its name since the `lstat`
+
+    def _list(self, level: _Level) -> None:
+        """Unlinks the files of the lowest directory and notes its subdirectories, up to `BATCH`."""
+        level.to_list = False
+        self._check()
+        unlinked = 0
+        try:
+            with os.scandir(self._lowest) as entries:
+                for entry in entries:
+                    name = os.fsencode(entry.name)
+                    if name in level.failed:
+                        continue
+                    if not entry.is_dir(follow_symlinks=False):
+                        self._remove(level, name, os.unlink)
+                        unlinked += 1
+                        if unlinked % CHECK_EVERY == 0:
+                            self._check()
+                    elif len(level.pending) < BATCH:
+                        level.pending.append(name)
+                    else:
+                        level.to_list = True
+                        break
+        except OSError as error:
+            self._fail(level, b"", error.strerror)
+
+    def _leave(self, level: _Level) -> None:
+        """Removes the lowest directory, whose entries have been handled, from the one above it."""
+        try:
+            self._go_to(os.open("..", DIRECTORY, dir_fd=self._lowest))
+        except OSError:
+            raise _Moved from None
+        self._levels.pop()
+        above = self._levels[-1]
+        if identity_of(os.fstat(self._lowest)) != above.identity:
+            raise _Moved
+        if level.failed:
+            above.failed.add(level.name)
+        else:
+            self._remove(above, level.name, os.rmdir)
+
+    def _remove(self, level: _Level, name: bytes, how: Callable[..., None], why: str | None = None) -> None:
+        """Unlinks an entry of the lowest directory, or removes a directory that is empty. `why`: for the failure, of
+        one that could not be opened."""
+        try:
+            how(name, dir_fd=self._lowest)
+            self.removed += 1
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if why is None and error.errno in _NOT_AS_SEEN:  # something took its name, or appeared in it
+                self._fail_for_now(level, name)
+            else:
+                self._fail(level, name, why or error.strerror)
+
+    def _check(self) -> None:
+        """Raises _Changed when one of the lowest 8 directories has left the directory it was entered from."""
+        above = b".."
+        for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
+            try:
+                found = identity_of(os.lstat(above, dir_fd=self._lowest))
+            except OSError:
+                raise _Moved from None
+            if found != level.identity:
+                raise _Moved
+            above += b"/.."
+
+    def _go_to(self, descriptor: int) -> None:
+        """Makes it the lowest directory."""
+        os.close(self._lowest)
+        self._lowest = descriptor
+
+    def _fail_for_now(self, level: _Level, name: bytes) -> None:
+        self.changed = True
+        self._fail(level, name, "keeps changing")
+
+    def _fail(self, level: _Level, name: bytes, error: str | None) -> None:
+        """Notes that an entry of the lowest directory could not be removed; an empty name is the directory itself."""
+        level.failed.add(name)
+        self.failed += 1
+        if not self.failure:
+            path = b"/".join([*(each.name for each in self._levels[1:]), name]).removesuffix(b"/")
+            half = _PATH_BYTES // 2
+            shown = path if len(path) <= _PATH_BYTES else path[:half] + b"..." + path[-half:]
+            self.failure = f"{printable(shown)}: {error}"

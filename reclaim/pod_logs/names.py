@@ -26,14 +26,15 @@ LOG_SUFFIX = ".log"
 SYMLINK_STEM_BYTES = 251  # with the suffix 255, the longest name of a file on ext4
 SHORTEST_ID = 6
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # RFC 1123 label
-_POD_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)  # RFC 1123 subdomain
+_POD_DIRECTORY = re.compile(  # RFC 1123: a label, a subdomain
+    r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?_[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?_(?P<uid>[^_]+)", re.ASCII
+)
 _SYMLINK = re.compile(
     r"[a-z0-9][-.a-z0-9]{0,252}_[a-z0-9][-a-z0-9]{0,62}_[a-z0-9][-a-z0-9]{0,62}-[A-Za-z0-9]{6,}\.log", re.ASCII
 )
 _CUT_SYMLINK = re.compile(r"[a-z0-9][-.a-z0-9]*(_[-a-z0-9]*(_[-A-Za-z0-9]*)?)?\.log", re.ASCII)
-_LOG_FILE = re.compile(r"[0-9]{1,10}\.log", re.ASCII)
-_GLOB_CHARACTERS = frozenset("*?[]\\\0")
+_NO_PATTERN = r"([^/*?\[\]\\\0]+)"
+_CONTAINER_LOG = re.compile(rf"{_NO_PATTERN}/{_NO_PATTERN}/([0-9]{{1,10}}\.log)")
 
 
 Identity = tuple[int, int]
@@ -47,15 +48,6 @@ class LogPaths:
 
     pod_logs_dir: str = "/var/log/pods"
     container_logs_dir: str = "/var/log/containers"
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerLogLocation:
-    """A container's log below the pod log root, as three names of entries."""
-
-    pod_directory: bytes
-    container_directory: bytes
-    file: bytes
 
 
 def _text(name: bytes) -> str:
@@ -83,22 +75,10 @@ def printable_text(text: str) -> str:
     return printable(_bytes(text))
 
 
-def log_directory_name(namespace: str, name: str, uid: str) -> str:
-    """The kubelet's name for the log directory of a pod."""
-    return f"{namespace}_{name}_{uid}"
-
-
-def uid_of_log_directory(name: bytes) -> str:
-    """The UID that the kubelet reads from an entry of the pod log root: the text after the last `_`, or all of it."""
-    return _text(name.rpartition(b"_")[2])
-
-
 def uid_of_kubelets_log_directory(name: bytes) -> str | None:
     """The UID if the name has exactly the form that the kubelet gives, with a valid UID; else None."""
-    namespace, _, rest = _text(name).partition("_")
-    pod_name, _, uid = rest.partition("_")
-    formed = _NAMESPACE.fullmatch(namespace) and _POD_NAME.fullmatch(pod_name) and is_pod_uid(uid)
-    return uid if formed and "_" not in uid else None
+    match = _POD_DIRECTORY.fullmatch(_text(name))
+    return match["uid"] if match and is_pod_uid(match["uid"]) else None
 
 
 def symlink_name(pod: str, namespace: str, container: str, container_id: str) -> str:
@@ -121,30 +101,25 @@ def is_cut(link_name: bytes) -> bool:
     return len(link_name) >= SYMLINK_STEM_BYTES + len(LOG_SUFFIX)
 
 
-def container_id_of_symlink(path: str) -> str | None:
-    """The container id that the kubelet reads from the path of a log symlink; None if it has fewer than 6 bytes.
-
-    It is the text after the last `-`, without `.log`. It may be a prefix of an id; without any `-` it is the path.
-    """
-    container_id = path.rpartition("-")[2].removesuffix(LOG_SUFFIX)
-    return container_id if path.endswith(LOG_SUFFIX) and len(_bytes(container_id)) >= SHORTEST_ID else None
+def container_id_of_symlink(link_name: bytes) -> str:
+    """The container id that the kubelet reads from the name of a log symlink: the text after the last `-`, without
+    `.log`. It may be a prefix of an id, and empty where the end of the name is cut."""
+    return _text(link_name).rpartition("-")[2].removesuffix(LOG_SUFFIX)
 
 
-def container_log_location(log_path: str, root: str) -> ContainerLogLocation | None:
-    """The location of a log by the path that the runtime reported; None: the path is not one of a container's log.
+def container_log_location(log_path: str, root: str) -> tuple[bytes, bytes, bytes] | None:
+    """The names of pod directory, container directory and file of a log below the pod log root, by the path that the
+    runtime reported; None: the path is not one of a container's log.
 
     Accepted is only `<root>/<entry>/<entry>/<number>.log`, without `.`, `..`, `//`, NUL and the characters of shell
     patterns (the kubelet writes none of these characters, and would expand them).
     """
     directory = root.rstrip("/") + "/"
-    if not root.startswith("/") or not log_path.startswith(directory) or _GLOB_CHARACTERS & set(log_path):
+    match = _CONTAINER_LOG.fullmatch(log_path.removeprefix(directory))
+    if match is None or not root.startswith("/") or not log_path.startswith(directory):
         return None
     try:
-        names = _bytes(log_path.removeprefix(directory)).split(b"/")
+        pod, container, file = map(_bytes, match.groups())
     except UnicodeEncodeError:
         return None
-    if len(names) != 3 or not all(is_entry_name(name) for name in names):
-        return None
-    if not _LOG_FILE.fullmatch(_text(names[2])):
-        return None
-    return ContainerLogLocation(*names)
+    return (pod, container, file) if is_entry_name(pod) and is_entry_name(container) else None

@@ -20,83 +20,49 @@ the kubelet's list unless
 * the runtime has no container and no sandbox of the pod (if that is unknown, nothing is removed), and
 * the entry has not changed for `settle_seconds`: the kubelet makes the directory before anything runs.
 
-They keep a symlink, where `cautious`, if
+They keep a symlink, where the guards of `ContainerGCPolicy` hold, if
 
-* its target, as written, is not below the pod log root: then it is not the kubelet's, and is not even followed. This
-  also keeps links of an earlier `podLogsDir`; each costs an inode.
+* its target, as written, is not that of a container's log below the pod log root: then it is not the kubelet's, and is
+  not even followed. This also keeps links of an earlier `podLogsDir`; each costs an inode.
 * ContainerStatus fails with an error other than "no such container": the kubelet removes it even when the runtime is
   only down.
 * its name has the greatest length: the container id may be cut, so "no such container" proves nothing.
 
-Covers: verdicts and their order. Does not cover: reading, and the checks right before a removal (`removers`).
+Covers: verdicts and their order. Does not cover: reading, and the checks right before a removal (`unused_containers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reclaim.containers import ContainerGCPolicy, why_removable
 from reclaim.pod_logs.names import (
     Identity,
+    container_id_of_symlink,
     is_cut,
-    is_kubelets_symlink,
     printable,
-    printable_text,
     uid_of_kubelets_log_directory,
-    uid_of_log_directory,
 )
 from reclaim.pods.states import PodStates
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule, Verdict
 
-_NANOSECOND = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class LogPolicy:
-    """`cautious`: our guards apply also to a pod that is missing in the kubelet's known list; False: only the kubelet's
-    rules apply to it. `settle_seconds`: how long an entry must not have changed, where a guard decides."""
-
-    cautious: bool = True
-    settle_seconds: float = 10.0
-
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry of the pod log root. `changed_at_ns`: its change time, nanoseconds since the epoch."""
+    """An entry of the pod log root, or of the directory of log symlinks. `changed_at_ns`: its change time, nanoseconds
+    since the epoch.
 
-    name: bytes
-    identity: Identity
-    changed_at_ns: int
-
-    @property
-    def id(self) -> str:
-        """Its name as text, different for each name."""
-        return printable(self.name)
-
-
-class TargetState(StrEnum):
-    """Whether the target of a log symlink exists. FOREIGN: the target is not below the pod log root."""
-
-    EXISTS = "exists"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
-    FOREIGN = "foreign"
-
-
-@dataclass(frozen=True, slots=True)
-class LogSymlink:
-    """A log symlink, its target as written, and whether that exists.
-
-    `container_id`: from its name, maybe only a prefix; None when the name contains none. `pod_uid`: of the pod whose
-    log the target is, by the name of its directory; empty if unknown.
+    Of a symlink, `target`: as written. Of a log symlink, `kept`: why it stays whatever its container does, None if it
+    leads nowhere; `pod_uid`: of the pod whose log the target is, empty if unknown.
     """
 
     name: bytes
     identity: Identity
-    target: bytes
-    target_state: TargetState
-    container_id: str | None = None
+    changed_at_ns: int
+    target: bytes = b""
+    kept: Reason | None = None
     pod_uid: str = ""
 
     @property
@@ -117,9 +83,9 @@ StatusAnswer = ContainerState | NoState
 
 
 def plan_pod_logs(
-    entries: Sequence[LogEntry],
+    entries: Iterable[LogEntry],
     pods: PodStates,
-    policy: LogPolicy,
+    policy: ContainerGCPolicy,
     in_runtime: Collection[str] | None,
     now_ns: int,
 ) -> Plan:
@@ -128,113 +94,86 @@ def plan_pod_logs(
     `in_runtime`: the UIDs that have a container or a sandbox, in any state; None when the runtime gave no complete
     lists. `now_ns`: wall time in nanoseconds since the epoch.
     """
-    verdicts = [
-        _judge_entry(entry, pods, policy, in_runtime, now_ns) for entry in sorted(entries, key=lambda e: e.name)
-    ]
+    verdicts = []
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        uid = uid_of_kubelets_log_directory(entry.name)
+        age = (now_ns - entry.changed_at_ns) * 1e-9
+        action, reason, rule = _judge_entry(uid, age, pods, policy, in_runtime)
+        verdicts.append(
+            Verdict(
+                Kind.POD_LOG,
+                entry.id,
+                entry.id,
+                action,
+                reason,
+                age_seconds=age,
+                pod_uid=uid or "",
+                eligible_in_seconds=policy.settle_seconds - age if reason is Reason.TOO_YOUNG else None,
+                rule=rule,
+            )
+        )
     return _plan(verdicts)
 
 
 def _judge_entry(
-    entry: LogEntry, pods: PodStates, policy: LogPolicy, in_runtime: Collection[str] | None, now_ns: int
-) -> Verdict:
-    uid = uid_of_log_directory(entry.name)
-    age = (now_ns - entry.changed_at_ns) * _NANOSECOND
-    verdict = Verdict(
-        Kind.POD_LOG,
-        entry.id,
-        entry.id,
-        Action.KEEP,
-        Reason.POD_ALIVE,
-        age_seconds=age,
-        pod_uid=printable_text(uid),
-    )
+    uid: str | None, age: float, pods: PodStates, policy: ContainerGCPolicy, in_runtime: Collection[str] | None
+) -> tuple[Action, Reason, Rule]:
     if not pods.sources_ready:
-        return verdict._replace(reason=Reason.HELD_OFF)
-    if uid_of_kubelets_log_directory(entry.name) is None:
-        return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-    if pods.listed(uid) is not None or (pods.known and not policy.cautious):
-        return _by_kubelet_rules(verdict, uid, pods)
-    return _by_guards(verdict._replace(rule=Rule.GUARD), uid, pods, policy, in_runtime)
+        return Action.KEEP, Reason.HELD_OFF, Rule.KUBELET
+    if uid is None:
+        return Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD
+    listed = pods.listed(uid) is not None
+    if (listed or not policy.guarded(pods)) and pods.content_should_be_removed(uid):
+        return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
+    if listed:
+        return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
+    reason = _why_kept_by_guard(uid, age, pods, policy, in_runtime)
+    return (Action.REMOVE, Reason.POD_GONE, Rule.GUARD) if reason is None else (Action.KEEP, reason, Rule.GUARD)
 
 
-def _by_kubelet_rules(verdict: Verdict, uid: str, pods: PodStates) -> Verdict:
-    """The kubelet's rule; beyond it, the log of an unlisted pod is kept while that pod has a directory."""
-    state = pods.listed(uid)
-    if pods.content_should_be_removed(uid):
-        reason = Reason.POD_GONE
-        if state is not None:
-            reason = Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
-        return verdict._replace(action=Action.REMOVE, reason=reason)
-    return verdict._replace(rule=Rule.KUBELET if state is not None else Rule.GUARD)
-
-
-def _by_guards(
-    verdict: Verdict, uid: str, pods: PodStates, policy: LogPolicy, in_runtime: Collection[str] | None
-) -> Verdict:
-    age = verdict.age_seconds or 0.0
-    if pods.unknown(uid):
-        return verdict._replace(reason=Reason.POD_UNKNOWN)
+def _why_kept_by_guard(
+    uid: str, age: float, pods: PodStates, policy: ContainerGCPolicy, in_runtime: Collection[str] | None
+) -> Reason | None:
     if not pods.gone(uid):
-        return verdict
+        return Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE
     if in_runtime is None:
-        return verdict._replace(reason=Reason.INCOMPLETE_LISTING)
+        return Reason.INCOMPLETE_LISTING
     if uid in in_runtime:
-        return verdict._replace(reason=Reason.HAS_CONTAINERS)
-    if age < policy.settle_seconds:
-        return verdict._replace(reason=Reason.TOO_YOUNG, eligible_in_seconds=policy.settle_seconds - age)
-    return verdict._replace(action=Action.REMOVE, reason=Reason.POD_GONE)
+        return Reason.HAS_CONTAINERS
+    return Reason.TOO_YOUNG if age < policy.settle_seconds else None
 
 
-def plan_log_symlinks(links: Sequence[LogSymlink], answers: Mapping[str, StatusAnswer], policy: LogPolicy) -> Plan:
+def plan_log_symlinks(links: Iterable[LogEntry], answers: Mapping[str, StatusAnswer], *, guarded: bool) -> Plan:
     """The plan for every log symlink, in the order of names.
 
     `answers`: the answers of ContainerStatus by the requested id. A link without an answer is kept.
     """
-    ordered = sorted(links, key=lambda link: link.name)
-    return _plan([judge_link(link, answers.get(link.container_id or ""), policy) for link in ordered])
+    verdicts = []
+    for link in sorted(links, key=lambda link: link.name):
+        reason, rule = judge_link(link, answers.get(container_id_of_symlink(link.name)), guarded=guarded)
+        action = Action.REMOVE if reason is Reason.DANGLING else Action.KEEP
+        verdicts.append(Verdict(Kind.LOG_SYMLINK, link.id, link.id, action, reason, pod_uid=link.pod_uid, rule=rule))
+    return _plan(verdicts)
 
 
-def ids_to_ask(links: Sequence[LogSymlink]) -> tuple[str, ...]:
-    """The container ids that the plan needs an answer for: those of dangling links, each once."""
-    asked = (link.container_id for link in links if link.target_state is TargetState.MISSING)
-    return tuple(dict.fromkeys(container_id for container_id in asked if container_id is not None))
-
-
-def judge_link(link: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy) -> Verdict:
-    """The verdict on one link. `answer`: of ContainerStatus for its container id; None if it was not asked."""
-    verdict = Verdict(Kind.LOG_SYMLINK, link.id, link.id, Action.KEEP, Reason.TARGET_EXISTS, pod_uid=link.pod_uid)
-    match link.target_state:
-        case TargetState.EXISTS:
-            return verdict
-        case TargetState.UNREADABLE:
-            return verdict._replace(reason=Reason.UNREADABLE)
-        case TargetState.FOREIGN:
-            return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-        case TargetState.MISSING:
-            return _judge_dangling(verdict, link, answer, policy)
-
-
-def _judge_dangling(verdict: Verdict, link: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy) -> Verdict:
-    gone = verdict._replace(action=Action.REMOVE, reason=Reason.DANGLING)
-    uncertain = verdict._replace(reason=Reason.UNKNOWN_STATE, rule=Rule.GUARD)
-    if not is_kubelets_symlink(link.name):
-        return verdict._replace(reason=Reason.NOT_KUBELETS, rule=Rule.GUARD)
-    if link.container_id is None:
-        return uncertain if policy.cautious and is_cut(link.name) else gone
-    unanswered = uncertain._replace(reason=Reason.INCOMPLETE_LISTING)
+def judge_link(link: LogEntry, answer: StatusAnswer | None, *, guarded: bool) -> tuple[Reason, Rule]:
+    """DANGLING if a link may be removed, else why it is kept; and whose rule that is. `answer`: of ContainerStatus for
+    its container id; None if it was not asked."""
+    if link.kept is not None:
+        return link.kept, Rule.GUARD if link.kept is Reason.NOT_KUBELETS else Rule.KUBELET
     match answer:
-        case None:
-            return unanswered
-        case NoState.ERROR:
-            return unanswered if policy.cautious else gone
-        case NoState.NO_CONTAINER:
-            return uncertain if policy.cautious and is_cut(link.name) else gone
+        case NoState.NO_CONTAINER if guarded and is_cut(link.name):
+            return Reason.UNKNOWN_STATE, Rule.GUARD
+        case ContainerState.EXITED | NoState.NO_CONTAINER:
+            return Reason.DANGLING, Rule.KUBELET
+        case NoState.ERROR if not guarded:
+            return Reason.DANGLING, Rule.KUBELET
+        case NoState.ERROR | None:
+            return Reason.INCOMPLETE_LISTING, Rule.GUARD
         case NoState.NO_STATUS:
-            return verdict._replace(reason=Reason.UNKNOWN_STATE)
-        case ContainerState.EXITED:
-            return gone
-        case ContainerState.CREATED | ContainerState.RUNNING | ContainerState.UNKNOWN:
-            return verdict._replace(reason=Reason.ROTATING)
+            return Reason.UNKNOWN_STATE, Rule.KUBELET
+        case ContainerState():
+            return Reason.ROTATING, Rule.KUBELET
 
 
 def _plan(verdicts: Sequence[Verdict]) -> Plan:

@@ -10,9 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.pods.states import PodStates
 from reclaim.types import (

@@ -107,6 +107,6 @@ def test_the_pure_core_loads_no_library() -> None:
     """The decision and the plans are standard library only."""
     pure = (
         "eviction.decision.synchronize, eviction.decision.reclaim_table",
-        "reclaim.containers.plan, reclaim.images.plan, signals.interval",
+        "reclaim.containers, reclaim.images.plan, signals.interval",
     )
     assert loaded_by(f"import {', '.join(pure)}") == set()

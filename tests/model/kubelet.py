@@ -23,7 +23,7 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
-from reclaim.pod_logs.names import log_directory_name, symlink_name
+from reclaim.pod_logs.names import symlink_name
 from reclaim.pods.pod_list import CONFIG_SOURCE
 from tests.model.ledger import Since
 from tests.model.root_directory import RootDirectory
@@ -107,7 +107,7 @@ class Kubelet:
         self._made += 1
         name, uid = f"p{self._made}", f"uid-{self._made}"
         spec = PodSpec(uid, (APP, SIDE)[: 1 + self._made % 2], tuple(f"{INIT}{n}" for n in range(inits)), policy)
-        directory = logs or self.pod_logs / log_directory_name("default", name, uid)
+        directory = logs or self.pod_logs / f"default_{name}_{uid}"
         pod = self.pods[uid] = Pod(name, spec, image, volume, directory)
         self.root.add(uid)
         pod.begun = self.runtime.now() if self.root.disguise is None else None

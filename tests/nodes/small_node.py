@@ -29,7 +29,7 @@ from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
 from reclaim.functions import FUNCTIONS
 from reclaim.images.records import ImageRecords
-from reclaim.pod_logs.names import log_directory_name, symlink_name
+from reclaim.pod_logs.names import symlink_name
 from reclaim.types import ImageRecord, Outcome
 from signals.types import FsLayout, Signal
 from tests.reclaimd_process import exact, write_configuration
@@ -166,7 +166,7 @@ class SmallNode:
 
     def logs_of(self, name: str) -> Path:
         """Where the logs of a pod are, or would be: the runtime here writes none."""
-        return self.pod_logs_dir / log_directory_name("default", name, f"uid-{name}")
+        return self.pod_logs_dir / f"default_{name}_uid-{name}"
 
     def log(self, name: str, container_id: str, attempt: int = 0, container: str = "app") -> Path:
         """Writes the log of a container, a rotated one beside it, and the symlink to it; the path of the log."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.function import Policies, ReclaimContext
 from reclaim.images.plan import ImageGCPolicy

@@ -22,6 +22,7 @@ class MemoryRuntime:
         self.calls: list[str] = []
         self.call_seconds = 0.0
         self.slow: dict[str, float] = {}  # how many seconds more a method takes
+        self.log_paths: dict[str, str] = {}  # of containers, by id
         self.on_call: dict[str, Callable[[], object]] = {}  # what happens while a method is on its way
         self.away = False
         self.stops = True
@@ -82,7 +83,10 @@ class MemoryRuntime:
         if self.says_nothing:
             return NO_STATUS
         found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
-        return None if found is None else ContainerStatus(found.id, found.state, identity=found.identity)
+        if found is None:
+            return None
+        log_path = self.log_paths.get(found.id, "")
+        return ContainerStatus(found.id, found.state, log_path=log_path, identity=found.identity)
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """By whole id."""

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.pods.states import PodState, PodStates, Why, doubt

@@ -8,8 +8,7 @@ import stat
 
 from eviction.drill.pressure.real_fill_program import PREFIX
 from eviction.types import EvictionError
-from reclaim.pod_logs.directories import identity_of
-from reclaim.pod_logs.remove_tree import remove_tree
+from reclaim.pod_logs.directories import identity_of, remove_tree
 
 
 class DrillStillRunning(EvictionError):

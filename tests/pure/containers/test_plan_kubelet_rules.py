@@ -11,9 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.pods.states import PodState, PodStates
 from reclaim.types import Container, ContainerState, Listing, Plan, PodSandboxState, PolicyError, Reason
 from tests.pure.values import NOW_NS, container, sandbox

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reclaim.execution.remover import GONE, Ready, Refused
-from reclaim.services import ContainerStatus
+from reclaim.pod_logs.names import LogPaths
 from reclaim.types import (
     Action,
     ContainerState,
@@ -39,31 +41,25 @@ class Node:
         self.clock = SteppedClock(at=50.0)
         self.runtime = MemoryRuntime(self.clock)
         self.pods = MemoryPods(*living_pods)
+        self.log_paths = LogPaths("/nowhere/pods", "/nowhere/containers")
         self.runtime.hold(container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s"))
 
-    def containers(self, *, undeletable: bool = False) -> DeadContainers:
+    def containers(self) -> DeadContainers:
         """The stage over containers."""
-        logs = Logs(self.runtime.calls, undeletable=undeletable)
-        return DeadContainers(context_of(self.runtime, self.clock, self.pods), logs)
+        return DeadContainers(context_of(self.runtime, self.clock, self.pods, log_paths=self.log_paths))
+
+    def log_of_old(self, directory: Path) -> Path:
+        """Gives the container `old` a log."""
+        log = directory / "ns_pod_uid-1" / "app" / "0.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("a line\n")
+        self.log_paths = LogPaths(str(directory), "/nowhere/containers")
+        self.runtime.log_paths["old"] = str(log)
+        return log
 
     def sandboxes(self) -> EmptySandboxes:
         """The stage over sandboxes."""
         return EmptySandboxes(context_of(self.runtime, self.clock, self.pods))
-
-
-class Logs:
-    """Log files in memory: which containers' were asked for, and whether they can be deleted."""
-
-    def __init__(self, calls: list[str], *, undeletable: bool = False):
-        self.calls = calls
-        self.undeletable = undeletable
-
-    def remove(self, status: ContainerStatus) -> int:
-        """As the real ones."""
-        self.calls.append(f"logs of {status.id}")
-        if self.undeletable:
-            raise RemovalFailed("its log cannot be deleted")
-        return 1
 
 
 def test_a_dead_container_may_go_as_of_its_status() -> None:
@@ -128,7 +124,6 @@ def test_a_removal_is_one_call_with_the_whole_id() -> None:
     containers.remove(ORPHAN)
     node.sandboxes().remove(ORPHAN_SANDBOX)
     assert node.runtime.calls == [
-        "logs of old",
         "remove_container old",
         "stop_pod_sandbox s",
         "remove_pod_sandbox s",
@@ -145,22 +140,28 @@ def test_what_was_removed_is_absent() -> None:
         assert not remover.present(one)
 
 
-def test_the_log_is_removed_before_the_container() -> None:
+def test_the_log_is_removed_before_the_container(tmp_path: Path) -> None:
     """Kubelet: removeContainer (kuberuntime_container.go) cleans the log files first."""
     node = Node()
+    log = node.log_of_old(tmp_path)
     remover = node.containers()
     remover.check(ORPHAN)
-    node.runtime.calls.clear()
+    there: list[bool] = []
+    node.runtime.on_call["remove_container old"] = lambda: there.append(log.exists())
     remover.remove(ORPHAN)
-    assert node.runtime.calls == ["logs of old", "remove_container old"]
+    assert there == [False]
 
 
-def test_a_container_whose_log_cannot_be_deleted_is_kept() -> None:
+def test_a_container_whose_log_cannot_be_deleted_is_kept(tmp_path: Path) -> None:
     """The next pass tries again."""
     node = Node()
-    remover = node.containers(undeletable=True)
+    log = node.log_of_old(tmp_path)
+    remover = node.containers()
     remover.check(ORPHAN)
-    with pytest.raises(RemovalFailed, match="its log cannot be deleted"):
+    log.unlink()
+    log.parent.rmdir()
+    log.parent.write_text("")
+    with pytest.raises(RemovalFailed, match="the log of old is kept: Not a directory"):
         remover.remove(ORPHAN)
     assert remover.present(ORPHAN)
 
@@ -176,16 +177,21 @@ def test_a_container_that_is_not_exited_is_removed_only_if_planned_in_its_state(
         assert isinstance(node.containers().check(planned), Ready) is allowed
 
 
-def test_an_unknown_container_is_stopped_and_must_have_exited() -> None:
+def test_an_unknown_container_is_stopped_and_must_have_exited(tmp_path: Path) -> None:
     """With the grace period that its status names; the log and the container go only then."""
     node = Node()
+    log = node.log_of_old(tmp_path)
     node.runtime.set_state("old", ContainerState.UNKNOWN)
     remover = node.containers()
     planned = ORPHAN._replace(state=ContainerState.UNKNOWN)
     remover.check(planned)
     node.runtime.calls.clear()
+    there: list[bool] = []
+    for call in ("container_status", "remove_container old"):
+        node.runtime.on_call[call] = lambda: there.append(log.exists())
     remover.remove(planned)
-    assert node.runtime.calls == ["stop_container old 2", "container_status", "logs of old", "remove_container old"]
+    assert node.runtime.calls == ["stop_container old 2", "container_status", "remove_container old"]
+    assert there == [True, False]
 
 
 def test_an_unknown_container_that_does_not_stop_is_kept() -> None:

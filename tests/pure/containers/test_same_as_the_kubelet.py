@@ -11,9 +11,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.pods.states import PodState, PodStates
 from reclaim.types import ContainerState, Listing, PodSandboxState, Reason, Rule
 from tests.pure.kubelet_gc import kubelet_removes_containers, kubelet_removes_sandboxes

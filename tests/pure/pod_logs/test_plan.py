@@ -12,32 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.containers import ContainerGCPolicy
 from reclaim.pod_logs.names import (
-    ContainerLogLocation,
     container_id_of_symlink,
     container_log_location,
-    log_directory_name,
+    is_kubelets_symlink,
     symlink_name,
     uid_of_kubelets_log_directory,
-    uid_of_log_directory,
 )
-from reclaim.pod_logs.plan import (
-    LogEntry,
-    LogPolicy,
-    LogSymlink,
-    NoState,
-    StatusAnswer,
-    TargetState,
-    ids_to_ask,
-    plan_log_symlinks,
-    plan_pod_logs,
-)
+from reclaim.pod_logs.plan import LogEntry, NoState, StatusAnswer, plan_log_symlinks, plan_pod_logs
 from reclaim.pods.states import PodState, PodStates, Why, doubt
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule
 from tests.pure.values import NOW_NS, SECOND_NS
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
-KUBELETS, CAUTIOUS = LogPolicy(cautious=False), LogPolicy(cautious=True)
+KUBELETS, CAUTIOUS = ContainerGCPolicy(cautious=False), ContainerGCPolicy(cautious=True)
 UNKNOWN_KUBELET = PodStates(frozenset())
 ID = "a1b2c3d4e5f6" + "0" * 52
 
@@ -49,7 +38,10 @@ def entry(name: str | bytes, age_seconds: float = 3600.0) -> LogEntry:
 
 
 def planned(
-    *entries: LogEntry, pods: PodStates, policy: LogPolicy = CAUTIOUS, in_runtime: frozenset[str] | None = frozenset()
+    *entries: LogEntry,
+    pods: PodStates,
+    policy: ContainerGCPolicy = CAUTIOUS,
+    in_runtime: frozenset[str] | None = frozenset(),
 ) -> Plan:
     """The plan for these entries."""
     return plan_pod_logs(entries, pods, policy, in_runtime, NOW_NS)
@@ -70,15 +62,6 @@ def knows(**states: PodState) -> PodStates:
 
 
 @pytest.mark.parametrize(
-    ("name", "uid"),
-    [("ns_name_1234", "1234"), ("1234", "1234"), ("lost+found", "lost+found"), ("a_b_c_d", "d"), ("a_", ""), ("_", "")],
-)
-def test_the_uid_is_the_text_after_the_last_underscore(name: str, uid: str) -> None:
-    """Or the whole name if there is none."""
-    assert uid_of_log_directory(name.encode()) == uid
-
-
-@pytest.mark.parametrize(
     ("state", "action", "reason"),
     [
         (PodState(), Action.KEEP, Reason.POD_ALIVE),
@@ -90,7 +73,7 @@ def test_the_uid_is_the_text_after_the_last_underscore(name: str, uid: str) -> N
 )
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
 def test_of_a_pod_that_the_kubelet_knows_its_word_counts(
-    state: PodState, action: Action, reason: Reason, policy: LogPolicy
+    state: PodState, action: Action, reason: Reason, policy: ContainerGCPolicy
 ) -> None:
     """Content is removed when the pod was evicted, or deleted and terminated; with or without guards, however young
     the entry, and whatever the runtime has."""
@@ -110,7 +93,7 @@ def test_what_the_kubelet_does_not_know_is_removed(name: str) -> None:
 @pytest.mark.parametrize("name", ["u", "lost+found", "a_", "b\nc", "alice", "ns_name_", "ns_name_u_x", "NS_name_u"])
 @pytest.mark.parametrize("state", [None, PodState(evicted=True)])
 def test_what_is_not_named_as_the_kubelet_names_it_is_kept(
-    name: str, policy: LogPolicy, state: PodState | None
+    name: str, policy: ContainerGCPolicy, state: PodState | None
 ) -> None:
     """In every mode: if another directory is in the place of the root, its entries are somebody else's."""
     pods = knows() if state is None else knows(u=state)
@@ -118,7 +101,7 @@ def test_what_is_not_named_as_the_kubelet_names_it_is_kept(
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_before_all_sources_are_ready_nothing_is_removed(policy: LogPolicy) -> None:
+def test_before_all_sources_are_ready_nothing_is_removed(policy: ContainerGCPolicy) -> None:
     """Not even what was evicted."""
     pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, sources_ready=False)
     plan = planned(entry("ns_name_u"), entry("ns_name_v"), entry("lost+found"), pods=pods, policy=policy)
@@ -193,8 +176,8 @@ def test_a_form_that_no_pod_has_is_not_the_kubelets(name: bytes) -> None:
 
 
 def test_the_kubelets_own_name_is_of_its_form() -> None:
-    """A name that was made is read back."""
-    assert uid_of_kubelets_log_directory(log_directory_name("kube-system", "etcd.node-1", UID).encode()) == UID
+    """As it makes them."""
+    assert uid_of_kubelets_log_directory(f"kube-system_etcd.node-1_{UID}".encode()) == UID
 
 
 # ---- directories, properties
@@ -209,7 +192,6 @@ _pods = st.builds(
     st.none() | st.frozensets(_uids),
     st.none() | st.dictionaries(_uids, _states),
     st.booleans(),
-    st.booleans(),
 )
 
 
@@ -220,7 +202,7 @@ def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
     """Whatever is known: nothing is removed of a pod with a directory, or one that the kubelet lists as still active.
     Every entry has one verdict; both parts come by name, however the entries came."""
     entries = [entry(name, chance.uniform(0, 20)) for name in names]
-    plan = planned(*entries, pods=pods, policy=LogPolicy(cautious), in_runtime=in_runtime)
+    plan = planned(*entries, pods=pods, policy=ContainerGCPolicy(cautious=cautious), in_runtime=in_runtime)
     for removed in plan.remove:
         state = (pods.kubelet or {}).get(removed.pod_uid)
         assert pods.sources_ready
@@ -234,26 +216,22 @@ def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
     by_name = [e.id for e in sorted(entries, key=lambda e: e.name)]
     assert [v.id for v in plan.remove] == [i for i in by_name if i in {v.id for v in plan.remove}]
     chance.shuffle(entries)
-    assert planned(*entries, pods=pods, policy=LogPolicy(cautious), in_runtime=in_runtime) == plan
+    assert planned(*entries, pods=pods, policy=ContainerGCPolicy(cautious=cautious), in_runtime=in_runtime) == plan
 
 
 # ---- symlinks
 
 
-def link(
-    target_state: TargetState = TargetState.MISSING, container_id: str | None = ID, name: str = f"p_ns_app-{ID}.log"
-) -> LogSymlink:
-    """A log symlink of a container."""
+def link(name: str = f"p_ns_app-{ID}.log", kept: Reason | None = None) -> LogEntry:
+    """A log symlink of a container; it leads nowhere, if nothing else is said."""
     target = f"/var/log/pods/ns_p_{UID}/app/0.log".encode()
-    return LogSymlink(name.encode(), (1, 2), target, target_state, container_id, UID)
+    return LogEntry(name.encode(), (1, 2), NOW_NS, target, kept, UID)
 
 
-def link_verdict(
-    one: LogSymlink, answer: StatusAnswer | None, policy: LogPolicy = CAUTIOUS
-) -> tuple[Action, str, Rule]:
+def link_verdict(one: LogEntry, answer: StatusAnswer | None, *, guarded: bool = True) -> tuple[Action, str, Rule]:
     """The verdict on a link after this answer of ContainerStatus; None: no request was sent."""
-    answers = {} if answer is None or one.container_id is None else {one.container_id: answer}
-    return verdict(plan_log_symlinks([one], answers, policy))
+    answers = {} if answer is None else {container_id_of_symlink(one.name): answer}
+    return verdict(plan_log_symlinks([one], answers, guarded=guarded))
 
 
 @pytest.mark.parametrize(
@@ -267,98 +245,81 @@ def link_verdict(
         (ContainerState.UNKNOWN, Action.KEEP, Reason.ROTATING),
     ],
 )
-@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
+@pytest.mark.parametrize("guarded", [False, True])
 def test_a_dangling_link_is_removed_by_the_state_of_its_container(
-    answer: StatusAnswer, action: Action, reason: Reason, policy: LogPolicy
+    answer: StatusAnswer, action: Action, reason: Reason, guarded: bool
 ) -> None:
     """Unless it has exited or is unknown its log may be rotating; an answer without a status keeps the link."""
-    assert link_verdict(link(), answer, policy) == (action, reason, Rule.KUBELET)
+    assert link_verdict(link(), answer, guarded=guarded) == (action, reason, Rule.KUBELET)
 
 
 def test_by_the_kubelets_rules_any_error_removes_the_link() -> None:
     """A guard keeps it: the runtime may only be down."""
-    assert link_verdict(link(), NoState.ERROR, KUBELETS) == (Action.REMOVE, Reason.DANGLING, Rule.KUBELET)
+    assert link_verdict(link(), NoState.ERROR, guarded=False) == (Action.REMOVE, Reason.DANGLING, Rule.KUBELET)
     assert link_verdict(link(), NoState.ERROR) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
 
 
-@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_without_an_answer_a_link_is_kept(policy: LogPolicy) -> None:
+@pytest.mark.parametrize("guarded", [False, True])
+def test_without_an_answer_a_link_is_kept(guarded: bool) -> None:
     """A request that was not sent is no error of the runtime."""
-    assert link_verdict(link(), None, policy) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
-
-
-@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-def test_a_dangling_link_without_an_id_is_removed(policy: LogPolicy) -> None:
-    """There is no container to ask about: only the longest names, whose end is cut, have none."""
-    cut = link(container_id=None, name="x" * 251 + ".log")
-    expected = (Action.REMOVE, Reason.DANGLING) if policy is KUBELETS else (Action.KEEP, Reason.UNKNOWN_STATE)
-    assert link_verdict(cut, None, policy)[:2] == expected
+    expected = (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
+    assert link_verdict(link(), None, guarded=guarded) == expected
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
 @pytest.mark.parametrize(
     "name", ["short.log", "syslog.log", f"app-{ID}.log", f"p_app-{ID}.log", f"P_ns_app-{ID}.log", f"_ns_app-{ID}.log"]
 )
-def test_a_link_that_is_not_named_as_the_kubelet_names_it_is_kept(name: str, policy: LogPolicy) -> None:
-    """In every mode, whatever it leads to."""
-    assert link_verdict(link(name=name), NoState.NO_CONTAINER, policy) == (
-        Action.KEEP,
-        Reason.NOT_KUBELETS,
-        Rule.GUARD,
-    )
+def test_a_link_that_no_kubelet_has_named_is_not_of_its_form(name: str) -> None:
+    """Neither is a shorter one, nor one of another spelling."""
+    assert not is_kubelets_symlink(name.encode())
 
 
 @pytest.mark.parametrize(
-    ("target_state", "reason", "rule"),
+    ("kept", "rule"),
     [
-        (TargetState.EXISTS, Reason.TARGET_EXISTS, Rule.KUBELET),
-        (TargetState.UNREADABLE, Reason.UNREADABLE, Rule.KUBELET),
-        (TargetState.FOREIGN, Reason.NOT_KUBELETS, Rule.GUARD),
+        (Reason.TARGET_EXISTS, Rule.KUBELET),
+        (Reason.UNREADABLE, Rule.KUBELET),
+        (Reason.NOT_KUBELETS, Rule.GUARD),
     ],
 )
-def test_a_link_that_is_not_dangling_is_kept_and_nobody_is_asked(
-    target_state: TargetState, reason: Reason, rule: Rule
-) -> None:
-    """Its target exists, or that cannot be known, or it lies outside the pod log root."""
-    assert link_verdict(link(target_state), ContainerState.EXITED, KUBELETS) == (Action.KEEP, reason, rule)
-    assert ids_to_ask([link(target_state)]) == ()
+def test_a_link_that_is_not_dangling_is_kept(kept: Reason, rule: Rule) -> None:
+    """Its target exists, or that cannot be known, or the link is not the kubelet's."""
+    assert link_verdict(link(kept=kept), ContainerState.EXITED, guarded=False) == (Action.KEEP, kept, rule)
 
 
-@pytest.mark.parametrize("container_id", [None, "sidecar"])
-def test_a_name_of_full_length_may_end_in_anything(container_id: str | None) -> None:
-    """Cut at 255 bytes its end may be a part of a container's name: "no such container" then proves nothing."""
-    cut = link(container_id=container_id, name="x" * 251 + ".log")
+@pytest.mark.parametrize("name", ["x" * 251 + ".log", "x" * 243 + "-sidecar.log", "x" * 250 + "-.log"])
+def test_a_name_of_full_length_may_end_in_anything(name: str) -> None:
+    """Cut at 255 bytes its end may be a part of a container's name, or nothing is left of the id: "no such container"
+    then proves nothing."""
+    cut = link(name)
+    assert is_kubelets_symlink(cut.name)
     assert link_verdict(cut, NoState.NO_CONTAINER) == (Action.KEEP, Reason.UNKNOWN_STATE, Rule.GUARD)
-    assert link_verdict(cut, NoState.NO_CONTAINER, KUBELETS)[:2] == (Action.REMOVE, Reason.DANGLING)
+    assert link_verdict(cut, NoState.NO_CONTAINER, guarded=False)[:2] == (Action.REMOVE, Reason.DANGLING)
 
 
-def test_links_come_by_name_and_each_id_is_asked_once() -> None:
+def test_links_come_by_name() -> None:
     """In whatever order they were read."""
-    links = [link(name=f"{letter}_ns_app-{ID}.log") for letter in "cab"]
-    plan = plan_log_symlinks(links, {ID: ContainerState.EXITED}, CAUTIOUS)
+    links = [link(f"{letter}_ns_app-{ID}.log") for letter in "cab"]
+    plan = plan_log_symlinks(links, {ID: ContainerState.EXITED}, guarded=True)
     assert [(v.kind, v.name[0], v.pod_uid) for v in plan.remove] == [(Kind.LOG_SYMLINK, c, UID) for c in "abc"]
-    assert ids_to_ask(links) == (ID,)
 
 
 # ---- names
 
 
 @pytest.mark.parametrize(
-    ("path", "container_id"),
+    ("name", "container_id"),
     [
-        (f"/var/log/containers/p_ns_app-{ID}.log", ID),
-        ("/var/log/containers/p-x_ns_app-a1b2c3.log", "a1b2c3"),
-        ("/var/log/containers/p_ns_app-a1b2c.log", None),
-        ("/var/log/containers/p_ns_app-.log", None),
-        ("/var/log/containers/plain.log", "/var/log/containers/plain"),
-        ("/var/log/my-containers/plain.log", "containers/plain"),
-        (f"/var/log/containers/p_ns_app-{ID}.txt", None),
+        (f"p_ns_app-{ID}.log", ID),
+        ("p-x_ns_app-a1b2c3.log", "a1b2c3"),
+        ("p_ns_app-a1b2c.log", "a1b2c"),
+        ("p_ns_app-.log", ""),
     ],
 )
-def test_the_id_is_what_follows_the_last_dash_of_the_whole_path(path: str, container_id: str | None) -> None:
-    """At least 6 characters; a name without a dash yields the path, which no runtime knows."""
-    assert container_id_of_symlink(path) == container_id
+def test_the_id_is_what_follows_the_last_dash_of_the_name(name: str, container_id: str) -> None:
+    """It may be a part of an id, or nothing."""
+    assert container_id_of_symlink(name.encode()) == container_id
 
 
 def test_a_symlink_is_named_for_pod_namespace_container_and_id() -> None:
@@ -372,7 +333,7 @@ def test_a_symlink_is_named_for_pod_namespace_container_and_id() -> None:
 
 def test_a_log_is_a_number_in_a_directory_in_a_directory_of_the_root() -> None:
     """Also below a root that is written with a slash at its end."""
-    place = ContainerLogLocation(b"ns_p_u", b"app", b"12.log")
+    place = (b"ns_p_u", b"app", b"12.log")
     for root in ("/var/log/pods", "/var/log/pods/"):
         assert container_log_location("/var/log/pods/ns_p_u/app/12.log", root) == place
 
@@ -426,6 +387,5 @@ def test_no_path_ever_leads_out_of_the_root(tail: str) -> None:
     """Whatever a runtime reports: three names of entries, or nothing."""
     place = container_log_location("/r/" + tail, "/r")
     if place is not None:
-        names = (place.pod_directory, place.container_directory, place.file)
-        assert "/r/" + tail == "/r/" + b"/".join(names).decode()
-        assert all(name not in (b"", b".", b"..") and b"/" not in name for name in names)
+        assert "/r/" + tail == "/r/" + b"/".join(place).decode()
+        assert all(name not in (b"", b".", b"..") and b"/" not in name for name in place)

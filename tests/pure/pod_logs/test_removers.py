@@ -3,54 +3,48 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reclaim.execution.executor import Executor, Work, never_relieved
-from reclaim.execution.remover import Ready, Refused
+from reclaim.execution.remover import Ready, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable
-from reclaim.pod_logs.names import LogPaths, log_directory_name, symlink_name
-from reclaim.pod_logs.plan import LogPolicy, NoState, TargetState, plan_log_symlinks, plan_pod_logs
-from reclaim.pod_logs.removers import (
-    ContainerLogs,
-    LogSymlinkRemover,
-    PodLogRemover,
-    ask_state,
-    ask_states,
-    read_log_links,
-    read_pod_logs,
-)
+from reclaim.pod_logs.names import LogPaths, symlink_name
+from reclaim.pod_logs.plan import NoState
+from reclaim.pods.states import PodState, PodStates
 from reclaim.services import ContainerStatus
-from reclaim.types import (
-    ContainerState,
-    Plan,
-    Reason,
-    RemovalFailed,
-    Result,
-    RuntimeUnavailable,
-    Verdict,
-)
-from reclaim.unused_containers import AsPlanned
+from reclaim.types import ContainerState, Plan, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict
+from reclaim.unused_containers import DanglingLogSymlinks, LogDirectories, ask_state, remove_container_log
+from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import SECOND_NS, SteppedClock, SteppedEvent, container
+from tests.pure.values import SteppedClock, SteppedEvent, container
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 ID = "a1b2c3d4e5f6" + "0" * 52
 GONE = Refused(result=Result.ALREADY_GONE)
-CAUTIOUS, KUBELETS = LogPolicy(), LogPolicy(cautious=False)
+
+
+class KnownPods(MemoryPods):
+    """Pods of which the kubelet's list is known, so that its own rules apply."""
+
+    def pod_states(self) -> PodStates:
+        """All of them are listed."""
+        return PodStates(frozenset(self.uids), dict.fromkeys(self.uids, PodState()))
 
 
 class LogTree:
     """A log root with one pod that has one container, and the directory of symlinks; a runtime, and pods."""
 
     def __init__(self, root: Path, *living_pods: str):
-        self.clock = SteppedClock(at=50.0)
+        self.root = root
+        self.clock = SteppedClock(at=50.0, wall_at=time.time() + 3600.0)  # an hour from now
         self.runtime = MemoryRuntime(self.clock)
         self.pods = MemoryPods(*living_pods)
         self.paths = LogPaths(str(root / "pods"), str(root / "containers"))
-        self.pod = root / "pods" / log_directory_name("ns", "p", UID)
+        self.pod = root / "pods" / f"ns_p_{UID}"
         self.log = self.pod / "app" / "0.log"
         self.links = root / "containers"
         self.link = self.links / symlink_name("p", "ns", "app", ID)
@@ -59,25 +53,47 @@ class LogTree:
         self.log.write_text("a line\n")
         self.link.symlink_to(self.log)
 
-    def plan_pods(self) -> tuple[Plan, PodLogRemover]:
-        """The plan of the log root an hour from now, and its remover."""
-        entries = read_pod_logs(self.paths)
-        now_ns = max(entry.changed_at_ns for entry in entries) + 3600 * SECOND_NS
-        plan = plan_pod_logs(entries, self.pods.pod_states(), CAUTIOUS, frozenset(), now_ns)
-        return plan, PodLogRemover(self.paths, entries, self.pods, self.clock)
+    def directories(self) -> LogDirectories:
+        """The stage over log directories, of a periodic pass."""
+        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths)
+        return LogDirectories(context, evict_non_deleted_pods=False)
 
-    def plan_links(self, policy: LogPolicy = CAUTIOUS) -> tuple[Plan, LogSymlinkRemover]:
-        """The plan of the symlinks, and its remover."""
-        links = read_log_links(self.paths, policy)
-        plan = plan_log_symlinks(links, ask_states(self.runtime, links), policy)
-        return plan, LogSymlinkRemover(self.paths, links, self.runtime, policy, self.clock)
+    def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
+        """The stage over log symlinks. `known`: by the kubelet's rules, without the guards."""
+        pods = KnownPods() if known else self.pods
+        return DanglingLogSymlinks(context_of(self.runtime, self.clock, pods, log_paths=self.paths))
 
-    def dead_link(self, policy: LogPolicy = CAUTIOUS) -> tuple[Verdict, LogSymlinkRemover]:
-        """The one link, which dangles and may go, and its remover."""
+    def plan_pods(self) -> tuple[Plan, LogDirectories]:
+        """The plan of the log root, and its stage."""
+        stage = self.directories()
+        plan = stage.plan()
+        assert plan is not None
+        return plan, stage
+
+    def plan_links(self, *, known: bool = False) -> tuple[Plan, DanglingLogSymlinks]:
+        """The plan of the symlinks, and its stage."""
+        stage = self.symlinks(known=known)
+        return stage.plan(), stage
+
+    def dead_link(self, *, known: bool = False) -> tuple[Verdict, DanglingLogSymlinks]:
+        """The one link, which dangles and may go, and its stage."""
         self.log.unlink(missing_ok=True)
-        plan, remover = self.plan_links(policy)
+        plan, stage = self.plan_links(known=known)
         (verdict,) = plan.remove
-        return verdict, remover
+        return verdict, stage
+
+    def kept_links(self, *, known: bool = False) -> dict[str, str]:
+        """Why each link stays, by the beginning of its name."""
+        return {verdict.name.partition("-")[0]: verdict.reason for verdict in self.plan_links(known=known)[0].keep}
+
+    def remove_log(self, status: ContainerStatus) -> int:
+        """Removes the log of a container; how many files and links went."""
+        before = self._files()
+        remove_container_log(status, self.paths)
+        return before - self._files()
+
+    def _files(self) -> int:
+        return sum(path.is_symlink() or not path.is_dir() for path in self.root.rglob("*"))
 
     def status(self, state: ContainerState = ContainerState.EXITED, log_path: str | None = None) -> ContainerStatus:
         """What the runtime says of the container."""
@@ -91,24 +107,10 @@ def tree(tmp_path: Path) -> LogTree:
     return LogTree(tmp_path)
 
 
-class Planned(AsPlanned):
-    """A stage whose plan has been made."""
-
-    def __init__(self, plan: Plan, remover: PodLogRemover | LogSymlinkRemover):
-        self._plan = plan
-        self._remover = remover
-
-    def plan(self) -> Plan:
-        """As it was made."""
-        return self._plan
-
-
-def carried_out(
-    plan: Plan, remover: PodLogRemover | LogSymlinkRemover, clock: SteppedClock, *, dry_run: bool = False
-) -> list[Result | None]:
+def carried_out(plan: Plan, stage: Stage, clock: SteppedClock, *, dry_run: bool = False) -> list[Result | None]:
     """The results of the executor; the disk stays full, so nothing stops it early."""
     executor = Executor(clock, SteppedEvent(clock), parallel=1, dry_run=dry_run)
-    work = Work(Planned(plan, remover), plan)
+    work = Work(stage, plan)
     executor.execute([work], never_relieved)
     return [outcome.result for outcome in work.outcomes]
 
@@ -146,13 +148,13 @@ def test_a_log_directory_that_was_touched_since_the_plan_is_kept(tree: LogTree) 
 
 
 def test_another_directory_of_the_name_is_kept(tree: LogTree) -> None:
-    """It is not the planned one: the check refuses it, the removal fails, and the planned one counts as absent."""
+    """It is not the planned one: check and removal refuse it, and the planned one counts as absent."""
     plan, remover = tree.plan_pods()
     (verdict,) = plan.remove
     tree.pod.rename(tree.pod.with_name("moved"))
     tree.pod.mkdir()
     assert remover.check(verdict) == Refused(Reason.TOO_YOUNG)
-    with pytest.raises(RemovalFailed, match="another entry now"):
+    with pytest.raises(RemovalFailed, match="changed at the last moment"):
         remover.remove(verdict)
     assert not remover.present(verdict)
     assert tree.pod.is_dir()
@@ -169,11 +171,10 @@ def test_names_that_are_not_utf_8_are_distinguished_and_removed(tree: LogTree) -
     """By the kubelet's rules, which remove every unknown name: entries are distinguished by bytes."""
     for name in (b"ns_p_\xff", rb"ns_p_\xff"):
         os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
-    entries = read_pod_logs(tree.paths)
-    assert len({entry.id for entry in entries}) == 3
-    remover = PodLogRemover(tree.paths, entries, tree.pods, tree.clock)
-    plan = plan_pod_logs(entries, tree.pods.pod_states(), CAUTIOUS, frozenset(), 0)
-    for verdict in plan.keep:
+    plan, remover = tree.plan_pods()
+    verdicts = plan.remove + plan.keep
+    assert len({verdict.id for verdict in verdicts}) == 3
+    for verdict in verdicts:
         assert remover.remove(verdict)
     assert os.listdir(tree.paths.pod_logs_dir) == []
 
@@ -183,11 +184,11 @@ def test_a_log_root_that_cannot_be_read_says_so(tree: LogTree) -> None:
     plan, remover = tree.plan_pods()
     tree.pod.parent.rename(tree.pod.parent.with_name("elsewhere"))
     with pytest.raises(LogsUnreadable, match="No such file"):
-        read_pod_logs(tree.paths)
+        tree.directories().plan()
     assert remover.check(plan.remove[0]) == GONE
     Path(tree.paths.pod_logs_dir).write_text("")
     with pytest.raises(LogsUnreadable, match="Not a directory"):
-        read_pod_logs(tree.paths)
+        tree.directories().plan()
     assert remover.check(plan.remove[0]) == Refused(Reason.UNREADABLE)
     with pytest.raises(RuntimeUnavailable):
         remover.present(plan.remove[0])
@@ -205,13 +206,12 @@ def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, tmp_path: P
         assert remover.check(verdict) == Ready(50.0)
     tree.pod.parent.rename(tmp_path / "elsewhere")
     Path(tree.paths.pod_logs_dir).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(LogsUnreadable, match="it is a symlink, which is not followed") as caught:
-        read_pod_logs(tree.paths)
-    assert caught.value.missing
+    with pytest.raises(LogsUnreadable, match="it is a symlink, which is not followed"):
+        tree.directories().plan()
     if when == "after the plan":
         assert remover.check(verdict) == GONE
     assert not remover.remove(verdict)
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 1, "the link alone"
+    assert tree.remove_log(tree.status()) == 1, "the link alone"
     assert (tmp_path / "elsewhere" / tree.pod.name / "app" / "0.log").exists()
 
 
@@ -221,10 +221,10 @@ def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree, t
     verdict, remover = tree.dead_link()
     tree.links.rename(tmp_path / "elsewhere")
     tree.links.symlink_to(tmp_path / "elsewhere")
-    assert read_log_links(tree.paths, KUBELETS) == ()
+    assert tree.plan_links(known=True)[0] == tree.plan_links()[0] == Plan()
     assert remover.check(verdict) == GONE
     assert not remover.remove(verdict)
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 0
+    assert tree.remove_log(tree.status()) == 0
     assert (tmp_path / "elsewhere" / tree.link.name).is_symlink()
 
 
@@ -253,14 +253,35 @@ def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
     (tree.links / f"relative-{ID}.log").symlink_to("../pods/a/b/0.log")
     (tree.links / f"climbing-{ID}.log").symlink_to(f"{tree.paths.pod_logs_dir}/../../a/0.log")
     (tree.links / f"loop-{ID}.log").symlink_to(tree.links / f"loop-{ID}.log")
-    links = {link.name.decode().partition("-")[0]: link.target_state for link in read_log_links(tree.paths, CAUTIOUS)}
-    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), TargetState.FOREIGN)
-    assert links == foreign | {"p_ns_app": TargetState.EXISTS}
-    kubelets = {
-        link.name.decode().partition("-")[0]: link.target_state for link in read_log_links(tree.paths, KUBELETS)
-    }
-    missing = dict.fromkeys(("foreign", "relative", "climbing"), TargetState.MISSING)
-    assert kubelets == missing | {"loop": TargetState.UNREADABLE, "p_ns_app": TargetState.EXISTS}
+    foreign = dict.fromkeys(("foreign", "relative", "climbing", "loop"), Reason.NOT_KUBELETS)
+    assert tree.kept_links() == foreign | {"p_ns_app": Reason.TARGET_EXISTS}
+    kubelets = dict.fromkeys(("foreign", "relative", "climbing"), Reason.NOT_KUBELETS)
+    expected = kubelets | {"loop": Reason.UNREADABLE, "p_ns_app": Reason.TARGET_EXISTS}
+    assert tree.kept_links(known=True) == expected
+
+
+@pytest.mark.parametrize(("known", "goes"), [(False, False), (True, True)])
+def test_a_link_of_an_earlier_log_root_goes_by_the_kubelets_rules_alone(tree: LogTree, known: bool, goes: bool) -> None:
+    """A guard does not even follow it."""
+    earlier = tree.links / symlink_name("q", "ns", "app", ID)
+    earlier.symlink_to("/nowhere/ns_q_u/app/0.log")
+    plan, _ = tree.plan_links(known=known)
+    assert [verdict.id for verdict in plan.remove] == [earlier.name] * goes
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    "name", ["short.log", "syslog.log", f"app-{ID}.log", f"p_app-{ID}.log", f"P_ns_app-{ID}.log", f"_ns_app-{ID}.log"]
+)
+def test_a_link_that_is_not_named_as_the_kubelet_names_it_is_kept(tree: LogTree, name: str, known: bool) -> None:
+    """In every mode, and the runtime is not asked about it."""
+    tree.link.rename(tree.links / name)
+    tree.log.unlink()
+    plan, _ = tree.plan_links(known=known)
+    assert [(verdict.reason, verdict.rule) for verdict in plan.keep] == [(Reason.NOT_KUBELETS, Rule.GUARD)]
+    assert plan.remove == ()
+    assert tree.runtime.calls == []
 
 
 def test_a_link_of_a_container_that_runs_by_now_is_kept(tree: LogTree) -> None:
@@ -313,37 +334,45 @@ def test_the_executor_removes_dead_links_and_no_others(tree: LogTree) -> None:
 
 def test_a_runtime_that_is_down_keeps_the_links(tree: LogTree) -> None:
     """In the plan and right before; by the kubelet's rules any error counts as "no such container"."""
-    verdict, remover = tree.dead_link()
-    _, kubelets = tree.dead_link(KUBELETS)
+    verdict, stage = tree.dead_link()
+    _, kubelets = tree.dead_link(known=True)
     tree.runtime.away = True
-    with pytest.raises(RuntimeUnavailable):
-        remover.check(verdict)
+    assert stage.check(verdict) == Refused(Reason.INCOMPLETE_LISTING)
     assert kubelets.check(verdict) == Ready(50.0)
     plan, _ = tree.plan_links()
     assert [kept.reason for kept in plan.keep] == [Reason.INCOMPLETE_LISTING]
 
 
-@pytest.mark.parametrize(("policy", "going"), [(CAUTIOUS, 0), (KUBELETS, 2)])
-def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, policy: LogPolicy, going: int) -> None:
+@pytest.mark.parametrize(("known", "going"), [(False, 0), (True, 2)])
+def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool, going: int) -> None:
     """Of 5 dangling links two are asked for. The others have no answer, and are kept by the kubelet's rules too."""
     for number in range(5):
         (tree.links / f"p_ns_app-{number}{ID[1:]}.log").symlink_to(tree.log.with_name("9.log"))
     tree.runtime.away = True
-    links = read_log_links(tree.paths, policy)
-    answers = ask_states(tree.runtime, links)
-    assert list(answers.values()) == [NoState.ERROR] * 2
-    assert len(tree.runtime.calls) == 2
-    assert len(plan_log_symlinks(links, answers, policy).remove) == going
+    plan, _ = tree.plan_links(known=known)
+    assert tree.runtime.calls == ["container_status"] * 2
+    assert len(plan.remove) == going
+
+
+def test_two_links_of_one_container_are_asked_for_once(tree: LogTree) -> None:
+    """By the id in their names."""
+    tree.runtime.hold(container(ID))
+    (tree.links / symlink_name("q", "ns", "app", ID)).symlink_to(tree.log)
+    tree.log.unlink()
+    plan, _ = tree.plan_links()
+    assert len(plan.remove) == 2
+    assert tree.runtime.calls == ["container_status"]
 
 
 def test_the_beginning_of_an_id_may_be_asked_for(tree: LogTree) -> None:
-    """Only for reading; a text that cannot begin an id causes no request, an answer about another container is none."""
+    """Only for reading; a text that is too short causes no request, an answer about another container is none."""
     tree.runtime.hold(container(ID))
     assert ask_state(tree.runtime, ID[:6]) is ContainerState.EXITED
     assert ask_state(tree.runtime, "feedfeed") is NoState.NO_CONTAINER
+    tree.runtime.says_nothing = True
+    assert ask_state(tree.runtime, ID) is NoState.NO_STATUS
     tree.runtime.calls.clear()
-    assert ask_state(tree.runtime, "/var/log/containers/plain") is NoState.NO_CONTAINER
-    assert ask_state(tree.runtime, "\udcff" * 6) is NoState.NO_CONTAINER
+    assert ask_state(tree.runtime, ID[:5]) is ask_state(tree.runtime, "") is NoState.NO_CONTAINER
     assert tree.runtime.calls == []
 
 
@@ -352,7 +381,7 @@ def test_without_a_directory_of_links_there_are_none(tree: LogTree) -> None:
     verdict, remover = tree.dead_link()
     tree.link.unlink()
     tree.links.rmdir()
-    assert read_log_links(tree.paths, CAUTIOUS) == ()
+    assert tree.plan_links()[0] == Plan()
     assert remover.check(verdict) == GONE
     assert not remover.present(verdict)
 
@@ -364,17 +393,17 @@ def test_a_containers_log_is_removed_with_its_copies_and_its_link(tree: LogTree)
     """Current, rotated, compressed, temporary, and the symlink: 5; the log of the next attempt is kept."""
     for name in ("0.log.20261121-101112", "0.log.20261121-091011.gz", "0.log.20261121-081011.tmp", "1.log", "10.log"):
         (tree.log.parent / name).write_text("")
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 5
+    assert tree.remove_log(tree.status()) == 5
     assert sorted(os.listdir(tree.log.parent)) == ["1.log", "10.log"]
     assert not tree.link.is_symlink()
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 0
+    assert tree.remove_log(tree.status()) == 0
 
 
 @pytest.mark.parametrize("state", [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN])
 def test_the_log_of_a_container_that_has_not_exited_is_kept(tree: LogTree, state: ContainerState) -> None:
     """And so must be the container."""
     with pytest.raises(RemovalFailed, match=f"the container is {state}"):
-        ContainerLogs(tree.paths).remove(tree.status(state))
+        tree.remove_log(tree.status(state))
     assert tree.log.exists()
 
 
@@ -384,7 +413,7 @@ def test_the_log_of_a_container_that_has_not_exited_is_kept(tree: LogTree, state
 def test_a_hostile_log_path_means_no_log_files(tree: LogTree, monkeypatch: pytest.MonkeyPatch, log_path: str) -> None:
     """Nothing is deleted, not in the working directory either, and the container may be removed."""
     monkeypatch.chdir(tree.log.parent)
-    assert ContainerLogs(tree.paths).remove(tree.status(log_path=log_path.format(root=tree.paths.pod_logs_dir))) == 0
+    assert tree.remove_log(tree.status(log_path=log_path.format(root=tree.paths.pod_logs_dir))) == 0
     assert tree.log.exists()
     assert tree.link.is_symlink()
 
@@ -400,7 +429,7 @@ def test_a_symlink_on_the_way_to_a_log_keeps_the_container(tree: LogTree, tmp_pa
     replaced.rename(tmp_path / "moved")
     replaced.symlink_to(elsewhere)
     with pytest.raises(RemovalFailed, match="is kept"):
-        ContainerLogs(tree.paths).remove(tree.status())
+        tree.remove_log(tree.status())
     assert (elsewhere / "0.log").read_text() == (elsewhere / "app" / "0.log").read_text() == "canary"
     assert tree.link.is_symlink()
 
@@ -410,7 +439,7 @@ def test_a_log_that_is_a_symlink_is_removed_without_what_it_leads_to(tree: LogTr
     (tmp_path / "docker.log").write_text("docker's")
     tree.log.unlink()
     tree.log.symlink_to(tmp_path / "docker.log")
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 2
+    assert tree.remove_log(tree.status()) == 2
     assert (tmp_path / "docker.log").read_text() == "docker's"
 
 
@@ -418,11 +447,11 @@ def test_only_a_link_to_this_very_log_is_removed_with_it(tree: LogTree) -> None:
     """Two containers with the longest names share the name of a link, which belongs to the other one."""
     tree.link.unlink()
     tree.link.symlink_to(tree.log.with_name("1.log"))
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 1
+    assert tree.remove_log(tree.status()) == 1
     assert tree.link.is_symlink()
     tree.link.unlink()
     tree.link.write_text("")
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 0
+    assert tree.remove_log(tree.status()) == 0
     assert tree.link.exists()
 
 
@@ -430,7 +459,7 @@ def test_only_a_link_to_this_very_log_is_removed_with_it(tree: LogTree) -> None:
 def test_a_hostile_pod_name_names_no_link(tree: LogTree, pod_name: str) -> None:
     """Labels come from the client that made the container; the log itself is removed."""
     container_status = replace(tree.status(), pod_name=pod_name)
-    assert ContainerLogs(tree.paths).remove(container_status) == 1
+    assert tree.remove_log(container_status) == 1
     assert tree.link.is_symlink()
 
 
@@ -440,10 +469,10 @@ def test_missing_directories_are_no_error(tree: LogTree) -> None:
     tree.log.parent.rmdir()
     tree.link.unlink()
     tree.links.rmdir()
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 0
+    assert tree.remove_log(tree.status()) == 0
     tree.pod.rmdir()
     tree.pod.parent.rmdir()
-    assert ContainerLogs(tree.paths).remove(tree.status()) == 0
+    assert tree.remove_log(tree.status()) == 0
 
 
 def test_a_log_that_cannot_be_read_keeps_the_container(tree: LogTree) -> None:
@@ -452,5 +481,5 @@ def test_a_log_that_cannot_be_read_keeps_the_container(tree: LogTree) -> None:
     tree.log.parent.rmdir()
     tree.log.parent.write_text("")
     with pytest.raises(RemovalFailed):
-        ContainerLogs(tree.paths).remove(tree.status())
+        tree.remove_log(tree.status())
     assert tree.link.is_symlink()

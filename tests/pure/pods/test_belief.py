@@ -8,10 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reclaim.containers.plan import plan_container_gc
-from reclaim.containers.policy import ContainerGCPolicy
-from reclaim.containers.sandboxes import plan_sandbox_gc
-from reclaim.pod_logs.plan import LogEntry, LogPolicy, plan_pod_logs
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.pod_logs.plan import LogEntry, plan_pod_logs
 from reclaim.pods.belief import doubt_about
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.states import PodState, PodStates, RootIdentity, Why
@@ -198,11 +196,10 @@ def test_nothing_is_gone_while_something_runs_without_its_directory(
     pods = compared(states, listing, believed)
     lost = running(listing) - (states.present or frozenset())
     entries = [LogEntry(f"default_pod_{uid}".encode(), (1, 1), 0) for uid in UIDS]
-    logs = LogPolicy(cautious=policy.guarded(pods))
     plans = [
         plan_container_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=pressed),
         plan_sandbox_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=pressed),
-        plan_pod_logs(entries, pods, logs, frozenset(), NOW_NS),
+        plan_pod_logs(entries, pods, policy, frozenset(), NOW_NS),
     ]
     gone = [verdict for plan in plans for verdict in plan.remove if verdict.reason == Reason.POD_GONE]
     if lost or pods.doubt is not None:

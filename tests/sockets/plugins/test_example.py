@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from reclaim.plugins import Found
-from reclaim.pod_logs.directories import opened
-from reclaim.pod_logs.remove_tree import remove_tree
+from reclaim.pod_logs.directories import opened, remove_tree
 from tests.plugin_distributions import EXAMPLE, on_the_path
 from tests.sockets.mounts import mounted_tmpfs, unmount
 

@@ -19,8 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eviction.drill.runtime.private_mounts import enter_private_mounts, mount_tmpfs
-from reclaim.pod_logs.directories import open_beneath, open_by_openat2
-from reclaim.pod_logs.remove_tree import remove_tree
+from reclaim.pod_logs.directories import open_beneath, open_by_openat2, remove_tree
 from tests.sockets.namespace_child import drop_all_capabilities
 
 PAIRS = 8

@@ -18,14 +18,16 @@ from typing import Any
 
 import pytest
 
-from reclaim.pod_logs.directories import OpenBeneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.names import is_entry_name, printable
-from reclaim.pod_logs.remove_tree import (
+from reclaim.pod_logs.directories import (
     BATCH,
+    OpenBeneath,
     TreeRemoval,
+    open_by_comparison,
+    open_by_openat2,
     remove_tree,
     unlink_files,
 )
+from reclaim.pod_logs.names import is_entry_name, printable
 from tests.descriptors import no_descriptor_left, open_descriptors
 from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
 

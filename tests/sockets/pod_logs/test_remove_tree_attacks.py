@@ -17,8 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pod_logs.directories import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import DEEPEST, RETRIES, TreeRemoval, remove_tree
+from reclaim.pod_logs.directories import (
+    DEEPEST,
+    ROUNDS,
+    OpenBeneath,
+    TreeRemoval,
+    open_beneath,
+    open_by_comparison,
+    open_by_openat2,
+    remove_tree,
+)
 from tests.descriptors import no_descriptor_left
 from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.sockets.pod_logs.remover_child import PAIRS
@@ -237,7 +245,7 @@ def test_what_appears_meanwhile_is_removed_too(tmp_path: Path) -> None:
 
 
 def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) -> None:
-    """Each time that a directory is emptied something appears in it: after 100 more tries it is kept and named."""
+    """Each time that a directory is emptied something appears in it: after 200 rounds it is kept and named."""
     plant(tmp_path, "top/a/0/", "top/z")
     made = 0
 
@@ -250,8 +258,8 @@ def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) ->
         return descriptor
 
     result = removed(tmp_path, "top", filling)
-    assert made == RETRIES + 1
-    assert result == TreeRemoval(RETRIES + 2, 1, "top/a: keeps changing")
+    assert made == ROUNDS
+    assert result == TreeRemoval(ROUNDS + 1, 1, "top/a: keeps changing")
     assert contents(tmp_path) == {"top": None, "top/a": None, f"top/a/{made}": None}
 
 

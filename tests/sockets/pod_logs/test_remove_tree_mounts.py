@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pod_logs.directories import OpenBeneath, open_beneath, open_by_comparison, open_by_openat2
-from reclaim.pod_logs.remove_tree import TreeRemoval, unlink_files
+from reclaim.pod_logs.directories import (
+    OpenBeneath,
+    TreeRemoval,
+    open_beneath,
+    open_by_comparison,
+    open_by_openat2,
+    unlink_files,
+)
 from tests.sockets.mounts import bound, mounted_tmpfs, unmount
 from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reclaim.pod_logs.directories import OpenBeneath, open_beneath
-from reclaim.pod_logs.remove_tree import TreeRemoval, remove_tree
+from reclaim.pod_logs.directories import OpenBeneath, TreeRemoval, open_beneath, remove_tree
 
 
 def plant(directory: Path, *paths: str) -> None:

@@ -13,7 +13,7 @@ from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.function import ReclaimContext
 from reclaim.functions import Call
-from reclaim.pod_logs.names import LogPaths, log_directory_name
+from reclaim.pod_logs.names import LogPaths
 from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
 from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result, Verdict
 from tests.pure.contexts import context_of
@@ -37,7 +37,7 @@ class Logs:
 
     def container(self, pod: str, *names: str, container: str = "app") -> Path:
         """The log directory of a container with these files, of 8 KiB each and old."""
-        directory = self.root / log_directory_name("shop", pod, f"uid-{pod}") / container
+        directory = self.root / f"shop_{pod}_uid-{pod}" / container
         directory.mkdir(parents=True)
         for name in names:
             self.write(directory / name)
@@ -121,7 +121,7 @@ def test_symlinks_are_neither_followed_nor_removed(logs: Logs) -> None:
     rotated.mkdir()
     for name in (NEWEST, OLDEST):
         logs.write(rotated / name)
-    (logs.root / log_directory_name("shop", "linked", "uid-linked")).symlink_to(logs.canary.path)
+    (logs.root / "shop_linked_uid-linked").symlink_to(logs.canary.path)
     pod = logs.container("web", "0.log", NEWEST).parent
     (pod / "linked").symlink_to(rotated)
     (pod / "app" / OLDEST).symlink_to(rotated / OLDEST)

@@ -1,0 +1,362 @@
+"""Which dead containers and pod sandboxes may be removed: the policy and the two plans.
+
+The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), for containers:
+
+* Containers that do not run and were created at least `min_age_seconds` ago are grouped in evict units by (pod UID,
+  container name). Younger ones count nowhere.
+* A. Of a pod whose content should be removed, or, with `evict_non_deleted_pods`, whose runtime should be removed, the
+  whole unit is removed. Only when all sources of pods are ready.
+* B. Of each other unit the oldest beyond `max_per_pod_container` are removed.
+* C. If more than `max_containers` are left on the node, the oldest of each unit are removed beyond an equal share of
+  that number, at least 1.
+* D. If that is not enough, the oldest of all are removed.
+
+For sandboxes:
+
+* A sandbox that is READY, or that any listed container names, in whatever state, is active and is kept. So the lists
+  must be read after the containers were removed: a sandbox emptied a moment ago then counts as empty.
+* Of a pod as in step A every inactive sandbox is removed, also while sources are not ready. Of another pod the newest
+  is kept in any case, and every inactive older one is removed.
+* There is no minimum age and no number to keep.
+
+Where the kubelet's own state is not known (`PodStates.known`), or where the policy is `cautious`, guards of ours are
+stricter, because a tool beside a kubelet knows less:
+
+* Only EXITED is dead. The kubelet would also remove CREATED and UNKNOWN ones; beside it those belong to it.
+* The newest dead copy is the kubelet's only memory that a container has run: without it the kubelet runs a
+  completed container, even an init container, again. So one copy is always kept while the pod may exist, whatever the
+  limits are.
+* A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
+  it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
+* Of a static pod that has terminated one copy and the newest sandbox are kept too: a kubelet that restarts would run it
+  again, as the API server keeps the status of its own pods only.
+* What carries no pod UID was not made by a kubelet and is kept.
+
+They also apply while the kubelet's directories are not believed (`PodStates.doubt`): then no pod is gone.
+
+Covers: verdicts and their order. Does not cover: the check right before a removal (`unused_containers`), logs
+(`pod_logs`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from reclaim.pods.states import PodStates
+from reclaim.types import (
+    Action,
+    Container,
+    ContainerState,
+    Kind,
+    Listing,
+    Plan,
+    PodSandbox,
+    PodSandboxState,
+    PolicyError,
+    Reason,
+    Rule,
+    Verdict,
+)
+
+NOT_DEAD = {
+    ContainerState.RUNNING: Reason.RUNNING,
+    ContainerState.CREATED: Reason.CREATED,
+    ContainerState.UNKNOWN: Reason.UNKNOWN_STATE,
+}
+"""Why a container in this state is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGCPolicy:
+    """Which dead containers may be removed; the fields of the kubelet's policy of the same name, and two of ours.
+
+    `min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
+    `max_containers`: dead containers kept on the node. Both: negative is no limit, 0 keeps none.
+    `settle_seconds`: how old the parts of a vanished pod must be to count as gone.
+    `cautious`: the guards hold even where the kubelet's own state is known.
+
+    Raises PolicyError for a negative minimum age, as `NewContainerGC` does (`pkg/kubelet/container/container_gc.go`).
+    """
+
+    min_age_seconds: float = 0.0
+    max_per_pod_container: int = 1
+    max_containers: int = -1
+    settle_seconds: float = 10.0
+    cautious: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_age_seconds < 0:
+            raise PolicyError(
+                f"the minimum age of a container is at least 0 seconds, but it was {self.min_age_seconds:g}"
+            )
+
+    def guarded(self, pods: PodStates) -> bool:
+        """Whether the guards hold: the kubelet's state is not known, its directories are not believed, or caution is
+        asked for."""
+        return self.cautious or not pods.known or pods.doubt is not None
+
+
+def why_removable(pods: PodStates, uid: str) -> Reason:
+    """The state of a pod whose remains may be removed, as a reason."""
+    state = pods.listed(uid)
+    if state is None:
+        return Reason.TERMINATED_BY_EVIDENCE if pods.shown_terminated(uid) else Reason.POD_GONE
+    return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
+
+
+def plan_container_gc(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool = True
+) -> Plan:
+    """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
+
+    `evict_non_deleted_pods`: whether containers of terminated pods that still exist are removed too: under pressure,
+    not periodically.
+
+    The order of removals: step A, then B, C and D; in each step the oldest first, equal times by id, so that the order
+    of the list changes nothing (the kubelet leaves the order among units to chance).
+    """
+    judge = _judge(listing, pods, policy, now_ns, evict_non_deleted_pods)
+    plan = _plan_containers(listing, judge)
+    if not pods.known or not judge.guarded:
+        return plan
+    exact = {verdict.id for verdict in _plan_containers(listing, replace(judge, guarded=False)).remove}
+    rules = (Rule.GUARD if verdict.id in exact else Rule.KUBELET for verdict in plan.keep)
+    return replace(plan, keep=tuple(v._replace(rule=rule) for v, rule in zip(plan.keep, rules, strict=True)))
+
+
+def plan_sandbox_gc(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool = True
+) -> Plan:
+    """The plan for every listed sandbox; parameters as above. Oldest first, equal times by id."""
+    judge = _judge(listing, pods, policy, now_ns, evict_non_deleted_pods)
+    occupied = {container.sandbox_id for container in listing.containers}
+    by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
+    for sandbox in listing.sandboxes:
+        by_pod[sandbox.pod_uid].append(sandbox)
+    removed: list[tuple[int, int, Verdict]] = []
+    kept: list[Verdict] = []
+    for uid, sandboxes in by_pod.items():
+        fate, newest = judge.fate(uid), max(sandboxes, key=_newness)
+        for sandbox in sandboxes:
+            wait = judge.missing_age(sandbox, fate.settle_seconds) if fate.settle_seconds is not None else 0.0
+            if sandbox.state is PodSandboxState.READY:
+                kept.append(judge.verdict(sandbox, Reason.READY))
+            elif sandbox.id in occupied:
+                kept.append(judge.verdict(sandbox, Reason.HAS_CONTAINERS))
+            elif judge.guarded and not (sandbox.labelled and uid):
+                kept.append(judge.verdict(sandbox, Reason.NOT_KUBELETS, Rule.GUARD))
+            elif fate.removable is None and sandbox is newest:
+                rule = Rule.GUARD if fate.held_by_guard or not pods.known else Rule.KUBELET
+                kept.append(judge.verdict(sandbox, Reason.NEWEST_SANDBOX, rule))
+            elif wait > 0:
+                kept.append(judge.verdict(sandbox, Reason.TOO_YOUNG, Rule.GUARD, wait=wait))
+            else:
+                reason = fate.removable or Reason.OLDER_SANDBOX
+                verdict = judge.verdict(sandbox, reason, action=Action.REMOVE)
+                removed.append((0, sandbox.created_at_ns, verdict))
+    return _in_order(removed, kept)
+
+
+# ---- what both plans share
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What is decided of all that is left of a pod.
+
+    `removable`: why it goes; None: it may be needed. `held_by_guard`: it would go but for a guard of ours, or might.
+    `settle_seconds`: how old it must be, where a guard asks for that.
+    """
+
+    removable: Reason | None
+    held_by_guard: bool
+    settle_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """What a plan goes by. `alive`: the UIDs of pods of which a container runs or may start, or a sandbox is ready."""
+
+    pods: PodStates
+    policy: ContainerGCPolicy
+    now_ns: int
+    evict_non_deleted_pods: bool
+    alive: frozenset[str]
+    guarded: bool
+
+    def fate(self, uid: str) -> _Fate:
+        """Step A for a pod, whether or not all sources are ready."""
+        removable = self.pods.content_should_be_removed(uid) or (
+            self.evict_non_deleted_pods and self.pods.runtime_should_be_removed(uid)
+        )
+        if not removable:
+            return _Fate(None, self.pods.unknown(uid), None)
+        reason = why_removable(self.pods, uid)
+        if not self.guarded:
+            return _Fate(reason, False, None)
+        if reason is not Reason.POD_GONE:
+            held = self.pods.only_runtime_remembers(uid)
+            return _Fate(None if held else reason, held, None)
+        held = uid in self.alive
+        return _Fate(None if held else reason, held, None if held else self.policy.settle_seconds)
+
+    def missing_age(self, one: Container | PodSandbox, min_age_seconds: float) -> float:
+        """Seconds until the age is reached, 0 and below when it is (equal is old enough).
+
+        Infinite without a creation time where guarded; to the kubelet that is the beginning of the epoch.
+        """
+        if self.guarded and one.created_at_ns <= 0:
+            return float("inf")
+        return min_age_seconds - self._age(one)
+
+    def _age(self, one: Container | PodSandbox) -> float:
+        return (self.now_ns - one.created_at_ns) * 1e-9
+
+    def verdict(
+        self,
+        one: Container | PodSandbox,
+        reason: Reason,
+        rule: Rule = Rule.KUBELET,
+        *,
+        action: Action = Action.KEEP,
+        wait: float | None = None,
+        superseded_by: str = "",
+    ) -> Verdict:
+        """The verdict on one object; parameters as the fields of `Verdict`, `wait` for `eligible_in_seconds`."""
+        state = one.state if isinstance(one, Container) else None
+        return Verdict(
+            Kind.SANDBOX if state is None else Kind.CONTAINER,
+            one.id,
+            one.title,
+            action,
+            reason,
+            age_seconds=self._age(one),
+            pod_uid=one.pod_uid,
+            eligible_in_seconds=wait,
+            superseded_by=superseded_by,
+            state=state,
+            rule=rule,
+            identity=one.identity,
+        )
+
+
+def _judge(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool
+) -> _Judge:
+    alive = {container.pod_uid for container in listing.containers if container.state is not ContainerState.EXITED}
+    alive |= {sandbox.pod_uid for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
+    return _Judge(pods, policy, now_ns, evict_non_deleted_pods, frozenset(alive), policy.guarded(pods))
+
+
+def _newness(one: Container | PodSandbox) -> tuple[int, int, str]:
+    return one.created_at_ns, one.attempt, one.id
+
+
+def _in_order(removed: list[tuple[int, int, Verdict]], kept: list[Verdict]) -> Plan:
+    """The plan; `removed`: step and time of creation of each."""
+    removed.sort(key=lambda item: (item[0], item[1], item[2].id))
+    kept.sort(key=lambda verdict: (verdict.name, verdict.id))
+    return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
+
+
+# ---- containers
+
+
+@dataclass(frozen=True, slots=True)
+class _EvictUnit:
+    """The dead containers of one (pod UID, container name), newest first, with the seconds that each is too young."""
+
+    fate: _Fate
+    waits: list[tuple[Container, float]]
+
+    @property
+    def newest(self) -> Container:
+        return self.waits[0][0]
+
+    @property
+    def old_enough(self) -> list[Container]:
+        return [container for container, wait in self.waits if wait <= 0]
+
+
+def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
+    """One walk through the steps, with the guards or without them."""
+    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
+    removed: list[tuple[int, int, Verdict]] = []
+    kept: list[Verdict] = []
+    for container in listing.containers:
+        not_dead = _why_not_dead(container, guarded=judge.guarded)
+        if not_dead is None:
+            units[container.pod_uid, container.name].append(container)
+        else:
+            rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
+            kept.append(judge.verdict(container, not_dead, rule))
+    evict_units = [_evict_unit(unit, judge) for unit in units.values()]
+    of_live_pods = [unit for unit in evict_units if unit.fate.removable is None]
+    kept_newest = {unit.newest.id for unit in of_live_pods} if judge.guarded else set[str]()
+    steps = _beyond_limits(of_live_pods, judge.policy, kept_newest)
+    for unit in evict_units:
+        swept, newest = unit.fate.removable, unit.newest
+        superseded_by = "" if swept or newest.id in steps else newest.id
+        why_newest = Reason.POD_UNKNOWN if judge.pods.unknown(newest.pod_uid) else Reason.NEWEST_OF_LIVE_POD
+        for container, wait in unit.waits:
+            step = 0 if swept and wait <= 0 else steps.get(container.id)
+            if step is not None:
+                reason = swept or (Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT)
+                verdict = judge.verdict(container, reason, action=Action.REMOVE, superseded_by=superseded_by)
+                removed.append((step, container.created_at_ns, verdict))
+            elif wait > 0 and container.id not in kept_newest:
+                by_policy = judge.missing_age(container, judge.policy.min_age_seconds) > 0
+                rule = Rule.KUBELET if by_policy else Rule.GUARD
+                kept.append(judge.verdict(container, Reason.TOO_YOUNG, rule, wait=wait))
+            else:
+                reason = why_newest if container is newest else Reason.WITHIN_LIMIT
+                kept.append(judge.verdict(container, reason, Rule.GUARD if judge.guarded else Rule.KUBELET))
+    return _in_order(removed, kept)
+
+
+def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
+    """Why a container does not count as dead; None if it does. One without a name does not: it cannot be told which
+    container of its pod it is."""
+    if container.state is ContainerState.RUNNING or (guarded and container.state is not ContainerState.EXITED):
+        return NOT_DEAD[container.state]
+    if container.pod_uid:
+        return None if container.name else Reason.NOT_KUBELETS
+    return Reason.NOT_KUBELETS if guarded else None
+
+
+def _evict_unit(unit: list[Container], judge: _Judge) -> _EvictUnit:
+    newest_first = sorted(unit, key=_newness, reverse=True)
+    uid = newest_first[0].pod_uid
+    fate = judge.fate(uid) if judge.pods.sources_ready else _Fate(None, judge.pods.unknown(uid), None)
+    min_age = max(judge.policy.min_age_seconds, fate.settle_seconds or 0.0)
+    return _EvictUnit(fate, [(container, judge.missing_age(container, min_age)) for container in newest_first])
+
+
+def _beyond_limits(units: list[_EvictUnit], policy: ContainerGCPolicy, kept_newest: set[str]) -> dict[str, int]:
+    """Steps B, C and D: which containers are removed, and in which step (1, 2, 3).
+
+    A newest copy that is kept counts all the same, so that no other is removed in its place. Units that only a guard
+    keeps do not count on the node, as the kubelet would have removed them.
+    """
+    steps: dict[str, int] = {}
+    counted = [unit.old_enough for unit in units if unit.old_enough and not unit.fate.held_by_guard]
+
+    def take(step: int, containers: Iterable[Container]) -> None:
+        steps.update((container.id, step) for container in containers if container.id not in kept_newest)
+
+    def left() -> list[list[Container]]:
+        return [[container for container in unit if container.id not in steps] for unit in counted]
+
+    if policy.max_per_pod_container >= 0:
+        for unit in units:
+            take(1, unit.old_enough[policy.max_per_pod_container :])
+    remaining, most = left(), policy.max_containers
+    if 0 <= most < sum(map(len, remaining)):
+        share = max(1, most // len(remaining))
+        for containers in remaining:
+            take(2, containers[share:])
+        loose = sorted((c for containers in left() for c in containers), key=lambda c: (c.created_at_ns, c.id))
+        take(3, loose[: max(len(loose) - most, 0)])
+    return steps

@@ -1,1 +1,0 @@
-"""Dead containers and pod sandboxes: which go, and how one is removed."""
