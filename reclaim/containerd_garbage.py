@@ -48,6 +48,7 @@ def collect_garbage_function(name: str, deadline_seconds: float, frees: str) -> 
         frees,
         (CONTENT,),
         lambda context: (GarbageCollection(name, context.runtime, context.clock, deadline_seconds),),
+        examine=lambda runtime, _: examine(name, runtime),
     )
 
 

@@ -92,7 +92,11 @@ def delete_rotated_logs_function(name: str, keep: int, frees: str) -> ReclaimFun
     """The entry of the table. `keep`: how many rotated logs of each container stay, at least 0. `frees`: the filesystem
     that `podLogsDir` is on."""
     return ReclaimFunction(
-        name, frees, (ROTATED_LOG,), lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),)
+        name,
+        frees,
+        (ROTATED_LOG,),
+        lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),),
+        examine=lambda _, log_paths: examine(log_paths.pod_logs_dir),
     )
 
 

@@ -23,7 +23,7 @@ from eviction.decision.thresholds import highest_mark
 from eviction.node.view import NodeView
 from eviction.reporting.json_shapes import Count
 from eviction.types import API_VERSION
-from reclaim.ballast.file import (
+from reclaim.ballast import (
     Ballast,
     BallastRefused,
     BallastSettings,

@@ -25,9 +25,9 @@ BEATING = """
 import sys, threading, time
 from reclaim.services import Clock
 from reclaim.function import Pressure
-from reclaim.programs.function import Program, ProgramSettings, ProgramStage
+from reclaim.programs import Program, ProgramStage
 from signals.clock import SystemClock
-program = Program("prune", ProgramSettings((sys.argv[1],), 60.0), lambda *_: None)
+program = Program("prune", (sys.argv[1],), 60.0, lambda *_: None)
 stage = ProgramStage(program, Pressure, SystemClock(), threading.Event(), dry_run=False)
 threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.ballast.file import (
+from reclaim.ballast import (
     ENCODED,
     ENCRYPTED,
     INLINE,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reclaim.function import Pressure
-from reclaim.programs.function import Program, ProgramSettings, ProgramStage
-from reclaim.programs.program_file import ProgramUser
+from reclaim.programs import Program, ProgramStage, ProgramUser
 from reclaim.types import Action, RemovalFailed, Verdict
 from signals.clock import SystemClock
 from tests.reclaimd_process import came_true
@@ -44,7 +43,7 @@ class Runs:
             assert name == PRUNE
             self.lines.append(line)
 
-        return Program(PRUNE, ProgramSettings((path, *arguments), timeout, user), log)
+        return Program(PRUNE, (path, *arguments), timeout, log, user)
 
     def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
         """The stage of one pass."""

@@ -15,7 +15,7 @@ from eviction.record import Pass, PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.function import Filesystem, Pressure
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.programs.function import ProgramSettings, program_function
+from reclaim.programs import Program, program_function
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
 from tests.pages import RECLAIM, code_blocks
@@ -36,12 +36,10 @@ class Cache:
         bin_directory = small.disk.parent / "bin"
         bin_directory.mkdir()
         self.path = script(bin_directory, f"cd {self.directory}\n{text}")
-        self.function = program_function(
-            PRUNE,
-            ProgramSettings((self.path,), timeout, asks_plan=asks_plan),
-            Filesystem.NODEFS,
-            log=lambda name, line: self.lines.append((name, line)),
+        program = Program(
+            PRUNE, (self.path,), timeout, lambda name, line: self.lines.append((name, line)), asks_plan=asks_plan
         )
+        self.function = program_function(program, Filesystem.NODEFS)
         self.tables: dict[str, Any] = {
             "functions": table_of(self.function, *FUNCTIONS.values()),
             "reclaim_table": {cell: (PRUNE, *row) for cell, row in RECLAIM_TABLE.items()},

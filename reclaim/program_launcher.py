@@ -1,4 +1,4 @@
-"""The process that starts programs: `python -I -S launcher_process.py DESCRIPTOR`. It imports nothing of ours.
+"""The process that starts programs: `python -I -S program_launcher.py DESCRIPTOR`. It imports nothing of ours.
 
 It exists before a disk is full and before anything hangs, has one thread and little memory, and starts nothing but by
 fork(2). A file whose execve(2) hangs (a scanner, a dead mount) holds up a child of it, never the daemon: Python before
@@ -55,24 +55,24 @@ def main(requests: socket.socket) -> None:
             os.set_inheritable(descriptor, False)  # which recv_fds does not ask for, whatever its flags are
         if len(descriptors) == DESCRIPTORS:
             run = socket.socket(fileno=descriptors[0])
-            _fork_supervisor(requests, run, data, *descriptors[1:])
+            if _forked(run) == 0:
+                try:
+                    requests.close()
+                    supervise(run, data, *descriptors[1:])
+                finally:
+                    os._exit(0)
             run.detach()
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _fork_supervisor(requests: socket.socket, run: socket.socket, data: bytes, *files: int) -> None:
+def _forked(run: socket.socket) -> int | None:
+    """As fork(2); None: it has failed, which was told."""
     try:
-        if os.fork():
-            return
+        return os.fork()
     except OSError as error:
         _tell_error(run, error)
-        return
-    try:
-        requests.close()
-        supervise(run, data, *files)
-    finally:
-        os._exit(0)
+        return None
 
 
 def supervise(run: socket.socket, data: bytes, *files: int) -> None:
@@ -81,10 +81,8 @@ def supervise(run: socket.socket, data: bytes, *files: int) -> None:
     ended, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _nothing)  # so that it is written into the pipe; execve(2) makes it the default again
-    try:
-        program = os.fork()
-    except OSError as error:
-        _tell_error(run, error)
+    program = _forked(run)
+    if program is None:
         return
     if not program:
         _become(run, data, *files)
