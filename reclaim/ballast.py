@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from reclaim.execution.readings import LOOK_SECONDS, in_time
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.execution.workers import NoThread, Task
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import identity_of
@@ -434,12 +434,8 @@ def release_ballast_function(name: str, settings: BallastSettings, frees: str) -
     )
 
 
-class BallastRelease:
+class BallastRelease(Stage):
     """The stage: unlinks the planned file, and no other of its name."""
-
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = False
-    patience_seconds: float | None = None
 
     def __init__(self, settings: BallastSettings, clock: Clock):
         self._settings = settings

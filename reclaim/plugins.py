@@ -32,7 +32,7 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, d
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-from reclaim.execution.remover import GONE, Ready, Refused
+from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.names import printable_text
 from reclaim.services import Clock
@@ -201,14 +201,13 @@ def kinds_of(kinds: object) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-class PluginStage:
+class PluginStage(Stage):
     """The stage: what a plugin plans, checked and removed by asking the plugin.
 
     `frees_late`: space is waited for after objects that promised none.
     """
 
     fresh_seconds = FRESH_SECONDS
-    patience_seconds: float | None = None
 
     def __init__(self, name: str, plugin: ReclaimPlugin, kinds: Sequence[str], clock: Clock):
         self._name = name
@@ -217,7 +216,6 @@ class PluginStage:
         self._clock = clock
         self._found: dict[str, Found] = {}
         self._reasons: set[str] = set()
-        self.frees_late = False
 
     def plan(self) -> Plan:
         """As the plugin answers. Raises PluginFailed for what it raises or may not answer."""

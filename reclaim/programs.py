@@ -52,6 +52,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import FileIO
@@ -59,7 +60,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
 from reclaim.execution.readings import in_time
-from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
+from reclaim.execution.remover import Ready, Stage
 from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
 from reclaim.services import Clock
 from reclaim.trust import Credentials, owner_only_refusal, this_process
@@ -127,34 +128,33 @@ class ProgramUser(NamedTuple):
 # ---- the function
 
 
+@dataclass(eq=False)
 class Program:
     """The program of one function, of which one run goes on at a time.
 
     `argv`: the program, an absolute path, and its arguments. `timeout_seconds`: how long one run may take, above 0.
-    `log`: takes each line that it prints. `user`: whom it runs as; None: as this process. `asks_plan`: whether a dry
-    run starts it with `plan` as a further argument; False for a program that does its work whatever its arguments are.
-    `unended`: a run that could not be ended: the program is not started again before it has.
+    `log`: takes each line that it prints, after the name. `user`: whom it runs as; None: as this process. `asks_plan`:
+    whether a dry run starts it with `plan` as a further argument; False for a program that does its work whatever its
+    arguments are. `unended`: a run that could not be ended: the program is not started again before it has.
     """
 
-    def __init__(
-        self,
-        name: str,
-        argv: tuple[str, ...],
-        timeout_seconds: float,
-        log: LogLine,
-        user: ProgramUser | None = None,
-        *,
-        asks_plan: bool = True,
-    ):
-        self.name = name
-        self.argv = argv
-        self.path = argv[0]
-        self.timeout_seconds = timeout_seconds
-        self.log = partial(log, name)
-        self.user = user
-        self.asks_plan = asks_plan
-        self.unended: ProgramRun | None = None
-        self._lock = threading.Lock()
+    name: str
+    argv: tuple[str, ...]
+    timeout_seconds: float
+    log: LogLine
+    user: ProgramUser | None = None
+    asks_plan: bool = True
+    unended: ProgramRun | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def path(self) -> str:
+        """Of its file."""
+        return self.argv[0]
+
+    def log_line(self, line: str) -> None:
+        """Logs a line as one of this program."""
+        self.log(self.name, line)
 
     @contextmanager
     def one_at_a_time(self) -> Iterator[None]:
@@ -173,39 +173,27 @@ class Program:
 
 
 def program_function(program: Program, frees: str) -> ReclaimFunction:
-    """The entry of the table for this program. What it is told of the pressure is that of the pass, right before each
-    start. `frees`: the filesystem on which it frees space."""
-
-    def stages(context: ReclaimContext) -> tuple[ProgramStage, ...]:
-        executor = context.executor
-        return (ProgramStage(program, context.pressure, context.clock, executor.stopping, dry_run=executor.dry_run),)
-
+    """The entry of the table for this program. `frees`: the filesystem on which it frees space."""
     return ReclaimFunction(
-        program.name, frees, KINDS, stages, examine=lambda _, __: examine(program.path, program.user)
+        program.name,
+        frees,
+        KINDS,
+        lambda context: (ProgramStage(program, context),),
+        examine=lambda _, __: examine(program.path, program.user),
     )
 
 
-class ProgramStage:
-    """The stage: one run of the program. In a dry run `plan` asks the program, where it may be asked."""
+class ProgramStage(Stage):
+    """The stage: one run of the program. In a dry run `plan` asks the program, where it may be asked. What it is told
+    of the pressure is that of the pass, right before each start."""
 
-    fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = True  # it may have asked somebody who goes on
 
-    def __init__(
-        self,
-        program: Program,
-        pressure: Callable[[], Pressure],
-        clock: Clock,
-        stopping: threading.Event,
-        *,
-        dry_run: bool,
-    ):
-        self.patience_seconds: float | None = program.timeout_seconds + LEFT_BEHIND_SECONDS
+    def __init__(self, program: Program, context: ReclaimContext):
+        self.patience_seconds = program.timeout_seconds + LEFT_BEHIND_SECONDS
         self._program = program
-        self._pressure = pressure
-        self._clock = clock
-        self._stopping = stopping
-        self._dry_run = dry_run
+        self._context = context
+        self._dry_run = context.executor.dry_run
         self._has_run = False
 
     def plan(self) -> Plan:
@@ -219,7 +207,7 @@ class ProgramStage:
             try:
                 return self._asked()
             except NoPlan as error:
-                program.log(f"[asked for its plan it {error}]")
+                program.log_line(f"[asked for its plan it {error}]")
                 shown += f" (asked for its plan it {error})"
         elif self._dry_run:
             examine(program.path, program.user)
@@ -227,14 +215,12 @@ class ProgramStage:
 
     def check(self, _: Verdict) -> Ready:
         """Whether it may be started is checked at its start, with what is started then."""
-        return Ready(self._clock.monotonic())
+        return Ready(self._context.clock.monotonic())
 
     def remove(self, _: Verdict) -> bool:
         """Runs it to its end. Raises ProgramRefused, and RemovalFailed if it did not exit with 0 in its time."""
-        program, lines = self._program, LoggedLines(self._program.log)
+        program, lines = self._program, LoggedLines(self._program.log_line)
         run = self._run((), partial(lines.take, 0), lines, program.timeout_seconds)
-        if run.left_behind:
-            program.log(f"[processes that it had left behind and that were killed: {run.left_behind}]")
         if run.problem:
             last = f"; its last line: {lines.last_line}" if lines.last_line else ""
             raise RemovalFailed(f"the program {program.path} {run.problem}{last}")
@@ -254,7 +240,7 @@ class ProgramStage:
             return f"printed more than {MOST_PLAN_BYTES} bytes" if len(printed) > MOST_PLAN_BYTES else ""
 
         seconds = min(self._program.timeout_seconds, LONGEST_PLAN_SECONDS)
-        run = self._run((PLAN,), take, LoggedLines(self._program.log), seconds)
+        run = self._run((PLAN,), take, LoggedLines(self._program.log_line), seconds)
         if run.problem:
             raise NoPlan(run.problem)
         return plan_of(self._program.name, bytes(printed))
@@ -262,13 +248,13 @@ class ProgramStage:
     def _run(self, arguments: tuple[str, ...], output: Output, lines: LoggedLines, seconds: float) -> ProgramRun:
         """One run, to its end. `output`: for what it prints; `lines`: for its errors. Raises ProgramRefused, and
         RemovalFailed if it could not be started."""
-        program, outputs = self._program, (output, partial(lines.take, 1))
+        program, clock, outputs = self._program, self._context.clock, (output, partial(lines.take, 1))
         with program.one_at_a_time():
-            told = environment(self._pressure(), seconds, self._clock.wall(), dry_run=self._dry_run)
+            told = environment(self._context.pressure(), seconds, clock.wall(), dry_run=self._dry_run)
             with opened_program(program.path) as file:
                 run = ProgramRun(file, (*program.argv, *arguments), told, program.user, outputs)
             try:
-                run.watch(seconds, self._clock, self._stopping)
+                run.watch(seconds, clock, self._context.executor.stopping)
             finally:
                 lines.end()
             if run.status is None:
@@ -363,18 +349,15 @@ def _file_refusal(status: os.stat_result, credentials: Credentials) -> str | Non
 
 def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
     """Raises ProgramRefused unless the user may execute it. OSError."""
-    why = ""
-    if user is None or _is_own(user):
-        if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
-            why = f"may not be executed by uid {os.geteuid()}, or its filesystem is mounted noexec"
-    elif not _may_switch():
-        why = f"cannot be started as uid {user.uid}: this process may not become another user"
-    else:
-        status = os.fstat(program)
-        bit = 0o100 if user.uid == status.st_uid else 0o010 if user.gid == status.st_gid else 0o001
-        if user.uid and not status.st_mode & bit:
-            mode = f"{status.st_mode & 0o7777:04o}"
-            why = f"may not be executed by uid {user.uid}, gid {user.gid} (mode {mode})"
+    status, why = os.fstat(program), ""
+    uid, gid = user or (os.geteuid(), os.getegid())
+    bit = 0o100 if uid == status.st_uid else 0o010 if gid == status.st_gid else 0o001
+    if user is not None and not _is_own(user) and not _may_switch():
+        why = f"cannot be started as uid {uid}: this process may not become another user"
+    elif uid and not status.st_mode & bit:
+        why = f"may not be executed by uid {uid}, gid {gid} (mode {status.st_mode & 0o7777:04o})"
+    elif os.fstatvfs(program).f_flag & os.ST_NOEXEC:
+        why = "may not be executed: its filesystem is mounted noexec"
     if why:
         raise ProgramRefused(f"the program {path} {why}")
 
@@ -438,8 +421,7 @@ class ProgramRun:
     """One run of a program that was asked for.
 
     `pid`: its number; 0 until it is known. `status`: its exit code, or a signal as a negative number; None until it has
-    ended. `problem`: what was wrong with it, as the end of a sentence; empty if nothing was. `left_behind`: how many
-    processes that had left its group were killed.
+    ended. `problem`: what was wrong with it, as the end of a sentence; empty if nothing was.
     """
 
     def __init__(
@@ -455,7 +437,6 @@ class ProgramRun:
         self.pid = 0
         self.status: int | None = None
         self.problem = ""
-        self.left_behind = 0
         self._path = argv[0]
         self._user = None if user is None or _is_own(user) else user
         self._pipes: list[tuple[FileIO, Output]] = []
@@ -504,8 +485,8 @@ class ProgramRun:
                 self.pid = int(number)
             case [b"errno", number]:
                 self._errno = int(number)
-            case [b"ended", status, left]:
-                self.status, self.left_behind = int(status), int(left)
+            case [b"ended", status]:
+                self.status = int(status)
             case _:
                 self.status = -signal.SIGKILL
         return self.status is not None
@@ -654,14 +635,14 @@ def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
     if not isinstance(value, dict):
         raise NoPlan(f"printed a line {number} that is no JSON object")
     name, size, reason = value.get("name"), value.get("size"), value.get("reason", "")
-    for field, found, is_allowed, allowed in (
+    for key, found, is_allowed, allowed in (
         ("name", name, isinstance(name, str) and name, "a string"),
         ("size", size, size is None or (type(size) is int and 0 <= size <= LARGEST_SIZE), "a whole number of bytes"),
         ("reason", reason, isinstance(reason, str), "a string"),
     ):
         if not is_allowed:
             shown = _cut("missing" if found is None else json.dumps(found))
-            raise NoPlan(f"printed a line {number} whose {field} is {shown}; allowed is {allowed}")
+            raise NoPlan(f"printed a line {number} whose {key} is {shown}; allowed is {allowed}")
     named = f"{_cut(str(name))} ({_cut(reason)})" if reason else _cut(str(name))
     return Verdict(PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD)
 
