@@ -53,9 +53,6 @@ REASONS = ("set_aside", "replaced")
 
 RETRY_SECONDS = 300.0  # between two attempts to make it again
 
-SMALLEST_BYTES = 1 << 20  # what is smaller may be stored in an inode, and relieves nobody
-LARGEST_BYTES = 1 << 62
-LONGEST_NAME = 240  # bytes; a directory entry may have 255
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 MODE = 0o600
 CHUNK = 1 << 20
@@ -88,7 +85,8 @@ class BallastRefused(RemovalFailed):
 
 @dataclass(frozen=True, slots=True)
 class BallastSettings:
-    """The absolute path of the file, and its size in bytes. `settings_problem` is None for them."""
+    """The absolute path of the file, and its size in bytes, at least 1 MiB: what is smaller may be stored in an inode,
+    and relieves nobody."""
 
     path: str
     size_bytes: int
@@ -125,18 +123,6 @@ class Extent(NamedTuple):
     logical: int
     length: int
     flags: int = 0
-
-
-def settings_problem(path: str, size_bytes: int) -> str | None:
-    """Why these cannot be the settings of ballast, as one sentence; None: they can."""
-    names = path.split("/")[1:]
-    if not path.startswith("/") or not all(names) or {".", ".."} & set(names) or "\0" in path:
-        return f"the file of the ballast is {path!r}; allowed is an absolute path of a file, without //, . and .."
-    if len(names[-1].encode("utf-8", "surrogateescape")) > LONGEST_NAME:
-        return f"the name of the ballast {path!r} is too long; allowed are {LONGEST_NAME} bytes"
-    if not SMALLEST_BYTES <= size_bytes <= LARGEST_BYTES:
-        return f"the size of the ballast {path} is {size_bytes} bytes; allowed are {SMALLEST_BYTES} to {LARGEST_BYTES}"
-    return None
 
 
 def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: int = 0) -> str | None:
