@@ -236,7 +236,7 @@ class ProgramStage(Stage):
         printed = bytearray()
 
         def take(more: bytes) -> str:
-            printed.extend(more)
+            printed.extend(more[: MOST_PLAN_BYTES + 1 - len(printed)])
             return f"printed more than {MOST_PLAN_BYTES} bytes" if len(printed) > MOST_PLAN_BYTES else ""
 
         seconds = min(self._program.timeout_seconds, LONGEST_PLAN_SECONDS)
@@ -350,14 +350,15 @@ def _file_refusal(status: os.stat_result, credentials: Credentials) -> str | Non
 def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
     """Raises ProgramRefused unless the user may execute it. OSError."""
     status, why = os.fstat(program), ""
-    uid, gid = user or (os.geteuid(), os.getegid())
-    bit = 0o100 if uid == status.st_uid else 0o010 if gid == status.st_gid else 0o001
-    if user is not None and not _is_own(user) and not _may_switch():
-        why = f"cannot be started as uid {uid}: this process may not become another user"
-    elif uid and not status.st_mode & bit:
-        why = f"may not be executed by uid {uid}, gid {gid} (mode {status.st_mode & 0o7777:04o})"
-    elif os.fstatvfs(program).f_flag & os.ST_NOEXEC:
-        why = "may not be executed: its filesystem is mounted noexec"
+    if user is None or _is_own(user):
+        if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
+            why = f"may not be executed by uid {os.geteuid()}, or its filesystem is mounted noexec"
+    elif not _may_switch():
+        why = f"cannot be started as uid {user.uid}: this process may not become another user"
+    else:
+        bit = 0o100 if user.uid == status.st_uid else 0o010 if user.gid == status.st_gid else 0o001
+        if user.uid and not status.st_mode & bit:
+            why = f"may not be executed by uid {user.uid}, gid {user.gid} (mode {status.st_mode & 0o7777:04o})"
     if why:
         raise ProgramRefused(f"the program {path} {why}")
 

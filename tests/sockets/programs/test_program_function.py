@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,15 @@ def test_a_plan_that_takes_too_long_is_none(tmp_path: Path) -> None:
     """It is ended as any run."""
     path = script(tmp_path, "echo '{}'; sleep 600")
     assert Runs().plan(path, timeout=0.5) == [(f"{path} (asked for its plan it had not ended after 0.5 s)", None)]
+
+
+def test_what_a_program_prints_instead_of_a_plan_takes_no_memory(tmp_path: Path) -> None:
+    """It prints on, as fast as it is read, until SIGKILL ends it."""
+    path = script(tmp_path, "trap '' TERM; while :; do head -c 1000000 /dev/zero; done")
+    tracemalloc.start()
+    try:
+        ((shown, _),) = Runs().plan(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert "printed more than 1048576 bytes; SIGTERM has not ended it, SIGKILL has" in shown
