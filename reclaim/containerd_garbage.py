@@ -24,7 +24,7 @@ from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.containerd import ID_PREFIX, Leases
 from reclaim.cri.retry import retried
 from reclaim.cri.status import CallError, Code
-from reclaim.execution.remover import STATUS_FRESH_SECONDS, Ready
+from reclaim.execution.remover import Ready, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.services import Clock, RuntimeService
 from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
@@ -48,6 +48,7 @@ def collect_garbage_function(name: str, deadline_seconds: float, frees: str) -> 
         frees,
         (CONTENT,),
         lambda context: (GarbageCollection(name, context.runtime, context.clock, deadline_seconds),),
+        examine=lambda runtime, _: examine(name, runtime),
     )
 
 
@@ -66,14 +67,11 @@ def examine(name: str, runtime: RuntimeService) -> None:
         raise RuntimeUnavailable(f"containerd's leases cannot be listed: {_sentence(error)}") from error
 
 
-class GarbageCollection:
+class GarbageCollection(Stage):
     """Has containerd collect its garbage, once: the content is there until a run of the collector has ended."""
 
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = False  # containerd answers when it is deleted
-
     def __init__(self, name: str, runtime: RuntimeService, clock: Clock, deadline_seconds: float):
-        self.patience_seconds: float | None = deadline_seconds + SPARE_SECONDS
+        self.patience_seconds = deadline_seconds + SPARE_SECONDS
         self._name = name
         self._runtime = runtime
         self._clock = clock

@@ -96,6 +96,8 @@ class ReclaimFunction:
     credits promised sizes there. `kinds`: of the objects that it removes, for metrics. `stages`: makes the stages of
     one call. `cooldown_seconds`: how long it rests after each call. `side_by_side`: whether, where it is urgent, the
     objects of its first stage may go side by side with those of other such functions, whatever their order in the row.
+    `examine`: raises ReclaimError, with one sentence, if it could do nothing on this node as things are, and
+    RuntimeUnavailable where the runtime does not say; None: there is nothing that could be wrong.
     """
 
     name: str
@@ -104,3 +106,4 @@ class ReclaimFunction:
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
     cooldown_seconds: float = 0.0
     side_by_side: bool = False
+    examine: Callable[[RuntimeService, LogPaths], object] | None = None

@@ -35,7 +35,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from reclaim.execution.readings import in_time
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused
+from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
@@ -92,7 +92,11 @@ def delete_rotated_logs_function(name: str, keep: int, frees: str) -> ReclaimFun
     """The entry of the table. `keep`: how many rotated logs of each container stay, at least 0. `frees`: the filesystem
     that `podLogsDir` is on."""
     return ReclaimFunction(
-        name, frees, (ROTATED_LOG,), lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),)
+        name,
+        frees,
+        (ROTATED_LOG,),
+        lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),),
+        examine=lambda _, log_paths: examine(log_paths.pod_logs_dir),
     )
 
 
@@ -174,12 +178,8 @@ def _verdict(file: LogFile, ages: Mapping[bytes, float], reason_to_keep: str) ->
 # ---- reading, and unlinking as planned
 
 
-class RotatedLogs:
+class RotatedLogs(Stage):
     """The stage: the rotated logs below one pod log root."""
-
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = False
-    patience_seconds: float | None = None
 
     def __init__(self, pod_logs_dir: str, keep: int, clock: Clock):
         self._root = pod_logs_dir

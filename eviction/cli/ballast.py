@@ -18,21 +18,20 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.configuration.functions import FunctionKind
+from eviction.configuration.functions import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
 from eviction.node.view import NodeView
 from eviction.reporting.json_shapes import Count
 from eviction.types import API_VERSION
-from reclaim.ballast.file import (
+from reclaim.ballast import (
     Ballast,
     BallastRefused,
     BallastSettings,
     create_ballast,
     read_ballast,
     remove_ballast,
-    settings_problem,
 )
-from signals.quantity import QuantityError, format_bytes, parse_quantity, whole
+from signals.quantity import format_bytes
 from signals.types import FilesystemRole
 
 CREATE, STATUS, REMOVE = "create", "status", "remove"
@@ -92,14 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(path: str, size: str) -> BallastSettings:
+    field = "--file"
     try:
-        size_bytes = whole(parse_quantity(size))
-    except QuantityError as error:
-        exit_with(EXIT_USAGE, f"--size: {error}")
-    problem = settings_problem(path, size_bytes)
-    if problem is not None:
-        exit_with(EXIT_USAGE, problem)
-    return BallastSettings(path, size_bytes)
+        path, field = ballast_path(path), "--size"
+        return BallastSettings(path, ballast_size(size))
+    except ValueError as error:
+        exit_with(EXIT_USAGE, f"{field}: {error}")
 
 
 def configured_ballast(configuration: Configuration) -> tuple[BallastSettings, FilesystemRole]:

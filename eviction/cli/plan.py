@@ -36,7 +36,7 @@ from eviction.reporting.pass_shapes import PassFieldsJson
 from eviction.reporting.status import PodDirectoriesJson, pod_directories_json
 from eviction.reporting.tables import signals_table
 from eviction.types import API_VERSION, Extent
-from reclaim.programs.function import KINDS as OWN
+from reclaim.programs import KINDS as OWN
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
 

@@ -39,7 +39,7 @@ from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.execution.readings import in_time
 from reclaim.execution.workers import NoThread
-from reclaim.programs.process import LAUNCHER
+from reclaim.programs import LAUNCHER
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 

@@ -209,8 +209,8 @@ class _Function:
             argv=self._argv(),
             user=None if entry.user is None else self._read("user", entry.user, _user),
             asks_plan=entry.plan is not False,
-            path="" if entry.file is None else self._read("file", entry.file, _path),
-            size_bytes=0 if entry.size is None else self._read("size", entry.size, _ballast_size),
+            path="" if entry.file is None else self._read("file", entry.file, ballast_path),
+            size_bytes=0 if entry.size is None else self._read("size", entry.size, ballast_size),
             keep=self._keep(),
             distribution=entry.plugin or "",
             entry_point=entry.entryPoint or entry.name,
@@ -286,14 +286,16 @@ def _duration(text: str) -> float:
     return seconds
 
 
-def _ballast_size(text: str) -> int:
+def ballast_size(text: str) -> int:
+    """The size of ballast in bytes. Raises QuantityError."""
     size = whole(parse_quantity(text))
     if size < SMALLEST_BALLAST_BYTES:
         raise QuantityError(f"must be at least 1Mi, but it was {text!r}")
     return size
 
 
-def _path(text: str) -> str:
+def ballast_path(text: str) -> str:
+    """The path of the file of ballast, without //, . and .. . Raises ValueError."""
     if not text.startswith("/") or text.endswith("/"):
         raise ValueError(f"must be the absolute path of a file, but it was {quoted(text)}")
     return os.path.normpath(text)

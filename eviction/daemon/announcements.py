@@ -11,8 +11,8 @@ from eviction.daemon.worker import Task
 from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
+from eviction.node.configuration_warnings import table_warnings
 from eviction.node.node import Node
-from eviction.node.table_warnings import table_warnings
 from eviction.record import Pass, PassResult
 from eviction.reporting.conditions import KUBELETS_IS_OVER, OURS_IS_OVER, kubelets_crossed, ours_crossed
 from eviction.reporting.disk_survey import explained

@@ -8,28 +8,27 @@ from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision
-from reclaim.ballast.file import Ballast, BallastSettings
-from reclaim.ballast.release import BallastKeeper
+from reclaim.ballast import Ballast, BallastKeeper, BallastSettings
 from reclaim.execution.workers import Workers
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 
 class BallastKeepers(Listener):
-    """One keeper for each ballast of the configuration, of which there is mostly none. For one thread."""
+    """The keeper of the ballast of the configuration, by its filesystem; mostly there is none. For one thread."""
 
     def __init__(self, node: Node, log: Log):
         self._node = node
         self._log = log
-        configured = [each for each in node.configuration.functions if each.kind is FunctionKind.BALLAST]
-        self._threads = Workers("ballast", len(configured))  # one each: the disk of another may hang
-        self._keepers = [
-            (function.frees, self._keeper(BallastSettings(function.path, function.size_bytes)))
-            for function in configured
-        ]
+        self._threads = Workers("ballast", 1)
+        self._keepers = {
+            each.frees: BallastKeeper(BallastSettings(each.path, each.size_bytes), self._threads.run, self._report)
+            for each in node.configuration.functions
+            if each.kind is FunctionKind.BALLAST
+        }
 
     def prepare(self) -> None:
-        """Starts the threads that make them. Raises NoThread."""
+        """Starts the thread that makes it. Raises NoThread."""
         self._threads.prepare(len(self._keepers))
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
@@ -37,7 +36,7 @@ class BallastKeepers(Listener):
         if self._node.dry_run:
             return
         under_pressure = bool(decision.thresholds_met or decision.conditions)
-        for role, keeper in self._keepers:
+        for role, keeper in self._keepers.items():
             if role in observations.filesystems:
                 available = observations.filesystems[role][1].available_bytes
                 mark = highest_mark(self._node.thresholds(observations.layout), observations, role)
@@ -45,12 +44,9 @@ class BallastKeepers(Listener):
 
     def close(self) -> None:
         """Gives up what is being made."""
-        for _, keeper in self._keepers:
+        for keeper in self._keepers.values():
             keeper.close()
         self._threads.close()
-
-    def _keeper(self, settings: BallastSettings) -> BallastKeeper:
-        return BallastKeeper(settings, self._threads.run, self._report)
 
     def _report(self, made: Ballast | str) -> None:
         if isinstance(made, str):

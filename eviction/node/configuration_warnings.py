@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.inherited_thresholds import name_of
+from eviction.decision.reclaim_table import FREES
+from eviction.node.view import eviction_config
 from eviction.reporting.explain import no_effect_sentences
+from eviction.reporting.table_problems import row_problems, rows_of
 from eviction.types import Threshold
-from signals.types import FilesystemRole
+from signals.types import FilesystemRole, SignalObservations
 
 SMALLEST_MARK_BYTES = 1 << 20  # nothing comes to an end in less, and a program that fills never stops in between
 NO_THRESHOLD = "no signal of a disk has a threshold, so nothing is ever relieved: set evictionHard"
@@ -25,6 +28,16 @@ def configuration_warnings(configuration: Configuration) -> Iterator[str]:
     for one in tiny_marks(() if configuration.kubelet is None else configuration.kubelet.thresholds.thresholds):
         yield f"the kubelet's own mark {tiny_mark(one)}"
     yield from no_effect_sentences(configuration.thresholds)
+
+
+def table_warnings(configuration: Configuration, observations: SignalObservations) -> list[str]:
+    """One sentence for each row, or function of a row, that cannot relieve its signal. Only of configured rows."""
+    config = eviction_config(configuration)
+    rows = {signal: config.row(signal, observations) for signal in configuration.rows}
+    frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
+    marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
+    problems = row_problems(rows_of(rows, configuration.rows, frees), marked, observations)
+    return [f"{problem.sentence}: {problem.evidence}; {problem.remedy}" for problem in problems]
 
 
 def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:

@@ -238,7 +238,7 @@ class Node(NodeView):
             return ()
         from eviction.node.own_functions import problems_of  # only where there are any
 
-        return problems_of(self.configuration, self.client)
+        return problems_of(self.functions, self.client, self.log_paths)
 
     def watch_kubelet(self) -> None:
         """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.

@@ -71,9 +71,9 @@ class Stage(Protocol):
     is waited for before it is parked; None: as configured.
     """
 
-    fresh_seconds: float
-    frees_late: bool
-    patience_seconds: float | None
+    fresh_seconds: float = STATUS_FRESH_SECONDS
+    frees_late: bool = False
+    patience_seconds: float | None = None
 
     def plan(self) -> Plan | None:
         """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what

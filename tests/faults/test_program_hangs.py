@@ -23,12 +23,13 @@ SYSTEMS_PYTHON = "/usr/bin/python3"  # Debian 12's is 3.11.2, which keeps itself
 BEATS = 20
 BEATING = """
 import sys, threading, time
-from reclaim.services import Clock
-from reclaim.function import Pressure
-from reclaim.programs.function import Program, ProgramSettings, ProgramStage
+from reclaim.execution.executor import Executor
+from reclaim.function import Pressure, ReclaimContext
+from reclaim.programs import Program, ProgramStage
 from signals.clock import SystemClock
-program = Program("prune", ProgramSettings((sys.argv[1],), 60.0), lambda *_: None)
-stage = ProgramStage(program, Pressure, SystemClock(), threading.Event(), dry_run=False)
+program = Program("prune", (sys.argv[1],), 60.0, lambda *_: None)
+executor = Executor(SystemClock(), threading.Event())
+stage = ProgramStage(program, ReclaimContext(*[None] * 6, SystemClock(), None, None, executor, Pressure))
 threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:
     time.sleep(0.02)

@@ -22,11 +22,9 @@ from eviction.reporting import pod_evictions
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
 from eviction.reporting.filesystem_facts import TRAITS
-from reclaim import rotated_logs
-from reclaim.ballast import release
+from reclaim import ballast, programs, rotated_logs
 from reclaim.containerd_garbage import UNREFERENCED
 from reclaim.events import EventReason
-from reclaim.programs import function
 from reclaim.types import Reason
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 from tests.pages import (
@@ -125,7 +123,7 @@ def test_the_list_of_reasons_is_that_of_the_code() -> None:
     """Neither has a word that the other has not, none stands there twice, and each has a sentence for people."""
     documented = [word for cells in rows_of(section(RECLAIM, "Reasons")) for word in re.findall(r"`(\w+)`", cells[0])]
     assert sorted(documented) == sorted(REASONS)
-    assert set(REASONS) == {*Reason, *release.REASONS, *function.REASONS, *rotated_logs.REASONS, UNREFERENCED}
+    assert set(REASONS) == {*Reason, *ballast.REASONS, *programs.REASONS, *rotated_logs.REASONS, UNREFERENCED}
 
 
 def test_the_list_of_reasons_of_an_eviction_is_that_of_the_code() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, read_ballast
-from reclaim.ballast.release import BallastRelease
+from reclaim.ballast import BallastRefused, BallastRelease, BallastSettings, create_ballast, read_ballast
 from signals.clock import SystemClock
 from tests.full_disk import full
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool

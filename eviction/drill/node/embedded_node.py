@@ -27,7 +27,7 @@ from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario.amounts import amount_of
 from eviction.drill.scenario.reader import BALLAST
 from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemSpec, FilesystemType, RuntimeSpec, Scenario
-from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast
+from reclaim.ballast import BallastRefused, BallastSettings, create_ballast
 from reclaim.types import RuntimeUnavailable
 from signals.filesystems import FilesystemReader
 from signals.types import FilesystemRole, FsLayout

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.ballast.file import (
+from reclaim.ballast import (
     ENCODED,
     ENCRYPTED,
     INLINE,
@@ -17,7 +17,6 @@ from reclaim.ballast.file import (
     extents_problem,
     own_bytes,
     room_problem,
-    settings_problem,
 )
 from tests.pure.values import MIB
 
@@ -28,36 +27,6 @@ def test_the_name_of_the_file_and_its_directory() -> None:
     """Also at the root."""
     assert (SETTINGS.directory, SETTINGS.name) == ("/var/lib/kubelet", "reclaimd.ballast")
     assert BallastSettings("/ballast", MIB).directory == "/"
-
-
-@pytest.mark.parametrize(
-    ("path", "size_bytes", "words"),
-    [
-        ("relative", MIB, "absolute path"),
-        ("", MIB, "absolute path"),
-        ("/", MIB, "absolute path"),
-        ("/a/", MIB, "absolute path"),
-        ("/a//b", MIB, "absolute path"),
-        ("/a/../b", MIB, "absolute path"),
-        ("/a/./b", MIB, "absolute path"),
-        ("/a\0b", MIB, "absolute path"),
-        ("/" + "n" * 241, MIB, "too long"),
-        ("/a", MIB - 1, "allowed are 1048576 to"),
-        ("/a", 0, "allowed are 1048576 to"),
-        ("/a", 1 << 63, "allowed are 1048576 to"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_by_name(path: str, size_bytes: int, words: str) -> None:
-    """One sentence that has what was given."""
-    problem = settings_problem(path, size_bytes)
-    assert problem is not None
-    assert words in problem
-    assert repr(path) in problem or path in problem
-
-
-def test_settings_at_the_bounds_are_allowed() -> None:
-    """The smallest size and the longest name."""
-    assert settings_problem("/" + "n" * 240, MIB) is None
 
 
 @pytest.mark.parametrize(

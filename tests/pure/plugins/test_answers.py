@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.plugins import MOST_OBJECTS, Found
-from reclaim.plugins.function import PluginFailed, kinds_of, plan_of, said
+from reclaim.plugins import MOST_OBJECTS, Found, PluginFailed, kinds_of, plan_of, said
 from reclaim.types import Action, Rule, Verdict
 
 KINDS = ("crate", "box")

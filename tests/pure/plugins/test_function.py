@@ -12,8 +12,7 @@ import pytest
 from reclaim.execution.executor import Executor
 from reclaim.execution.readings import Readings
 from reclaim.execution.removals import Removals
-from reclaim.plugins import Found
-from reclaim.plugins.function import CHANGED, FRESH_SECONDS, PluginFailed, plugin_function
+from reclaim.plugins import CHANGED, FRESH_SECONDS, Found, PluginFailed, plugin_function
 from reclaim.types import Reason, ReclaimResult, Result
 from tests.pure.execution.test_parked import Heard, RunningClock
 from tests.pure.plugins.shelf import Shelf, call, raised

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.programs.function import KEPT_BYTES, LONGEST_LINE, MOST_LINES, LoggedLines
+from reclaim.programs import KEPT_BYTES, LONGEST_LINE, MOST_LINES, LoggedLines
 
 PIECES = st.lists(st.binary(max_size=3 * LONGEST_LINE) | st.sampled_from([b"\n", b"a", b"b\n"]), max_size=40)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.programs.function import LONGEST_PLAN_LINE, LONGEST_WORDS, MOST_PLAN_LINES, NoPlan, plan_of
+from reclaim.programs import LONGEST_PLAN_LINE, LONGEST_WORDS, MOST_PLAN_LINES, NoPlan, plan_of
 from reclaim.types import Action
 
 PRINTABLE = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")  # what str.isprintable() says

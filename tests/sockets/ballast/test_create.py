@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.file import (
+from reclaim.ballast import (
+    BallastKeeper,
     BallastRefused,
     BallastSettings,
     create_ballast,
@@ -20,7 +21,6 @@ from reclaim.ballast.file import (
     own_bytes,
     read_ballast,
 )
-from reclaim.ballast.release import BallastKeeper
 from reclaim.execution.workers import NoThread, Task, Workers
 
 MIB = 1 << 20
@@ -333,14 +333,20 @@ def test_while_one_is_made_no_other_is_begun(settings: BallastSettings) -> None:
     """However long a disk that hangs takes; pressure that comes then is not forgotten."""
     waiting: list[Task] = []
     reports: list[object] = []
-    keeper = BallastKeeper(settings, waiting.append, reports.append)
+
+    def run(task: Task) -> None:
+        if waiting:
+            raise NoThread("its thread is at work")
+        waiting.append(task)
+
+    keeper = BallastKeeper(settings, run, reports.append)
     assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False)
     assert not keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False)
     assert not keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=True)
     waiting.pop()()
     assert reports == [f"{settings.path} is not made: the disk came under pressure meanwhile"]
     assert read_ballast(settings) is None
-    assert keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False)
+    assert keeper.restore_if_room(PLENTY, 0, 99999.0, under_pressure=False)
 
 
 def test_without_a_thread_it_is_tried_again_later(settings: BallastSettings) -> None:

@@ -12,8 +12,7 @@ from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
-from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast
-from reclaim.ballast.release import release_ballast_function
+from reclaim.ballast import BallastRefused, BallastSettings, create_ballast, release_ballast_function
 from reclaim.functions import FUNCTIONS, table_of
 from signals.types import Signal
 from tests.full_disk import available, full

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast.file import BallastRefused, BallastSettings, create_ballast, remove_ballast
-from reclaim.ballast.release import BallastRelease, examine, release_ballast_function
+from reclaim.ballast import (
+    BallastRefused,
+    BallastRelease,
+    BallastSettings,
+    create_ballast,
+    examine,
+    release_ballast_function,
+    remove_ballast,
+)
 from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.functions import Call

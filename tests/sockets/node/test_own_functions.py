@@ -13,7 +13,7 @@ import pytest
 from eviction.node.one_pass import Request
 from eviction.record import PassResult, Trigger
 from eviction.types import FunctionUnusable, Threshold
-from reclaim.ballast.file import BallastSettings, create_ballast
+from reclaim.ballast import BallastSettings, create_ballast
 from signals.interval import FillRate
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve

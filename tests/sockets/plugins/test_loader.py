@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from reclaim.plugins import Found
-from reclaim.plugins.function import PluginFailed
-from reclaim.plugins.loader import load
+from reclaim.plugins import Found, PluginFailed, load
 from tests.plugin_distributions import on_the_path, write_distribution
 
 NAME, MODULE = "shelf-for-reclaimd", "shelf_for_reclaimd"

@@ -17,9 +17,7 @@ from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.plugins import ENTRY_POINT_GROUP
-from reclaim.plugins.function import plugin_function
-from reclaim.plugins.loader import load
+from reclaim.plugins import ENTRY_POINT_GROUP, load, plugin_function
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
 from tests.plugin_distributions import EXAMPLE, install, on_the_path, wheel_of
@@ -124,7 +122,7 @@ def test_a_cache_that_cannot_be_read_is_an_error_and_the_next_function_goes_on(
 
 ASK = f"""
 from importlib.metadata import entry_points
-from reclaim.plugins.loader import load
+from reclaim.plugins import load
 (entry,) = entry_points(group={ENTRY_POINT_GROUP!r})
 plugin = load({NAME!r}, {DISTRIBUTION!r}, {{"directory": "/", "olderThan": "1h"}})
 """

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 from eviction.configuration.strict_yaml import parse_document
-from reclaim.plugins.loader import load
+from reclaim.plugins import load
 from tests.pages import code_blocks
 from tests.plugin_distributions import EXAMPLE, install, on_the_path, wheel_of
 from tests.repository import ROOT

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from reclaim.execution.executor import Executor
 from reclaim.function import Pressure
-from reclaim.programs.function import Program, ProgramSettings, ProgramStage
-from reclaim.programs.program_file import ProgramUser
+from reclaim.programs import Program, ProgramStage, ProgramUser
 from reclaim.types import Action, RemovalFailed, Verdict
 from signals.clock import SystemClock
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryRuntime
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import came_true
 
 PRUNE = "prune"
@@ -44,11 +47,14 @@ class Runs:
             assert name == PRUNE
             self.lines.append(line)
 
-        return Program(PRUNE, ProgramSettings((path, *arguments), timeout, user), log)
+        return Program(PRUNE, (path, *arguments), timeout, log, user)
 
     def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
         """The stage of one pass."""
-        return ProgramStage(program, lambda: self.pressure, SystemClock(), self.stopping, dry_run=dry_run)
+        clock, unused = SystemClock(), SteppedClock()
+        executor = Executor(clock, self.stopping, dry_run=dry_run)
+        context = context_of(MemoryRuntime(unused), unused, executor=executor)
+        return ProgramStage(program, replace(context, clock=clock, pressure=lambda: self.pressure))
 
     def run(self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None) -> str:
         """Runs it; the sentence of its failure, empty if there was none."""

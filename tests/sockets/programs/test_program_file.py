@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.programs.process import ProgramRun
-from reclaim.programs.program_file import ProgramRefused, ProgramUser, examine, opened_program
+from reclaim.programs import ProgramRefused, ProgramRun, ProgramUser, examine, opened_program
 from reclaim.trust import Credentials
 from signals.clock import SystemClock
 from tests.sockets.programs.scripts import Runs, script

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from eviction.record import Pass, PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.function import Filesystem, Pressure
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.programs.function import ProgramSettings, program_function
+from reclaim.programs import Program, program_function
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
 from tests.pages import RECLAIM, code_blocks
@@ -36,12 +37,10 @@ class Cache:
         bin_directory = small.disk.parent / "bin"
         bin_directory.mkdir()
         self.path = script(bin_directory, f"cd {self.directory}\n{text}")
-        self.function = program_function(
-            PRUNE,
-            ProgramSettings((self.path,), timeout, asks_plan=asks_plan),
-            Filesystem.NODEFS,
-            log=lambda name, line: self.lines.append((name, line)),
+        program = Program(
+            PRUNE, (self.path,), timeout, lambda name, line: self.lines.append((name, line)), asks_plan=asks_plan
         )
+        self.function = program_function(program, Filesystem.NODEFS)
         self.tables: dict[str, Any] = {
             "functions": table_of(self.function, *FUNCTIONS.values()),
             "reclaim_table": {cell: (PRUNE, *row) for cell, row in RECLAIM_TABLE.items()},
@@ -241,3 +240,15 @@ def test_a_plan_that_takes_too_long_is_none(tmp_path: Path) -> None:
     """It is ended as any run."""
     path = script(tmp_path, "echo '{}'; sleep 600")
     assert Runs().plan(path, timeout=0.5) == [(f"{path} (asked for its plan it had not ended after 0.5 s)", None)]
+
+
+def test_what_a_program_prints_instead_of_a_plan_takes_no_memory(tmp_path: Path) -> None:
+    """It prints on, as fast as it is read, until SIGKILL ends it."""
+    path = script(tmp_path, "trap '' TERM; while :; do head -c 1000000 /dev/zero; done")
+    tracemalloc.start()
+    try:
+        ((shown, _),) = Runs().plan(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert "printed more than 1048576 bytes; SIGTERM has not ended it, SIGKILL has" in shown

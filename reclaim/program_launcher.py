@@ -1,17 +1,17 @@
-"""The process that starts programs: `python -I -S launcher_process.py DESCRIPTOR`. It imports nothing of ours.
+"""The process that starts programs: `python -I -S program_launcher.py DESCRIPTOR`. It imports nothing of ours.
 
 It exists before a disk is full and before anything hangs, has one thread and little memory, and starts nothing but by
 fork(2). A file whose execve(2) hangs (a scanner, a dead mount) holds up a child of it, never the daemon: Python before
 3.11.4 keeps its interpreter locked until a program that `subprocess` starts has begun.
 
 For each request it forks a supervisor, which forks the program. Over the socket of the run the supervisor tells
-`pid NUMBER`, and after the end `ended STATUS LEFT`: the exit code, or a signal as a negative number, and how many
-processes were left behind that had left the program's group; what cannot be started tells `errno NUMBER`. A number that
-it is sent is a signal for the group. When the program has ended, or the other end of the socket is closed because the
-daemon has died, everything that is left is killed: the group by one signal, and what has left it (`setsid`) because it
-comes to the supervisor when it loses its parent, which makes itself its subreaper. So nothing of it is found by its
-environment or its user, no other process of the same number is hit, and no zombie comes to the first process of a
-container. *Not found* is what somebody else was asked to start (`systemd-run`, a container runtime).
+`pid NUMBER`, and after the end `ended STATUS`: the exit code, or a signal as a negative number; what cannot be started
+tells `errno NUMBER`. A number that it is sent is a signal for the group. When the program has ended, or the other end
+of the socket is closed because the daemon has died, everything that is left is killed: the group by one signal, and
+what has left it (`setsid`) because it comes to the supervisor when it loses its parent, which makes itself its
+subreaper. So nothing of it is found by its environment or its user, no other process of the same number is hit, and no
+zombie comes to the first process of a container. *Not found* is what somebody else was asked to start (`systemd-run`, a
+container runtime).
 
 The launcher itself ends when its socket is closed.
 
@@ -55,24 +55,24 @@ def main(requests: socket.socket) -> None:
             os.set_inheritable(descriptor, False)  # which recv_fds does not ask for, whatever its flags are
         if len(descriptors) == DESCRIPTORS:
             run = socket.socket(fileno=descriptors[0])
-            _fork_supervisor(requests, run, data, *descriptors[1:])
+            if _forked(run) == 0:
+                try:
+                    requests.close()
+                    supervise(run, data, *descriptors[1:])
+                finally:
+                    os._exit(0)
             run.detach()
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _fork_supervisor(requests: socket.socket, run: socket.socket, data: bytes, *files: int) -> None:
+def _forked(run: socket.socket) -> int | None:
+    """As fork(2); None: it has failed, which was told."""
     try:
-        if os.fork():
-            return
+        return os.fork()
     except OSError as error:
         _tell_error(run, error)
-        return
-    try:
-        requests.close()
-        supervise(run, data, *files)
-    finally:
-        os._exit(0)
+        return None
 
 
 def supervise(run: socket.socket, data: bytes, *files: int) -> None:
@@ -81,10 +81,8 @@ def supervise(run: socket.socket, data: bytes, *files: int) -> None:
     ended, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _nothing)  # so that it is written into the pipe; execve(2) makes it the default again
-    try:
-        program = os.fork()
-    except OSError as error:
-        _tell_error(run, error)
+    program = _forked(run)
+    if program is None:
         return
     if not program:
         _become(run, data, *files)
@@ -92,11 +90,11 @@ def supervise(run: socket.socket, data: bytes, *files: int) -> None:
         os.close(each)
     status = _watched(run, program, ended)
     _signal_group(program, signal.SIGKILL)
-    left = _end_children(program, END_SECONDS, LOOK_SECONDS)
+    _end_children(END_SECONDS, LOOK_SECONDS)
     with suppress(OSError):  # the other end is closed
-        run.send(b"ended %d %d" % (status, left))
+        run.send(b"ended %d" % status)
     run.close()
-    _end_children(program, float("inf"), END_SECONDS)
+    _end_children(float("inf"), END_SECONDS)
 
 
 def _watched(run: socket.socket, program: int, ended: int) -> int:
@@ -128,31 +126,26 @@ def _signal_group(program: int, number: int) -> None:
             os.kill(program, number)
 
 
-def _end_children(program: int, seconds: float, pause_seconds: float) -> int:
-    """Kills and reaps all there are, and those that come to this process meanwhile, for at most so long; how many were
-    not of the program's group."""
-    left: set[int] = set()
+def _end_children(seconds: float, pause_seconds: float) -> None:
+    """Kills and reaps all there are, and those that come to this process meanwhile, for at most so long."""
     deadline = time.monotonic() + seconds
-    while (children := _children()) and time.monotonic() < deadline:
-        for pid, group in children:
-            if group not in (program, None):
-                left.add(pid)
-            with suppress(PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, os.WNOHANG)
-        if any(group is not None for _, group in children):
+    with suppress(ChildProcessError):  # there is none any more
+        while time.monotonic() < deadline:
+            for child in _children():
+                with suppress(PermissionError):
+                    os.kill(child, signal.SIGKILL)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
             time.sleep(pause_seconds)
-    return len(left)
 
 
-def _children() -> list[tuple[int, int | None]]:
-    """The children of this process, those that it was given too, each with its group; None: it is a zombie."""
-    found: list[tuple[int, int | None]] = []
+def _children() -> list[int]:
+    """The children of this process, those that it was given too."""
+    found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
-            state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
-            if int(parent) == os.getpid():
-                found.append((int(name), None if state == b"Z" else int(group)))
+            if int(stat.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                found.append(int(name))
     return found
 
 

@@ -1,4 +1,11 @@
-"""The file of the ballast: what it must be, whether it is, how it is made, and how a person has it removed.
+"""`ReleaseBallast`: unlinks the file of the ballast, which needs neither a free byte nor a free inode. Also what the
+file must be, whether it is, how it is made, and how a person has it removed; and the keeper, which makes it again
+later, never at pressure.
+
+Unlinked is only a file of the configured size, with one name, which is root's and nobody else may write. What else has
+that name stays, and the function says so. While a process holds the file open unlinking it frees nothing; the measuring
+after the removal shows it, as of any removal. Between the last look at the name and its `unlink` another file can get
+that name for some microseconds; only a user who may write the directory can do that, and these are trusted.
 
 Its directory must be one that only trusted users may write (`reclaim.trust`), as whoever writes it could put another
 file in its place. A symlink above the file is followed, one in the place of the file is not. It is made so that its
@@ -23,19 +30,29 @@ import fcntl
 import os
 import stat
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from reclaim.execution.readings import in_time
+from reclaim.execution.readings import LOOK_SECONDS, in_time
+from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.execution.workers import NoThread, Task
+from reclaim.function import ReclaimFunction
+from reclaim.pod_logs.directories import identity_of
+from reclaim.pod_logs.names import Identity
+from reclaim.services import Clock
 from reclaim.trust import directory_refusal, owner_only_refusal
-from reclaim.types import ReclaimError
+from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 
-SMALLEST_BYTES = 1 << 20  # what is smaller may be stored in an inode, and relieves nobody
-LARGEST_BYTES = 1 << 62
-LONGEST_NAME = 240  # bytes; a directory entry may have 255
+BALLAST = "ballast"
+REASONS = ("set_aside", "replaced")
+"""Why it is removed, or kept right before that."""
+
+RETRY_SECONDS = 300.0  # between two attempts to make it again
+
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 MODE = 0o600
 CHUNK = 1 << 20
@@ -48,30 +65,28 @@ _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 _NO_FIEMAP = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
 _FS_IOC_FIEMAP = 0xC020660B  # _IOWR('f', 11, struct fiemap), the same on every architecture that Kubernetes runs on
 _HEAD = struct.Struct("=QQIIII")  # start, length, flags, mapped extents, room for extents, reserved
-_EXTENT = struct.Struct("=QQQ16xI12x")  # logical, physical, length, flags
-_AT_A_TIME = 256
+_EXTENT = struct.Struct("=Q8xQ16xI12x")  # logical, length, flags
 _WHOLE_FILE = (1 << 64) - 1
 _SYNC = 0x1
-_LAST = 0x1
 UNPLACED = 0x2 | 0x4  # its place is unknown, or will be chosen when it is written out
 ENCODED, ENCRYPTED = 0x8, 0x80  # compressed is what has the first and not the second
 INLINE = 0x200 | 0x400  # in the metadata, in a block with others
 SHARED = 0x2000
 
-Identity = tuple[int, int]
-"""Device and inode of a file."""
-
 Allocate = Callable[[int, int, int], None]
 """Allocates so many bytes of an opened file from an offset on, as `os.posix_fallocate`. Raises OSError."""
 
+Answer = TypeVar("Answer")
 
-class BallastRefused(ReclaimError):
+
+class BallastRefused(RemovalFailed):
     """What is there is not the ballast, or the ballast cannot be made or removed. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class BallastSettings:
-    """The absolute path of the file, and its size in bytes. `settings_problem` is None for them."""
+    """The absolute path of the file, and its size in bytes, at least 1 MiB: what is smaller may be stored in an inode,
+    and relieves nobody."""
 
     path: str
     size_bytes: int
@@ -110,18 +125,6 @@ class Extent(NamedTuple):
     flags: int = 0
 
 
-def settings_problem(path: str, size_bytes: int) -> str | None:
-    """Why these cannot be the settings of ballast, as one sentence; None: they can."""
-    names = path.split("/")[1:]
-    if not path.startswith("/") or not all(names) or {".", ".."} & set(names) or "\0" in path:
-        return f"the file of the ballast is {path!r}; allowed is an absolute path of a file, without //, . and .."
-    if len(names[-1].encode("utf-8", "surrogateescape")) > LONGEST_NAME:
-        return f"the name of the ballast {path!r} is too long; allowed are {LONGEST_NAME} bytes"
-    if not SMALLEST_BYTES <= size_bytes <= LARGEST_BYTES:
-        return f"the size of the ballast {path} is {size_bytes} bytes; allowed are {SMALLEST_BYTES} to {LARGEST_BYTES}"
-    return None
-
-
 def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: int = 0) -> str | None:
     """Why the ballast is not made now, as one sentence; None: there is room for it twice over.
 
@@ -138,11 +141,6 @@ def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: in
 
 
 # ---- what is there
-
-
-def identity_of(status: os.stat_result) -> Identity:
-    """Device and inode of a status."""
-    return status.st_dev, status.st_ino
 
 
 @contextmanager
@@ -198,13 +196,35 @@ def read_ballast(settings: BallastSettings) -> Ballast | None:
 
     Raises BallastRefused if something else is there, or it cannot be read within `WRITTEN_OUT_SECONDS`.
     """
+    return looked_at(settings, "read", _ballast_in, WRITTEN_OUT_SECONDS)
 
-    def read() -> Ballast | None:
+
+def looked_at(
+    settings: BallastSettings,
+    what: str,
+    look: Callable[[int, BallastSettings], Answer],
+    seconds: float = LOOK_SECONDS,
+) -> Answer:
+    """What `look` returns of the opened directory. Raises BallastRefused, also if it takes longer than `seconds`."""
+
+    def read() -> Answer:
         with opened_directory(settings) as directory:
-            return _ballast_in(directory, settings)
+            return look(directory, settings)
 
-    with refused(settings, "read"):
-        return in_time(read, WRITTEN_OUT_SECONDS)
+    with refused(settings, what):
+        return in_time(read, seconds)
+
+
+def examine(settings: BallastSettings) -> None:
+    """Raises BallastRefused unless the ballast can be released on this machine, or is not there now."""
+    if looked_at(settings, "looked for", _is_read_only):
+        where = f"{settings.directory} is read-only here (systemd: ReadWritePaths=)"
+        raise BallastRefused(f"{settings.path} cannot be unlinked: {where}")
+
+
+def _is_read_only(directory: int, settings: BallastSettings) -> bool:
+    status_in(directory, settings)
+    return bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
 
 
 def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
@@ -238,28 +258,21 @@ def extents_of(descriptor: int) -> tuple[Extent, ...] | None:
     """The extents of an opened file, in its order, after what it has in memory was written out; None where the
     filesystem does not tell. Raises OSError."""
     try:
-        return tuple(_extents(descriptor))
+        count, _ = _extents(descriptor, room=0)
+        return _extents(descriptor, room=count)[1]
     except OSError as error:
         if error.errno in _NO_FIEMAP:
             return None
         raise
 
 
-def _extents(descriptor: int) -> Iterator[Extent]:
-    start = 0
-    while True:
-        buffer = bytearray(_HEAD.size + _AT_A_TIME * _EXTENT.size)
-        _HEAD.pack_into(buffer, 0, start, _WHOLE_FILE - start, _SYNC, 0, _AT_A_TIME, 0)
-        fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
-        count = _HEAD.unpack_from(buffer)[3]
-        for number in range(count):
-            logical, _, length, flags = _EXTENT.unpack_from(buffer, _HEAD.size + number * _EXTENT.size)
-            yield Extent(logical, length, flags)
-            if flags & _LAST:
-                return
-            start = logical + length
-        if not count:
-            return
+def _extents(descriptor: int, room: int) -> tuple[int, tuple[Extent, ...]]:
+    """How many there are, and as many as there is room for. Raises OSError."""
+    buffer = bytearray(_HEAD.size + room * _EXTENT.size)
+    _HEAD.pack_into(buffer, 0, 0, _WHOLE_FILE, _SYNC, 0, room, 0)
+    fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
+    count = _HEAD.unpack_from(buffer)[3]
+    return count, tuple(map(Extent._make, _EXTENT.iter_unpack(buffer[_HEAD.size :])))[:count]
 
 
 def own_bytes(extents: Sequence[Extent], size_bytes: int) -> int:
@@ -320,13 +333,15 @@ def create_ballast(
     return there, False
 
 
-def remove_ballast(settings: BallastSettings) -> int | None:
-    """Unlinks the ballast now, as a person asks for it; the bytes that were allocated, None if it was not there. Raises
-    BallastRefused if something else is there, or it cannot be unlinked."""
+def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -> int | None:
+    """Unlinks the ballast now; the bytes that were allocated, None if it was not there. `planned`: it has to be this
+    file. Raises BallastRefused if something else is there, or it cannot be unlinked."""
     with refused(settings, "unlinked"), opened_directory(settings) as directory:
         found = status_in(directory, settings)
         if found is None:
             return None
+        if planned not in (None, identity_of(found)):
+            raise BallastRefused(f"{settings.path} is another file now, not the one that was planned")
         os.unlink(settings.name, dir_fd=directory)
         return found.st_blocks * BLOCK
 
@@ -389,3 +404,117 @@ def _written(descriptor: int, settings: BallastSettings, go_on: Callable[[], Non
 def _available_bytes(directory: int) -> int:
     found = os.fstatvfs(directory)
     return found.f_bavail * found.f_frsize
+
+
+# ---- the function
+
+
+def release_ballast_function(name: str, settings: BallastSettings, frees: str) -> ReclaimFunction:
+    """The entry of the table. `frees`: the filesystem that the file is on."""
+    return ReclaimFunction(
+        name,
+        frees,
+        (BALLAST,),
+        lambda context: (BallastRelease(settings, context.clock),),
+        examine=lambda _, __: examine(settings),
+    )
+
+
+class BallastRelease(Stage):
+    """The stage: unlinks the planned file, and no other of its name."""
+
+    def __init__(self, settings: BallastSettings, clock: Clock):
+        self._settings = settings
+        self._clock = clock
+        self._planned: Identity = (0, 0)
+
+    def plan(self) -> Plan | None:
+        """The one file; None where there is no ballast. Raises BallastRefused if something else is there."""
+        found, path = looked_at(self._settings, "read", status_in), self._settings.path
+        if found is None:
+            return None
+        self._planned = identity_of(found)
+        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", found.st_blocks * BLOCK),))
+
+    def check(self, _: Verdict) -> Ready | Refused:
+        """Ready if the file is the planned one and is still what ballast must be."""
+        read_at = self._clock.monotonic()
+        try:
+            found = looked_at(self._settings, "read", status_in)
+        except BallastRefused:
+            return Refused("replaced")
+        if found is None:
+            return GONE
+        return Ready(read_at) if identity_of(found) == self._planned else Refused("replaced")
+
+    def remove(self, _: Verdict) -> bool:
+        """Unlinks it; within the same call it looks once more that it is the planned file."""
+        return remove_ballast(self._settings, self._planned) is not None
+
+    def present(self, _: Verdict) -> bool:
+        """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
+        path = self._settings.path
+        try:
+            return identity_of(in_time(lambda: os.lstat(path))) == self._planned
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise RuntimeUnavailable(f"{path} cannot be looked for: {error.strerror or error}") from error
+
+
+class BallastKeeper:
+    """Keeps one file of ballast in place. `restore_if_room` and `close` are for one thread.
+
+    The look at the file and its making are done on a thread that is handed in: a disk may hang. When pressure comes
+    while it is made, what there is of it is removed. `run`: has a thread do a task; raises NoThread, also while it does
+    one (`Workers.run`). `report`: called on that thread after an attempt that made the ballast, with it, or that could
+    not make it, with one sentence why; not if it was there.
+    """
+
+    def __init__(
+        self,
+        settings: BallastSettings,
+        run: Callable[[Task], object],
+        report: Callable[[Ballast | str], object],
+    ):
+        self._settings = settings
+        self._run = run
+        self._report = report
+        self._next = float("-inf")
+        self._abandoned = threading.Event()
+
+    def restore_if_room(self, available_bytes: int, mark_bytes: int, now: float, *, under_pressure: bool) -> bool:
+        """Has the ballast made again if it is missing: not under pressure, not while one is made, each 5 minutes at
+        most, and with room for it twice over above the mark. Whether a thread has begun to look. Returns at once, never
+        raises.
+
+        `available_bytes`: of its filesystem, as last read. `mark_bytes`: the highest mark of that filesystem, with what
+        is reclaimed at least. `now`: monotonic seconds. `under_pressure`: a threshold is met on any filesystem, or a
+        condition is reported.
+        """
+        if under_pressure:
+            self._abandoned.set()
+            return False
+        if now < self._next or room_problem(available_bytes, self._settings, mark_bytes) is not None:
+            return False
+        self._next = now + RETRY_SECONDS
+        abandoned = threading.Event()
+        try:
+            self._run(lambda: self._restore(mark_bytes, abandoned))
+        except NoThread:
+            return False
+        self._abandoned = abandoned
+        return True
+
+    def close(self) -> None:
+        """Gives up a file that is being made; its thread removes what there is of it."""
+        self._abandoned.set()
+
+    def _restore(self, mark_bytes: int, abandoned: threading.Event) -> None:
+        try:
+            ballast, made = create_ballast(self._settings, mark_bytes, abandoned.is_set)
+        except BallastRefused as error:
+            self._report(str(error))
+        else:
+            if made:
+                self._report(ballast)
