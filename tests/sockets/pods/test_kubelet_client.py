@@ -16,7 +16,6 @@ from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_client import get_pods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
-from reclaim.pods.kubelet_pods import KubeletPods
 from reclaim.pods.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
@@ -271,10 +270,9 @@ def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     with KubeletServer(answer(PODS)) as kubelet:
         ask = partial(get_pods, KubeletEndpoint(kubelet.url))
-        listed = KubeletPods(ask, SystemClock())
-        pods = BelievedPods(KubeletDirectories(str(tmp_path)), f"{tmp_path}/pods", SystemClock(), listed=listed)
-        known = pods.read(), listed.problem
-    unknown = pods.read(), listed.problem
+        pods = BelievedPods(KubeletDirectories(str(tmp_path)), SystemClock(), ask)
+        known = pods.read(), pods.list_problem
+    unknown = pods.read(), pods.list_problem
     assert known[0].kubelet == {"uid-1": PodState(terminated=True)}
     assert known[0].runtime_should_be_removed("uid-1")
     assert known[1] is None
