@@ -10,10 +10,11 @@ from functools import partial
 from typing import TypeVar
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.kubelet_ways import kubelet_ways
+from eviction.configuration.kubelet_ways import KubeletSearch
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.believed_pods import BelievedPods, HealthySince
+from reclaim.pods.kubelet_client import ANSWER_SECONDS, KubeletUnavailable, ask_kubelet
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from signals.clock import Clock
 
@@ -27,15 +28,10 @@ def believed_pods(
 ) -> BelievedPods:
     """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
     ask = None
-    if configuration.asks_kubelet:
-        # only where it is configured, because it imports ssl
-        from reclaim.pods.kubelet_client import ANSWER_SECONDS, KubeletSearch, get_pods
-
-        if configuration.kubelet_endpoint is not None:
-            ask = answered_in_time(partial(get_pods, configuration.kubelet_endpoint), ANSWER_SECONDS)
-        elif configuration.kubelet_place is not None:
-            search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
-            ask = answered_in_time(search.get_pods, ANSWER_SECONDS)
+    if configuration.kubelet_endpoint is not None:
+        ask = answered_in_time(partial(ask_kubelet, configuration.kubelet_endpoint), ANSWER_SECONDS)
+    elif configuration.kubelet_place is not None:
+        ask = answered_in_time(KubeletSearch(configuration.kubelet_place, clock).get_pods, ANSWER_SECONDS)
     seen = healthy_since if configuration.terminated_by_evidence else None
     return BelievedPods(directories, clock, ask, seen, configuration.terminated_pod_age_seconds)
 
@@ -43,8 +39,6 @@ def believed_pods(
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
     """The same question, also where a file of its identity hangs; while it does, others fail at once. `seconds`: what
     the answer itself may take. Any thread may call; KubeletUnavailable is raised in 2 s more."""
-    from reclaim.pods.kubelet_client import KubeletUnavailable  # only where it is asked, because it imports http
-
     asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), seconds + LOOK_SECONDS)
 
     def ask_in_time() -> Answer:

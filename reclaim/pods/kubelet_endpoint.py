@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from reclaim.types import ReclaimError
 
@@ -107,14 +106,6 @@ class KubeletEndpoint:
     def expected_name(self) -> str:
         """The name or address that the certificate has to contain."""
         return self.server_name or self.address[0]
-
-
-class KubeletWay(NamedTuple):
-    """One way to ask the kubelet: as whom, in words, and the endpoint, or why there is none."""
-
-    identity: str
-    endpoint: KubeletEndpoint | None
-    problem: str = ""
 
 
 def _check_url(url: str) -> None:
