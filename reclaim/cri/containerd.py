@@ -26,10 +26,8 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from google.protobuf.message import Message
-
 from reclaim.cri import image_store_pb2, leases_pb2
-from reclaim.cri.status import CallError, Code, parsed
+from reclaim.cri.status import CallError, Code, Message, parsed
 from reclaim.services import RuntimeService
 
 LEASES_SERVICE = "/containerd.services.leases.v1.Leases/"

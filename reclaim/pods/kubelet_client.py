@@ -21,7 +21,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from reclaim.pods.kubelet_endpoint import KubeletEndpoint
@@ -239,20 +239,13 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
     """Raises KubeletUnavailable unless the server has shown the first certificate of one of the pinned files."""
     import ssl
 
-    problems = []
     for path in endpoint.pinned_files:
-        try:
-            with _usable("kubelet's certificate", path), open(path, encoding="ascii") as file:
-                first = _FIRST_CERTIFICATE.search(file.read(LARGEST_PEM_BYTES))
-                if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
-                    return
-        except KubeletUnavailable as error:
-            problems.append(error)
-    if len(problems) == len(endpoint.pinned_files):
-        raise problems[0]
-    raise KubeletUnavailable(
-        f"{endpoint.url} is not trusted: it shows another certificate than {' or '.join(endpoint.pinned_files)}"
-    )
+        with suppress(KubeletUnavailable), _usable("certificate", path), open(path, encoding="ascii") as file:
+            first = _FIRST_CERTIFICATE.search(file.read(LARGEST_PEM_BYTES))
+            if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
+                return
+    kept = " or ".join(endpoint.pinned_files)
+    raise KubeletUnavailable(f"{endpoint.url} is not trusted: it shows another certificate than {kept}")
 
 
 def _token(path: str) -> str:
