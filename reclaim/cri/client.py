@@ -125,8 +125,7 @@ class CriClient:
 
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
         """One call of a service beside CRI on the runtime's socket: `method` is a whole name. Raises CallError,
-        UNAVAILABLE also where the socket is not trusted."""
-        self._check(method, lambda refusal: CallError(Code.UNAVAILABLE, refusal))
+        PERMISSION_DENIED also where the socket is not trusted."""
         return bytes(self._channel(method).unary(method, request, seconds, metadata))
 
     # ---- RuntimeService
@@ -230,13 +229,11 @@ class CriClient:
     # ---- how a call is made
 
     def _channel(self, method: str) -> Channel:
-        return self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
-
-    def _check(self, method: str, failure: Callable[[str], Exception]) -> None:
-        """Raises the failure, with a sentence, if the socket of this method is not trusted."""
-        path = self._channel(method).path
-        if (refusal := socket_refusal(path)) is not None:
-            raise failure(f"the socket unix://{path} is not trusted: {refusal}")
+        """The connections for this method. Raises CallError with PERMISSION_DENIED if their socket is not trusted."""
+        channel = self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
+        if (refusal := socket_refusal(channel.path)) is not None:
+            raise CallError(Code.PERMISSION_DENIED, f"the socket unix://{channel.path} is not trusted: {refusal}")
+        return channel
 
     @contextmanager
     def _observed(self, method: str) -> Iterator[None]:
@@ -264,7 +261,6 @@ class CriClient:
     def _find(self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER) -> Answer | None:
         """The answer; None for NOT_FOUND. `within_seconds`: a deadline that is shorter than that of reads."""
         method, deadline = _method(request), min(self._deadline, within_seconds)
-        self._check(method, RuntimeUnavailable)
         try:
             return parsed(answer_type, self._call(method, request, deadline))
         except CallError as error:
@@ -276,7 +272,6 @@ class CriClient:
         """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration: a list
         that was not read to its end is none. `stream`: the variant of the call for lists that are too large."""
         method = _method(request)
-        self._check(method, RuntimeUnavailable)
         try:
             for message in self._messages_of_list(method, stream, request):
                 for entry in entries(message):
@@ -303,7 +298,6 @@ class CriClient:
     def _remove(self, request: Message, deadline: float | None = None) -> bool:
         """What the answer says is not read: the runtime is asked whether the object is there."""
         method = _method(request)
-        self._check(method, RemovalFailed)
         try:
             self._call(method, request, deadline)
         except CallError as error:
