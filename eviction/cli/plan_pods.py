@@ -12,6 +12,8 @@ from eviction.cli.options import answer_json, answer_lines, columns, configurati
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.inherited_thresholds import name_of
+from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from eviction.configuration.kubelet_ways import KubeletSearch
 from eviction.decision.threshold_config import (
     KUBELET_EVICTION_HARD,
@@ -29,9 +31,7 @@ from eviction.pod_eviction.stats_summary import parse_stats_summary
 from eviction.pod_eviction.types import EvictablePod, PodUsage
 from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
 from eviction.types import Threshold
-from reclaim.pods.kubelet_client import STATS_SUMMARY, KubeletUnavailable, ask_kubelet
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
-from reclaim.pods.pod_list import KubeletAnswerError
+from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.clock import SystemClock
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 

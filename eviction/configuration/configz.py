@@ -12,9 +12,10 @@ import json
 import time
 
 from eviction.configuration.kubelet import KubeletConfiguration, KubeletConfigurationError, kubelet_configuration
+from eviction.configuration.kubelet_client import CONFIGZ
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from eviction.configuration.kubelet_ways import KubeletPlace, KubeletWay, asked_by_the_first, kubelet_ways
-from reclaim.pods.kubelet_client import CONFIGZ, KubeletUnavailable
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 
 NAME = "the kubelet's /configz"
 KEY = "kubeletconfig"

@@ -19,7 +19,7 @@ Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-a
 https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
 
 Covers: reading kubeconfigs, trust in files, and which way is accepted. Does not cover: one request
-(`reclaim.pods.kubelet_client`).
+(`eviction.configuration.kubelet_client`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eviction.configuration.kubelet import DEFAULT_PORT
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, PODS, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from eviction.configuration.strict_yaml import DocumentError, read_document
-from reclaim.pods.kubelet_client import ANSWER_SECONDS, PODS, KubeletUnavailable, ask_kubelet
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
+from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.services import Clock
 from reclaim.trust import file_refusal
 

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TypeVar
 
 from eviction.configuration.effective import Configuration
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, ask_kubelet
 from eviction.configuration.kubelet_ways import KubeletSearch
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.believed_pods import BelievedPods, HealthySince
-from reclaim.pods.kubelet_client import ANSWER_SECONDS, KubeletUnavailable, ask_kubelet
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.pod_list import KubeletUnavailable
 from signals.clock import Clock
 
 MOST_ASKING = 8  # at a time

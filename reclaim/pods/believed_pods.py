@@ -38,9 +38,8 @@ from dataclasses import replace
 
 from reclaim.pods.belief import doubt_about, exchanged, not_compared
 from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
-from reclaim.pods.kubelet_client import KubeletUnavailable
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.pod_list import KubeletAnswerError, PodList, parse_pod_list
+from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt
 from reclaim.services import Clock
 from reclaim.types import NEVER, Listing

@@ -50,6 +50,19 @@ FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 Value = TypeVar("Value")
 
 
+class KubeletUnavailable(ReclaimError):
+    """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
+
+    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted,
+    or could not be used, so another one may do.
+    """
+
+    def __init__(self, message: str, *, late: bool = False, refused: bool = False):
+        super().__init__(message)
+        self.late = late
+        self.refused = refused
+
+
 class KubeletAnswerError(ReclaimError):
     """An answer that is not of the expected form. The message is a clause that says where."""
 

@@ -14,8 +14,8 @@ from tests.work import lines_run
 MODULES = (
     "reclaim.pods.states",
     "reclaim.pods.pod_list",
-    "reclaim.pods.kubelet_endpoint",
-    "reclaim.pods.kubelet_client",
+    "eviction.configuration.kubelet_endpoint",
+    "eviction.configuration.kubelet_client",
     "reclaim.pods.believed_pods",
 )
 NETWORK_MODULES = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}

@@ -21,8 +21,9 @@ from typing import Self
 
 import pytest
 
-from reclaim.pods.kubelet_client import KubeletUnavailable, ask_kubelet
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.pods.believed_pods import PAUSE_SECONDS, BelievedPods
-from reclaim.pods.kubelet_client import KubeletUnavailable
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.pods.states import PodState, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from eviction.configuration.kubelet_client import ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_client import ask_kubelet
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
@@ -233,8 +233,9 @@ def test_files_that_cannot_be_read_are_named(certificates: Certificates, tmp_pat
 
 ASK_ON_A_TERMINAL = """
 import fcntl, sys, termios
-from reclaim.pods.kubelet_client import KubeletUnavailable, ask_kubelet
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import ask_kubelet
+from reclaim.pods.pod_list import KubeletUnavailable
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 ca, certificate, key = sys.argv[1:]
 try:

@@ -12,7 +12,7 @@ from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFi
 from eviction.doctor.examine import examine
 from eviction.doctor.facts import gather
 from eviction.node.node import Node
-from reclaim.pods.kubelet_client import KubeletUnavailable
+from reclaim.pods.pod_list import KubeletUnavailable
 from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, relieve
 from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import BEARER, PODS, Authority, KubeletServer, answer, pod_list, serving

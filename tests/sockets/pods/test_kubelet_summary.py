@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from reclaim.pods.kubelet_client import STATS_SUMMARY, KubeletUnavailable, ask_kubelet
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,
     MARGIN_SECONDS,

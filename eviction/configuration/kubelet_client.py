@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
-from reclaim.types import ReclaimError
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 
 if TYPE_CHECKING:
     import http.client
@@ -55,19 +55,6 @@ _PERMISSIONS = {
     STATS_SUMMARY: "is the identity allowed to get nodes/stats (nodes/proxy does not include it)?",
     CONFIGZ: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)?",
 }
-
-
-class KubeletUnavailable(ReclaimError):
-    """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
-
-    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted,
-    or could not be used, so another one may do.
-    """
-
-    def __init__(self, message: str, *, late: bool = False, refused: bool = False):
-        super().__init__(message)
-        self.late = late
-        self.refused = refused
 
 
 def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
