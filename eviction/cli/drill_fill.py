@@ -28,7 +28,8 @@ from eviction.drill.report.to_json import observation_lines, result_json, verdic
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.types import Scenario
-from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.hold_off import HoldOff
+from eviction.node.kubelet_watch import kubelet_is_healthy
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.log import Log
 from eviction.reporting.tables import amount

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import partial
 from typing import TypeVar
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
@@ -13,7 +12,9 @@ from eviction.cli.options import answer_json, answer_lines, columns, configurati
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.inherited_thresholds import name_of
-from eviction.configuration.kubelet_ways import kubelet_ways
+from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_ways import KubeletSearch
 from eviction.decision.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
@@ -30,9 +31,7 @@ from eviction.pod_eviction.stats_summary import parse_stats_summary
 from eviction.pod_eviction.types import EvictablePod, PodUsage
 from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
 from eviction.types import Threshold
-from reclaim.pods.kubelet_client import KubeletSearch, KubeletUnavailable, get_pods, get_stats_summary
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
-from reclaim.pods.pod_list import KubeletAnswerError
+from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.clock import SystemClock
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 
@@ -113,7 +112,7 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
         with Progress("asking the kubelet for its pods and their statistics"):
             endpoint, list_of_pods = answered_in_time(lambda: _list_of_pods(configuration), ANSWER_SECONDS)()
             pods = _parsed("list of pods", parse_active_pods, list_of_pods)
-            summary = answered_in_time(lambda: get_stats_summary(endpoint, ANSWER_SECONDS), ANSWER_SECONDS)()
+            summary = answered_in_time(lambda: ask_kubelet(endpoint, ANSWER_SECONDS, STATS_SUMMARY), ANSWER_SECONDS)()
             return pods, _parsed("summary", parse_stats_summary, summary)
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
@@ -122,9 +121,9 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
 def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
     """The kubelet's list, and where and as whom it was asked. Raises KubeletUnavailable."""
     if configuration.kubelet_endpoint is not None:
-        return configuration.kubelet_endpoint, get_pods(configuration.kubelet_endpoint, ANSWER_SECONDS)
+        return configuration.kubelet_endpoint, ask_kubelet(configuration.kubelet_endpoint, ANSWER_SECONDS)
     assert configuration.kubelet_place is not None
-    search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), SystemClock(), ANSWER_SECONDS)
+    search = KubeletSearch(configuration.kubelet_place, SystemClock(), ANSWER_SECONDS)
     body = search.get_pods()
     assert search.endpoint is not None
     return search.endpoint, body

@@ -7,7 +7,6 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
 from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
@@ -29,7 +28,7 @@ from eviction.decision.headroom import near_their_marks
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
 from eviction.node.configuration_warnings import configuration_warnings
-from eviction.node.hold_off import HoldOff, Holds, KubeletHealth, kubelet_is_healthy
+from eviction.node.hold_off import HoldOff, Holds
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
@@ -71,14 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = within_watchdog(configuration_of(arguments), notifier)
     lock = ending.lock = hold_node(configuration, log)
     log.write_on_a_thread(STDERR)
-    kubelet_health = start_kubelet_health(configuration, log)
     node = Node(configuration, stopping=ending.stopping)
     if node.endpoint.remark:
         log.info(node.endpoint.remark)
     saver = ImageRecordsSaver(node.records, node.record_file, log)
     saver.load()
     started, now = node.clock.monotonic(), node.clock.monotonic
-    hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_health.healthy), node.pause)
+    kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # whenever it is asked
+    hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
     pause_file = PauseFile(configuration.state_file, node.clock)
     pause_problem = pause_file.restore(node.pause)
     events, finish_events = start_events(configuration, log, node)
@@ -213,15 +212,6 @@ def start_periodic_gc(periodic: PeriodicGC) -> None:
         periodic.start()
     except NoThread as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
-
-
-def start_kubelet_health(configuration: Configuration, log: Log) -> KubeletHealth:
-    """Asks whether the kubelet is healthy, as long as that ends the hold-off."""
-    seconds = configuration.hold_off_seconds
-    health = KubeletHealth(partial(kubelet_is_healthy, configuration.kubelet_healthz), seconds)
-    if seconds > 0 and configuration.kubelet_healthz is not None and not health.start():
-        log.warning("no thread can be started to ask the kubelet's /healthz, so the whole holdOffAfterStart is waited")
-    return health
 
 
 def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[EventSink, Callable[[], object]]:

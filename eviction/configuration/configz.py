@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 
 from eviction.configuration.kubelet import KubeletConfiguration, KubeletConfigurationError, kubelet_configuration
-from eviction.configuration.kubelet_ways import KubeletPlace, kubelet_ways
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletWay
+from eviction.configuration.kubelet_client import CONFIGZ
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_ways import KubeletPlace, KubeletWay, asked_by_the_first, kubelet_ways
+from reclaim.pods.pod_list import KubeletUnavailable
 
 NAME = "the kubelet's /configz"
 KEY = "kubeletconfig"
@@ -32,30 +33,16 @@ def asked_of_kubelet(
     if endpoint is None and place is None:
         return None, remark
     ways = kubelet_ways(place) if place is not None else [KubeletWay("the configured identity", endpoint)]
-    kubelet, why = _by_the_first(ways)
-    return kubelet, f"{remark}, and {why}" if why else ""
-
-
-def _by_the_first(ways: Iterable[KubeletWay]) -> tuple[KubeletConfiguration | None, str]:
-    """What the kubelet tells by the first of these ways that it accepts; or None, and why."""
-    from reclaim.pods.kubelet_client import KubeletUnavailable, get_configz  # imports TLS where it is asked at all
-
-    until, why = time.monotonic() + SECONDS, "there is no way to ask it"
-    for way in ways:
-        if way.endpoint is None:
-            why = way.problem
-            continue
-        try:
-            return kubelet_configuration(_document(get_configz(way.endpoint, until - time.monotonic())), NAME), ""
-        except KubeletUnavailable as error:
-            why = str(error)
-            if not error.refused:
-                break
-        except KubeletConfigurationError as error:  # with which no kubelet would have started
-            return None, str(error)
-        except ValueError as error:
-            return None, f"{NAME} cannot be read: {error}"
-    return None, f"{NAME} was asked for in vain: {why}"
+    try:
+        _, body = asked_by_the_first(ways, time.monotonic() + SECONDS, CONFIGZ)
+        return kubelet_configuration(_document(body), NAME), ""
+    except KubeletUnavailable as error:
+        why = f"{NAME} was asked for in vain: {error}"
+    except KubeletConfigurationError as error:  # with which no kubelet would have started
+        why = str(error)
+    except ValueError as error:
+        why = f"{NAME} cannot be read: {error}"
+    return None, f"{remark}, and {why}"
 
 
 def _document(body: bytes) -> dict[str, object]:

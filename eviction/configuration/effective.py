@@ -29,6 +29,7 @@ from eviction.configuration.functions import (
 )
 from eviction.configuration.inherited_thresholds import DEFAULT_MINIMUM_RECLAIM, effective_thresholds, name_of
 from eviction.configuration.kubelet import KubeletConfiguration, image_gc_problems, merged
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.models import ValidationError
 from eviction.configuration.node_kubelet import kubelet_of_node
@@ -49,7 +50,6 @@ from eviction.configuration.validation import location_problems, parse_healthz_e
 from eviction.decision.reclaim_table import Rows
 from eviction.types import Extent, Threshold
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from reclaim.types import PolicyError
 from signals.quantity import (
     QuantityError,

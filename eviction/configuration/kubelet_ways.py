@@ -18,7 +18,8 @@ this order, as far as the files are there and only root (or our own user) may wr
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
 
-Covers: reading kubeconfigs, and trust in files. Does not cover: asking (`reclaim.pods.kubelet_client`).
+Covers: reading kubeconfigs, trust in files, and which way is accepted. Does not cover: one request
+(`eviction.configuration.kubelet_client`).
 """
 
 from __future__ import annotations
@@ -26,17 +27,30 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from eviction.configuration.kubelet import DEFAULT_PORT
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, PODS, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from eviction.configuration.strict_yaml import DocumentError, read_document
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError, KubeletWay
+from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.services import Clock
 from reclaim.trust import file_refusal
 
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
+SEARCH_AGAIN_SECONDS = 60.0
+
+
+class KubeletWay(NamedTuple):
+    """One way to ask the kubelet: as whom, in words, and the endpoint, or why there is none."""
+
+    identity: str
+    endpoint: KubeletEndpoint | None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,66 @@ class KubeletPlace:
         """The address to ask at, as a URL has it."""
         address = ALL_INTERFACES.get(self.address, self.address)
         return f"[{address}]" if ":" in address else address
+
+
+class KubeletSearch:
+    """Finds by itself an identity that the node's own kubelet accepts, and asks for its pods: `kubeletEndpoint: auto`.
+
+    The way that is accepted is kept. After a search in vain no request is sent for a minute: a node under pressure has
+    no time for it at every pass. `endpoint`: that was answered last; None before, and once its identity is refused.
+    """
+
+    def __init__(self, place: KubeletPlace, clock: Clock, seconds: float = ANSWER_SECONDS):
+        self.endpoint: KubeletEndpoint | None = None
+        self._place = place
+        self._clock = clock
+        self._seconds = seconds
+        self._in_vain = ""
+        self._search_from = float("-inf")
+
+    def get_pods(self) -> bytes:
+        """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
+        until = time.monotonic() + self._seconds
+        known = self.endpoint  # of which another thread may let go meanwhile
+        if known is not None:
+            try:
+                return ask_kubelet(known, self._seconds)
+            except KubeletUnavailable as error:
+                if not error.refused:
+                    raise
+            self.endpoint, self._search_from = None, float("-inf")  # a certificate has rotated, a role was taken away
+        if self._clock.monotonic() < self._search_from:
+            raise KubeletUnavailable(self._in_vain)
+        try:
+            self.endpoint, body = asked_by_the_first(kubelet_ways(self._place), until, PODS)
+        except KubeletUnavailable as error:
+            if not error.refused:
+                raise
+            self._in_vain = f"kubeletEndpoint auto found no way to ask the kubelet for its pods: {error}"
+            self._search_from = self._clock.monotonic() + SEARCH_AGAIN_SECONDS
+            raise KubeletUnavailable(self._in_vain) from None
+        return body
+
+
+def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> tuple[KubeletEndpoint, bytes]:
+    """The endpoint of the first way that the kubelet accepts, and its answer to a GET of this path.
+
+    Only what the kubelet refuses (401, 403, TLS), or what cannot be used, leads on to the next way: a kubelet that does
+    not listen or is late does not know another identity any better. `until`: monotonic seconds. Raises
+    KubeletUnavailable; if every way was refused, it is `refused` and says each.
+    """
+    tried: list[str] = []
+    for way in ways:
+        problem = way.problem
+        if way.endpoint is not None:
+            try:
+                return way.endpoint, ask_kubelet(way.endpoint, max(until - time.monotonic(), 0.0), path)
+            except KubeletUnavailable as error:
+                if not error.refused:
+                    raise
+                problem = str(error)
+        tried.append(f"as {way.identity}: {problem}")
+    raise KubeletUnavailable("; ".join(tried) or "this node has no identity that could be tried", refused=True)
 
 
 def kubelet_ways(place: KubeletPlace) -> Iterator[KubeletWay]:

@@ -16,7 +16,8 @@ from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
-from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.hold_off import HoldOff
+from eviction.node.kubelet_watch import kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, PassResult, Trigger

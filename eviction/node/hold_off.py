@@ -8,72 +8,10 @@ kubelet's `/healthz` answers, it has started its pods again; the time limit is f
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
-ANSWER_SECONDS = 0.5
-ASK_AGAIN_SECONDS = 1.0
-LONGEST_STATUS_LINE_BYTES = 512
 LONGEST_PAUSE_SECONDS = 86_400.0  # a pause that is forgotten must end by itself
-
-
-def kubelet_is_healthy(where: tuple[str, int] | str | None) -> bool:
-    """True if the kubelet's `/healthz` answers 200 within half a second. `where`: host and port, or the path of a unix
-    socket that is forwarded to it; None: false without asking.
-
-    The one line of HTTP is written by hand, because importing an HTTP client (with email and ssl) takes 15 ms.
-    """
-    if where is None:
-        return False
-    deadline = time.monotonic() + ANSWER_SECONDS
-    family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-    line = b""
-    with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as kubelet:
-        kubelet.settimeout(ANSWER_SECONDS)
-        kubelet.connect(where)
-        kubelet.sendall(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        while b"\n" not in line and len(line) < LONGEST_STATUS_LINE_BYTES:
-            kubelet.settimeout(max(deadline - time.monotonic(), 0.001))
-            part = kubelet.recv(LONGEST_STATUS_LINE_BYTES)
-            if not part:
-                break
-            line += part
-    words = line.partition(b"\n")[0].split()
-    return len(words) >= 2 and words[0].startswith(b"HTTP/1.") and words[1] == b"200"
-
-
-class KubeletHealth:
-    """Asks for the kubelet's health on a thread of its own, once a second, so that nobody else waits for the answer.
-
-    It ends with the first healthy answer, or `seconds` after its start.
-    """
-
-    def __init__(self, ask: Callable[[], bool], seconds: float):
-        self._ask = ask
-        self._seconds = seconds
-        self._healthy = False
-
-    def start(self) -> bool:
-        """Starts the thread. False if it cannot be started: then nothing is known of the kubelet."""
-        try:
-            threading.Thread(target=self._run, name="kubelet health", daemon=True).start()
-        except RuntimeError:
-            return False
-        return True
-
-    def healthy(self) -> bool:
-        """The last answer; does not wait."""
-        return self._healthy
-
-    def _run(self) -> None:
-        until = time.monotonic() + self._seconds
-        while not self._healthy and time.monotonic() < until:
-            self._healthy = self._ask()
-            if not self._healthy:
-                time.sleep(ASK_AGAIN_SECONDS)
 
 
 class HoldOff:

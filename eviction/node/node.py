@@ -41,7 +41,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import RuntimeUnavailable
+from reclaim.types import NEVER, RuntimeUnavailable
 from reclaim.unused_images import detect_images
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
@@ -144,7 +144,8 @@ class Node(NodeView):
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
-        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
+        watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
+        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         if beside is None:
             self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
             self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
@@ -241,12 +242,12 @@ class Node(NodeView):
         return problems_of(self.functions, self.client, self.log_paths)
 
     def watch_kubelet(self) -> None:
-        """Begins to watch whether the kubelet is healthy, if pods are to count as terminated by what is seen of them.
-
-        Without it none does, as in a command that lives for a moment. Raises CannotPrepare.
-        """
-        if self.configuration.terminated_by_evidence and not self.kubelet_watch.start():
-            raise CannotPrepare("no thread can be started to watch the kubelet's /healthz")
+        """Begins to watch whether the kubelet is healthy: as long as that ends the hold-off after the start, and always
+        if pods are to count as terminated by what is seen of them. Raises CannotPrepare."""
+        try:
+            self.kubelet_watch.start()
+        except RuntimeError:
+            raise CannotPrepare("no thread can be started to watch the kubelet's /healthz") from None
 
     def prepare(self) -> None:
         """Makes now what a pass needs: threads, descriptors, modules. So nothing of it can fail under pressure.
@@ -313,7 +314,7 @@ class Node(NodeView):
     @property
     def pods_problem(self) -> str | None:
         """Why the kubelet's list of pods was not available although it is configured; None if it was."""
-        return None if self.pods.listed is None else self.pods.listed.problem
+        return self.pods.list_problem
 
     @property
     def pods_doubt(self) -> Doubt | None:

@@ -5,17 +5,18 @@ The kubelet's directories, the kubelet itself where it is configured, and what i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.kubelet_ways import kubelet_ways
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, ask_kubelet
+from eviction.configuration.kubelet_ways import KubeletSearch
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.pods.believed_pods import BelievedPods, HealthySince, TerminatedPods
+from reclaim.pods.believed_pods import BelievedPods, HealthySince
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.pod_list import KubeletUnavailable
 from signals.clock import Clock
 
 MOST_ASKING = 8  # at a time
@@ -27,30 +28,18 @@ def believed_pods(
     configuration: Configuration, directories: KubeletDirectories, clock: Clock, healthy_since: HealthySince
 ) -> BelievedPods:
     """The kubelet's directories, the kubelet itself where it is configured, and what is seen where that is to count."""
-    listed = None
-    if configuration.asks_kubelet:
-        # only where it is configured, because it imports ssl
-        from reclaim.pods.kubelet_client import ANSWER_SECONDS, KubeletSearch, get_pods
-        from reclaim.pods.kubelet_pods import KubeletPods
-
-        if configuration.kubelet_endpoint is not None:
-            ask = partial(get_pods, configuration.kubelet_endpoint)
-            listed = KubeletPods(answered_in_time(ask, ANSWER_SECONDS), clock)
-        elif configuration.kubelet_place is not None:
-            search = KubeletSearch(partial(kubelet_ways, configuration.kubelet_place), clock)
-            listed = KubeletPods(answered_in_time(search.get_pods, ANSWER_SECONDS), clock)
-    age_seconds = configuration.terminated_pod_age_seconds
-    seen = (
-        TerminatedPods(directories, healthy_since, age_seconds, clock) if configuration.terminated_by_evidence else None
-    )
-    return BelievedPods(directories, os.path.join(configuration.root_directory, "pods"), clock, seen, listed)
+    ask = None
+    if configuration.kubelet_endpoint is not None:
+        ask = answered_in_time(partial(ask_kubelet, configuration.kubelet_endpoint), ANSWER_SECONDS)
+    elif configuration.kubelet_place is not None:
+        ask = answered_in_time(KubeletSearch(configuration.kubelet_place, clock).get_pods, ANSWER_SECONDS)
+    seen = healthy_since if configuration.terminated_by_evidence else None
+    return BelievedPods(directories, clock, ask, seen, configuration.terminated_pod_age_seconds)
 
 
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
     """The same question, also where a file of its identity hangs; while it does, others fail at once. `seconds`: what
     the answer itself may take. Any thread may call; KubeletUnavailable is raised in 2 s more."""
-    from reclaim.pods.kubelet_client import KubeletUnavailable  # only where it is asked, because it imports http
-
     asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), seconds + LOOK_SECONDS)
 
     def ask_in_time() -> Answer:

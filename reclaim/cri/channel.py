@@ -9,7 +9,7 @@ ends one call only.
 * A connection that was used before is read first. If the runtime has closed it or sent GOAWAY, a new one is made.
 * `prepare` makes sockets ahead of time, and one that is closed is replaced at once: a process that has no descriptor
   left can still connect.
-* No call is repeated here. Whether a call may be repeated depends on what it does: see `retry`.
+* No call is repeated here. Whether a call may be repeated depends on what it does: see `client`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Channel:
     ) -> Generator[bytearray]:
         """The messages that answer a call, as they arrive. Raises CallError, also during the iteration."""
         ends = None if seconds is None else time.monotonic() + seconds
-        connection = self._taken()
+        try:
+            connection = self._taken()
+        except OSError as error:
+            raise CallError(Code.UNAVAILABLE, f"no socket can be made: {_words(error)}") from error
         try:
             if not connection.reusable:
                 self._connect(connection, ends)
@@ -101,12 +104,13 @@ class Channel:
                 busy.hang_up()
 
     def _taken(self) -> _Connection:
-        """A connection for one call: one that still works, or one that is not connected yet. Raises CallError."""
+        """A connection for one call: one that still works, or one that is not connected yet. Raises CallError and
+        OSError."""
         while True:
             with self._lock:
                 if self._closed:
                     raise CallError(Code.CANCELLED, _CLOSED)
-                connection = self._free.pop() if self._free else _new_connection()
+                connection = self._free.pop() if self._free else _Connection()
                 self._busy.add(connection)
             if not connection.reusable or connection.is_alive():
                 return connection
@@ -137,13 +141,6 @@ class Channel:
     def _fill_up(self) -> None:  # under the lock
         while not self._closed and len(self._free) + len(self._busy) < self._prepared:
             self._free.insert(0, _Connection())
-
-
-def _new_connection() -> _Connection:
-    try:
-        return _Connection()
-    except OSError as error:
-        raise CallError(Code.UNAVAILABLE, f"no socket can be made: {_words(error)}") from error
 
 
 class _Connection:
@@ -186,10 +183,7 @@ class _Connection:
         """Reads without waiting. False if the server has closed the connection or announced that it will."""
         try:
             for _ in range(_IDLE_READS):
-                data = self._socket.recv(_RECEIVE_BYTES)
-                if not data:
-                    break
-                self._http2.receive(data)
+                self._receive()
         except BlockingIOError:
             return self.reusable
         except (OSError, ProtocolBroken):

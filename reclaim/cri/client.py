@@ -22,7 +22,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.channel import Channel
@@ -37,13 +36,15 @@ from reclaim.cri.convert import (
     sandbox_of,
     text_in_json,
 )
-from reclaim.cri.status import Answer, CallError, Code, parsed
+from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.trust import socket_refusal
 from reclaim.types import NEVER, Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
 
 READ_DEADLINE_SECONDS = 10.0
 STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container
+RETRY_FOR_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.05
 LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
@@ -124,20 +125,19 @@ class CriClient:
 
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
         """One call of a service beside CRI on the runtime's socket: `method` is a whole name. Raises CallError,
-        UNAVAILABLE also where the socket is not trusted."""
-        self._check(method, lambda refusal: CallError(Code.UNAVAILABLE, refusal))
+        PERMISSION_DENIED also where the socket is not trusted."""
         return bytes(self._channel(method).unary(method, request, seconds, metadata))
 
     # ---- RuntimeService
 
     def version(self) -> RuntimeVersion:
         """Name and version of the runtime."""
-        answer = self._read(RUNTIME_SERVICE + "Version", pb.VersionRequest(), pb.VersionResponse)
+        answer = self._read(pb.VersionRequest(), pb.VersionResponse)
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
     def sandbox_image(self) -> str | None:
         """The configured sandbox image: key `sandboxImage` of the verbose status (containerd)."""
-        answer = self._read(RUNTIME_SERVICE + "Status", pb.StatusRequest(verbose=True), pb.StatusResponse)
+        answer = self._read(pb.StatusRequest(verbose=True), pb.StatusResponse)
         return text_in_json(answer.info, "config", "sandboxImage")
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
@@ -145,19 +145,18 @@ class CriClient:
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
-        listed = self._list(RUNTIME_SERVICE + "ListContainers", "StreamContainers", request, pb.Container)
+        listed = self._list(request, "StreamContainers", pb.Container)
         return each_once(map(container_of, listed), "a container")
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes."""
-        request = pb.ListPodSandboxRequest()
-        listed = self._list(RUNTIME_SERVICE + "ListPodSandbox", "StreamPodSandboxes", request, pb.PodSandbox)
+        listed = self._list(pb.ListPodSandboxRequest(), "StreamPodSandboxes", pb.PodSandbox)
         return each_once(map(sandbox_of, listed), "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         """The sandbox as it is now; None when NOT_FOUND or when the answer is about another sandbox."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-        answer = self._find(RUNTIME_SERVICE + "PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+        answer = self._find(request, pb.PodSandboxStatusResponse)
         if answer is None:
             return None
         if not answer.status.id:
@@ -167,7 +166,7 @@ class CriClient:
     def container_status(self, container_id: str) -> ContainerStatus | None:
         """The container as it is now; None when NOT_FOUND, NO_STATUS when the answer contains no status."""
         request = pb.ContainerStatusRequest(container_id=container_id)
-        answer = self._find(RUNTIME_SERVICE + "ContainerStatus", request, pb.ContainerStatusResponse)
+        answer = self._find(request, pb.ContainerStatusResponse)
         if answer is None:
             return None
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
@@ -175,35 +174,29 @@ class CriClient:
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
         """The image in the sandbox's verbose status, at `info.image` (containerd); None when NOT_FOUND or not there."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
-        answer = self._find(RUNTIME_SERVICE + "PodSandboxStatus", request, pb.PodSandboxStatusResponse, within_seconds)
+        answer = self._find(request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:
         """StopContainer, within the grace period and 2 minutes more."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
-        deadline = grace_seconds + STOP_DEADLINE_SECONDS
-        self._remove(RUNTIME_SERVICE + "StopContainer", request, pb.StopContainerResponse, deadline)
+        self._remove(request, grace_seconds + STOP_DEADLINE_SECONDS)
 
     def remove_container(self, container_id: str) -> bool:
         """RemoveContainer, without a deadline."""
-        request = pb.RemoveContainerRequest(container_id=container_id)
-        return self._remove(RUNTIME_SERVICE + "RemoveContainer", request, pb.RemoveContainerResponse)
+        return self._remove(pb.RemoveContainerRequest(container_id=container_id))
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """StopPodSandbox, within 2 minutes."""
-        request = pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        method = RUNTIME_SERVICE + "StopPodSandbox"
-        self._remove(method, request, pb.StopPodSandboxResponse, STOP_DEADLINE_SECONDS)
+        self._remove(pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id), STOP_DEADLINE_SECONDS)
 
     def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """RemovePodSandbox, without a deadline."""
-        request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        return self._remove(RUNTIME_SERVICE + "RemovePodSandbox", request, pb.RemovePodSandboxResponse)
+        return self._remove(pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id))
 
     def writable_layers(self) -> dict[str, int]:
         """Bytes of writable layers by container id, from ListContainerStats."""
-        request = pb.ListContainerStatsRequest()
-        answer = self._read(RUNTIME_SERVICE + "ListContainerStats", request, pb.ListContainerStatsResponse)
+        answer = self._read(pb.ListContainerStatsRequest(), pb.ListContainerStatsResponse)
         known = (stats for stats in answer.stats if stats.writable_layer.HasField("used_bytes"))
         return {stats.attributes.id: stats.writable_layer.used_bytes.value for stats in known}
 
@@ -211,23 +204,21 @@ class CriClient:
 
     def list_images(self) -> tuple[Image, ...]:
         """All images."""
-        listed = self._list(IMAGE_SERVICE + "ListImages", "StreamImages", pb.ListImagesRequest(), pb.Image)
-        return tuple(map(image_of, listed))
+        return tuple(map(image_of, self._list(pb.ListImagesRequest(), "StreamImages", pb.Image)))
 
     def image_status(self, reference: str) -> Image | None:
         """The image that the runtime finds for `reference`; None when it has none."""
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
-        answer = self._find(IMAGE_SERVICE + "ImageStatus", request, pb.ImageStatusResponse)
+        answer = self._find(request, pb.ImageStatusResponse)
         return image_of(answer.image) if answer is not None and answer.HasField("image") else None
 
     def remove_image(self, image_id: str) -> bool:
         """RemoveImage by id, without a deadline."""
-        request = pb.RemoveImageRequest(image=pb.ImageSpec(image=image_id))
-        return self._remove(IMAGE_SERVICE + "RemoveImage", request, pb.RemoveImageResponse)
+        return self._remove(pb.RemoveImageRequest(image=pb.ImageSpec(image=image_id)))
 
     def image_fs_info(self) -> ImageFsInfo:
         """The image and container filesystems that the runtime reports."""
-        answer = self._read(IMAGE_SERVICE + "ImageFsInfo", pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
+        answer = self._read(pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
         used = [usage.used_bytes.value for usage in answer.image_filesystems if usage.HasField("used_bytes")]
         return ImageFsInfo(
             tuple(usage.fs_id.mountpoint for usage in answer.image_filesystems),
@@ -238,13 +229,11 @@ class CriClient:
     # ---- how a call is made
 
     def _channel(self, method: str) -> Channel:
-        return self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
-
-    def _check(self, method: str, failure: Callable[[str], Exception]) -> None:
-        """Raises the failure, with a sentence, if the socket of this method is not trusted."""
-        path = self._channel(method).path
-        if (refusal := socket_refusal(path)) is not None:
-            raise failure(f"the socket unix://{path} is not trusted: {refusal}")
+        """The connections for this method. Raises CallError with PERMISSION_DENIED if their socket is not trusted."""
+        channel = self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
+        if (refusal := socket_refusal(channel.path)) is not None:
+            raise CallError(Code.PERMISSION_DENIED, f"the socket unix://{channel.path} is not trusted: {refusal}")
+        return channel
 
     @contextmanager
     def _observed(self, method: str) -> Iterator[None]:
@@ -258,63 +247,59 @@ class CriClient:
         finally:
             self.on_call(_short(method), time.monotonic() - began, failed)
 
-    def _call(self, method: str, request: Any, answer_type: type[Answer], deadline: float | None) -> Answer:
-        """The answer of one call. Raises CallError."""
+    def _call(self, method: str, request: Message, deadline: float | None) -> bytearray:
+        """The message that answers one call. Raises CallError."""
         with self._observed(method):
-            return parsed(answer_type, self._channel(method).unary(method, request.SerializeToString(), deadline))
+            return self._channel(method).unary(method, request.SerializeToString(), deadline)
 
-    def _read(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
-        answer = self._find(method, request, answer_type)
+    def _read(self, request: Message, answer_type: type[Answer]) -> Answer:
+        answer = self._find(request, answer_type)
         if answer is None:
-            raise RuntimeUnavailable(f"{self.endpoint}: {_short(method)} answered NOT_FOUND")
+            raise RuntimeUnavailable(f"{self.endpoint}: {_short(_method(request))} answered NOT_FOUND")
         return answer
 
-    def _find(
-        self, method: str, request: Any, answer_type: type[Answer], within_seconds: float = NEVER
-    ) -> Answer | None:
+    def _find(self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER) -> Answer | None:
         """The answer; None for NOT_FOUND. `within_seconds`: a deadline that is shorter than that of reads."""
-        self._check(method, RuntimeUnavailable)
-        deadline = min(self._deadline, within_seconds)
+        method, deadline = _method(request), min(self._deadline, within_seconds)
         try:
-            return self._call(method, request, answer_type, deadline)
+            return parsed(answer_type, self._call(method, request, deadline))
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return None
             raise self._unavailable(method, error, deadline) from error
 
-    def _list(self, method: str, stream: str, request: Any, entry_type: type[Answer]) -> Iterator[Answer]:
+    def _list(self, request: Message, stream: str, entry_type: type[Answer]) -> Iterator[Answer]:
         """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration: a list
-        that was not read to its end is none."""
-        self._check(method, RuntimeUnavailable)
+        that was not read to its end is none. `stream`: the variant of the call for lists that are too large."""
+        method = _method(request)
         try:
-            for message in self._messages_of_list(method, stream, request.SerializeToString()):
+            for message in self._messages_of_list(method, stream, request):
                 for entry in entries(message):
                     yield parsed(entry_type, entry)
         except CallError as error:
             raise self._unavailable(method, error, self._deadline) from error
 
-    def _messages_of_list(self, method: str, stream: str, request: bytes) -> Iterator[bytearray]:
+    def _messages_of_list(self, method: str, stream: str, request: Message) -> Iterator[bytearray]:
         """One message with the whole list; if that is too large, a stream of many. Raises CallError."""
-        channel = self._channel(method)
         try:
-            with self._observed(method):
-                whole = channel.unary(method, request, self._deadline)
-            yield whole
+            yield self._call(method, request, self._deadline)
         except CallError as too_large:
             if too_large.code is not Code.RESOURCE_EXHAUSTED:
                 raise
+            name, content = method.replace(_short(method), stream), request.SerializeToString()
             try:
-                with self._observed(stream):
-                    yield from channel.stream(f"{method.rpartition('/')[0]}/{stream}", request, self._deadline)
+                with self._observed(name):
+                    yield from self._channel(method).stream(name, content, self._deadline)
             except CallError as error:
-                if error.code == Code.UNIMPLEMENTED:
+                if error.code is Code.UNIMPLEMENTED:
                     raise too_large from error
                 raise
 
-    def _remove(self, method: str, request: Any, answer_type: type[Any], deadline: float | None = None) -> bool:
-        self._check(method, RemovalFailed)
+    def _remove(self, request: Message, deadline: float | None = None) -> bool:
+        """What the answer says is not read: the runtime is asked whether the object is there."""
+        method = _method(request)
         try:
-            self._call(method, request, answer_type, deadline)
+            self._call(method, request, deadline)
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return False
@@ -340,5 +325,39 @@ def _sentence(method: str, error: CallError, deadline: float | None) -> str:
             return f"{name} failed with {code.name}: {details}"
 
 
+def _method(request: Message) -> str:
+    """The method that takes this request: CRI names its messages after its calls."""
+    name = request.DESCRIPTOR.name.removesuffix("Request")
+    return f"{IMAGE_SERVICE if 'Image' in name else RUNTIME_SERVICE}{name}"
+
+
 def _short(method: str) -> str:
     return method.rpartition("/")[2]
+
+
+def retried(
+    read: Callable[[], Answer],
+    retry_for_seconds: float = RETRY_FOR_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """The answer of `read`, repeated for up to `retry_for_seconds` while it fails with a transient error.
+
+    A runtime that restarts is back within a moment. A read that was not answered within its deadline is not repeated in
+    the same pass, and a removal never is: after its error the pass checks whether the object still exists, and the next
+    pass tries again. Raises the last RuntimeUnavailable.
+    """
+    try:
+        return read()
+    except RuntimeUnavailable as first:
+        if not first.transient:
+            raise
+        import tenacity  # only here, which keeps the start of the commands fast
+
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
+            stop=tenacity.stop_before_delay(retry_for_seconds),
+            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=retry_for_seconds / 2),
+            sleep=sleep,
+            reraise=True,
+        )
+        return attempts(read)

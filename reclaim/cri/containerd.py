@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from reclaim.cri import image_store_pb2, leases_pb2
-from reclaim.cri.status import CallError, Code, parsed
+from reclaim.cri.status import CallError, Code, Message, parsed
 from reclaim.services import RuntimeService
 
 LEASES_SERVICE = "/containerd.services.leases.v1.Leases/"
@@ -75,12 +75,7 @@ class Leases:
         runs none, which is NOT_FOUND."""
         self._call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True), seconds)
 
-    def _call(
-        self,
-        method: str,
-        request: leases_pb2.ListRequest | leases_pb2.CreateRequest | leases_pb2.DeleteRequest,
-        seconds: float,
-    ) -> bytes:
+    def _call(self, method: str, request: Message, seconds: float) -> bytes:
         return self._runtime.call_service(LEASES_SERVICE + method, request.SerializeToString(), seconds, NAMESPACE)
 
 

@@ -30,6 +30,11 @@ GRACE_ANNOTATIONS = ("io.kubernetes.pod.deletionGracePeriod", "io.kubernetes.pod
 SMALLEST_GRACE_SECONDS = 2
 LARGEST_GRACE_SECONDS = 3600
 
+_CONTAINER_STATES: Mapping[int, ContainerState] = {
+    pb.CONTAINER_CREATED: ContainerState.CREATED,
+    pb.CONTAINER_RUNNING: ContainerState.RUNNING,
+    pb.CONTAINER_EXITED: ContainerState.EXITED,
+}
 _ENTRIES = 1  # the field of the entries
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
@@ -86,15 +91,7 @@ def sandbox_state(state: int) -> PodSandboxState:
 
 def container_state(state: int) -> ContainerState:
     """The state; a value that this version does not know is UNKNOWN."""
-    match state:
-        case pb.CONTAINER_CREATED:
-            return ContainerState.CREATED
-        case pb.CONTAINER_RUNNING:
-            return ContainerState.RUNNING
-        case pb.CONTAINER_EXITED:
-            return ContainerState.EXITED
-        case _:
-            return ContainerState.UNKNOWN
+    return _CONTAINER_STATES.get(state, ContainerState.UNKNOWN)
 
 
 def _identified(item_id: str, what: str) -> str:

@@ -13,8 +13,7 @@ gRPC's. What h2 does not bound is bounded here:
 
 Does not cover concurrent calls: each connection carries one call, and `channel` opens as many as are needed.
 
-Sources: RFC 9113, https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md,
-https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md
+Sources: RFC 9113, https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
 
 from __future__ import annotations
@@ -71,22 +70,7 @@ _PREFIX = struct.Struct(">?L")  # of a message: compressed, length
 _LONGEST_TIMEOUT = 99_999_999  # eight digits are allowed
 
 _CODES = {b"%d" % code: code for code in Code}
-_CODE_OF_RESET = {
-    7: Code.UNAVAILABLE,  # REFUSED_STREAM
-    8: Code.CANCELLED,
-    11: Code.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
-    12: Code.PERMISSION_DENIED,  # INADEQUATE_SECURITY
-}
-_CODE_OF_HTTP_STATUS = {
-    b"400": Code.INTERNAL,
-    b"401": Code.UNAUTHENTICATED,
-    b"403": Code.PERMISSION_DENIED,
-    b"404": Code.UNIMPLEMENTED,
-    b"429": Code.UNAVAILABLE,
-    b"502": Code.UNAVAILABLE,
-    b"503": Code.UNAVAILABLE,
-    b"504": Code.UNAVAILABLE,
-}
+_CODE_OF_RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED}  # REFUSED_STREAM, CANCEL
 
 
 class ProtocolBroken(Exception):
@@ -339,11 +323,11 @@ class _MessageReader:
 
 
 def _status_of(fields: Mapping[bytes, bytes]) -> CallError:
-    """The status of a call by its trailers; without `grpc-status`, by the HTTP status."""
+    """The status of a call by its trailers. Where HTTP has no such path, there is no such method."""
     number = fields.get(b"grpc-status")
     if number is None:
         status = fields.get(b":status", b"")
-        code = _CODE_OF_HTTP_STATUS.get(status, Code.UNKNOWN)
+        code = Code.UNIMPLEMENTED if status == b"404" else Code.UNKNOWN
         return CallError(code, f"an answer without grpc-status, HTTP status {status.decode(errors='replace')}")
     details = unquote(fields.get(b"grpc-message", b""), errors="replace")
     return CallError(_CODES.get(number, Code.UNKNOWN), details)

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Message
 
 Answer = TypeVar("Answer")
 

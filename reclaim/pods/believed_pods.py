@@ -1,9 +1,30 @@
-"""The pods of the node as they are believed: the kubelet's directories, its list, and the last comparison of the
-directories with the runtime.
+"""The pods of the node as they are believed: the kubelet's directories, its own list of them where it is asked, and the
+last comparison of the directories with the runtime.
 
 A stage compares what it has read with the runtime's lists before it plans. Right before a removal the directories are
 read again, and must be those on which belief was given: on others no pod is gone, and nothing is until the next
 comparison. Before the first comparison nothing is gone either.
+
+The list adds which pods have terminated, were evicted or deleted while their directory still exists. It cannot prove
+that a pod does not exist: right after a start of the kubelet it contains only static pods, or nothing
+(kubernetes/kubernetes#112119), and does not say so. Therefore:
+
+* A pod counts as gone only if both sources lack it, so an incomplete list removes nothing: a live pod has a directory
+  before it has a container, and keeps it until it is gone.
+* Without readable directories nothing is known; the list does not replace them.
+* Directories that are read but not believed (`belief`) make no pod gone. What the list says of a pod that it contains
+  holds all the same: terminated and evicted pods give up what they hold, as the kubelet itself says so.
+* The state of a listed pod is the one in the list, whatever pods the list lacks. So it need not be known whether the
+  kubelet has synced its pods once.
+* `sources_ready` is true once a pod from the API server is in the list, the only proof that exists: the kubelet takes
+  over the pods of a source all at once. The price: where no pod comes from an API server, log directories, which need
+  all sources, are not removed.
+
+Each reading asks for the list anew, with one exception that can only keep objects: after a late answer no request is
+sent for 10 s. A disk under pressure makes kubelets slow, and each request would delay the relief by the whole deadline.
+
+The list also names the images that pods need whose containers are not made yet. That only ever keeps an image, so what
+the last complete list named counts on while no list can be had, for each pod as long as it has a directory.
 
 Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions (`belief`,
 `evidence`).
@@ -14,101 +35,57 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
 
 from reclaim.pods.belief import doubt_about, exchanged, not_compared
 from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt
 from reclaim.services import Clock
-from reclaim.types import Listing
+from reclaim.types import NEVER, Listing
 
-if TYPE_CHECKING:
-    from reclaim.pods.kubelet_pods import KubeletPods
+PAUSE_SECONDS = 10.0
+NAMED_SECONDS = 1.0  # how old the list may be that names images, as that of containers; and four times what it took
 
 HealthySince = Callable[[], float | None]
 """Since when (monotonic) one and the same kubelet has answered healthy; None if it does not now. Does not wait."""
 
 
-class Directories(Protocol):
-    """The kubelet's directories of pods, whether they are believed or not; see `KubeletDirectories`."""
-
-    def pod_states(self) -> PodStates:
-        """The pods that have a directory. Never raises."""
-
-    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
-        """Whether this pod is known to have none; with `on`, in those very directories."""
-
-    def start_times(self) -> Mapping[str, float] | None:
-        """When each pod was started, wall seconds by UID; None where that cannot be told."""
-
-
-class TerminatedPods:
-    """Observes what shows that a pod has terminated, each time the runtime's lists are compared with the directories.
-
-    May be used from several threads. `age_seconds`: how long it must have been seen.
-    """
-
-    def __init__(self, directories: KubeletDirectories, healthy_since: HealthySince, age_seconds: float, clock: Clock):
-        self._directories = directories
-        self._healthy_since = healthy_since
-        self._age_seconds = age_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._watched: Watched | None = None
-
-    def observed(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
-        """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
-        pods; None if they are not believed, by which the count starts anew."""
-        if on is None:
-            with self._lock:
-                self._watched = None
-            return frozenset()
-        stopped = stopped_pods(listing)
-        torn_down = self._directories.torn_down(stopped.keys(), on) if stopped else frozenset[str]()
-        with self._lock:
-            now, wall = self._clock.monotonic(), self._clock.wall()
-            seen = Observation(now, wall, self._healthy_since(), listing, stopped, torn_down)
-            self._watched = watched(self._watched, seen)
-            return self._terminated()
-
-    def still(self, uid: str, on: RootIdentity) -> bool:
-        """Whether the pod counts as terminated now, right before a removal: the kubelet mounts the volumes of a pod
-        before it makes anything of it in the runtime."""
-        with self._lock:
-            known = self._watched
-            if known is None or uid not in self._terminated() or self._healthy_since() != known.kubelet_since:
-                return False
-        return uid in self._directories.torn_down((uid,), on)
-
-    def _terminated(self) -> frozenset[str]:
-        return frozenset() if self._watched is None else self._watched.terminated(self._age_seconds)
-
-
 class BelievedPods:
-    """A PodStateProvider. `where`: the path of `pods`, for sentences. `terminated`: observes with each comparison which
-    pods have terminated, where that is wanted. `listed`: the kubelet's list, where it is asked for. May be used from
-    several threads.
+    """A PodStateProvider. May be used from several threads.
+
+    `ask`: gives the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked. `healthy_since`:
+    with it, pods have terminated that have been seen to for `terminated_age_seconds` (`evidence`); None: nothing is
+    observed. `list_problem`: why the list was not known when it was last read, in a sentence with the remedy; None if
+    it was, or is not asked for.
 
     Two callers share the last comparison: a doubt of one keeps what the other was about to remove.
     """
 
     def __init__(
         self,
-        directories: Directories,
-        where: str,
+        directories: KubeletDirectories,
         clock: Clock,
-        terminated: TerminatedPods | None = None,
-        listed: KubeletPods | None = None,
+        ask: Callable[[], bytes] | None = None,
+        healthy_since: HealthySince | None = None,
+        terminated_age_seconds: float = NEVER,
     ):
-        self.listed = listed
+        self.list_problem: str | None = None
         self._directories = directories
-        self._terminated = terminated
-        self._where = where
         self._clock = clock
+        self._ask = ask
+        self._ask_from = float("-inf")
+        self._late = ""  # the problem until the next request is allowed
+        self._read_at = float("-inf")
+        self._cost_seconds = 0.0
+        self._images: Mapping[str, frozenset[str]] = {}  # by the last complete list
+        self._listed = frozenset[str]()  # as the list was read last
+        self._healthy_since = healthy_since
+        self._age_seconds = terminated_age_seconds
+        self._watched: Watched | None = None
         self._lock = threading.Lock()
         self._believed: RootIdentity | None = None  # on which belief was given last, also while there is a doubt
-        self._doubt: Doubt | None = not_compared(where)
+        self._doubt: Doubt | None = not_compared(directories.path)
 
     @property
     def doubt(self) -> Doubt | None:
@@ -125,28 +102,38 @@ class BelievedPods:
             return replace(states, doubt=states.doubt or self._doubt or self._other(states.identity))
 
     def read(self) -> PodStates:
-        """The pods that exist now: the directories, and then the list."""
+        """The pods that exist now: the directories, and then the list. Where `kubelet` is None although it is asked,
+        `list_problem` says why."""
         states = self._directories.pod_states()
-        return states if self.listed is None else self.listed.joined(states)
+        if self._ask is None:
+            return states
+        asked_at = self._clock.monotonic()
+        pods, self.list_problem = self._list(self._ask, states.present)
+        self._read_at, self._cost_seconds = asked_at, self._clock.monotonic() - asked_at
+        self._listed = frozenset(pods.states if pods is not None else ())
+        return states if pods is None else replace(states, kubelet=pods.states, sources_ready=pods.from_api_server)
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
         """What was read, compared anew. Without lists the last comparison stands for those who check a removal."""
         now_ns = int(self._clock.wall() * 1e9)
         with self._lock:
-            found = doubt_about(states, listing, self._believed, self._where, now_ns)
+            found = doubt_about(states, listing, self._believed, self._directories.path, now_ns)
             if listing is not None:
                 self._doubt = found
                 self._believed = self._believed if found else states.identity
-        shown = frozenset[str]()
-        if self._terminated is not None and listing is not None:
-            shown = self._terminated.observed(listing, None if found else states.identity)
+        shown = frozenset[str]() if listing is None else self._seen(listing, None if found else states.identity)
         return replace(states, doubt=found, by_evidence=shown)
 
     def shown_terminated(self, uid: str) -> bool:
-        """Whether what was seen still shows that the pod has terminated, in the directories that are believed."""
+        """Whether what was seen still shows that the pod has terminated, in the directories that are believed: the
+        kubelet mounts the volumes of a pod before it makes anything of it in the runtime."""
         with self._lock:
-            believed = None if self._doubt is not None else self._believed
-        return believed is not None and self._terminated is not None and self._terminated.still(uid, believed)
+            known, believed = self._watched, self._believed
+            if self._doubt is not None or believed is None or known is None or self._healthy_since is None:
+                return False
+            if uid not in known.terminated(self._age_seconds) or self._healthy_since() != known.kubelet_since:
+                return False
+        return uid in self._directories.torn_down((uid,), believed)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod is known not to exist, in the directories that are believed. A change of them is a doubt.
@@ -154,17 +141,12 @@ class BelievedPods:
         No request is sent: by the list that was read last. Only static pods reuse a UID, and every pod has its
         directory before it has anything that could be removed, so the directory is proof enough.
         """
+        if self._doubt is not None:
+            return False
+        states = self._directories.pod_states()  # it may take a while, so not under the lock
         with self._lock:
-            if self._doubt is not None:
-                return False
-            believed = self._believed
-        is_listed = self.listed is not None and self.listed.lists(uid)
-        if not is_listed and self._directories.gone(uid, believed):
-            return True
-        identity = self._directories.pod_states().identity  # it may take a while, so not under the lock
-        with self._lock:
-            self._doubt = self._doubt or self._other(identity)
-        return False
+            self._doubt = self._doubt or self._other(states.identity)
+            return self._doubt is None and uid not in self._listed and states.gone(uid)
 
     def start_times(self) -> Mapping[str, float] | None:
         """From the directories: a pod has one before it has anything else."""
@@ -172,15 +154,50 @@ class BelievedPods:
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are believed. All is read anew if
-        the list is older than `since`, or without it than lately."""
-        if self.listed is None:
-            return {}
-        if self.listed.is_older(since):
+        the list was read before `since`, or without it more than 1 s ago, and more than four times what it took."""
+        if since is None:
+            since = self._clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
+        if self._ask is not None and self._read_at < since:
             self.read()
-        return self.listed.images
+        return self._images
+
+    def _list(
+        self, ask: Callable[[], bytes], present: frozenset[str] | None
+    ) -> tuple[PodList, None] | tuple[None, str]:
+        """The list, or why there is none."""
+        if present is None:
+            why = "the kubelet's directory of pods cannot be read, and its list alone does not say which pods are gone"
+            return None, why
+        self._images = {uid: named for uid, named in self._images.items() if uid in present}
+        if self._clock.monotonic() < self._ask_from:
+            return None, self._late
+        try:
+            pods = parse_pod_list(ask())
+        except KubeletUnavailable as error:
+            if error.late:
+                self._late, self._ask_from = str(error), self._clock.monotonic() + PAUSE_SECONDS
+            return None, str(error)
+        except KubeletAnswerError as error:
+            return None, f"the kubelet's list of pods is not used: {error}"
+        self._images = pods.images
+        return pods, None
+
+    def _seen(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
+        """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
+        pods; None if they are not believed, by which the count starts anew."""
+        if self._healthy_since is None:
+            return frozenset()
+        stopped, torn_down = stopped_pods(listing), frozenset[str]()
+        if stopped and on is not None:
+            torn_down = self._directories.torn_down(stopped.keys(), on)
+        with self._lock:
+            since = None if on is None else self._healthy_since()
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            self._watched = watched(self._watched, Observation(now, wall, since, listing, stopped, torn_down))
+            return frozenset() if self._watched is None else self._watched.terminated(self._age_seconds)
 
     def _other(self, identity: RootIdentity | None) -> Doubt | None:
         """The doubt about directories that are not those on which belief was given."""
         if identity is None:
-            return doubt(Why.UNREADABLE, f"{self._where} cannot be opened any more")
-        return None if identity == self._believed else exchanged(self._where)
+            return doubt(Why.UNREADABLE, f"{self._directories.path} cannot be opened any more")
+        return None if identity == self._believed else exchanged(self._directories.path)

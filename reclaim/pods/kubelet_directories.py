@@ -11,67 +11,55 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from reclaim.execution.readings import ReadingsInTime
 from reclaim.pods.states import PodStates, RootIdentity, Why, doubt, is_pod_uid
 from reclaim.types import ReclaimError
 
 Answer = TypeVar("Answer")
 
 
-class ReadInTime(Protocol):
-    """Reads on a thread that may hang, and waits for it for a limited time."""
-
-    def __call__(self, read: Callable[[], Answer], /) -> Answer:
-        """What `read` returns. Raises what it raises, and ReclaimError when it takes too long."""
-
-
-def read_here(read: Callable[[], Answer], /) -> Answer:
-    """Reads on the caller's thread, however long it takes."""
-    return read()
-
-
 class KubeletDirectories:
     """Reads `<root_directory>/pods`. Creates nothing, follows no symlink below it.
 
-    `in_time`: how it reads. A reading that takes too long is one that failed.
+    `in_time`: how it reads; None: on the caller's thread, however long it takes. A reading that takes too long is one
+    that failed. `path`: of `pods`.
     """
 
-    def __init__(self, root_directory: str, in_time: ReadInTime = read_here):
+    def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
+        self.path = os.path.join(root_directory, "pods")
         self._root = root_directory
-        self._pods = os.path.join(root_directory, "pods")
         self._in_time = in_time
 
     def pod_states(self) -> PodStates:
         """The pods that have a directory; unknown when `pods` is missing or cannot be read."""
         try:
-            return self._in_time(self._pod_states)
+            return self._timed(self._pod_states)
         except OSError as error:
             why = error.strerror or str(error)
         except ReclaimError as error:
             why = str(error)
-        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self._pods} cannot be read ({why})"))
+        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
     def start_times(self) -> Mapping[str, float] | None:
         """The last change of each pod's directory itself: the kubelet fills it when it makes the pod. None where
         `pods` is missing or cannot be read."""
         return self._read(self._start_times, None)
 
-    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
-        """Whether `pods` is readable and contains no such entry. An invalid UID never counts as gone, and with `on`
-        none in another directory."""
-        return is_pod_uid(uid) and self._read(lambda: self._is_missing(uid, on), False)
-
-    def torn_down(self, uids: Collection[str], on: RootIdentity | None = None) -> frozenset[str]:
+    def torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
         """Those of these pods whose volumes the kubelet has torn down: `volumes` has a directory for each plugin of a
         volume that the pod had, and all of them are empty. A pod that never had a volume has none there, and does not
-        count. With `on` only in those directories."""
+        count; none does if the directories are not `on`."""
         return self._read(lambda: self._torn_down(uids, on), frozenset())
 
     def _read(self, read: Callable[[], Answer], unknown: Answer) -> Answer:
         with suppress(OSError, ReclaimError):
-            return self._in_time(read)
+            return self._timed(read)
         return unknown
+
+    def _timed(self, read: Callable[[], Answer]) -> Answer:
+        return read() if self._in_time is None else self._in_time(read)
 
     def _pod_states(self) -> PodStates:
         with self._opened() as (descriptor, identity):
@@ -79,19 +67,15 @@ class KubeletDirectories:
 
     def _start_times(self) -> Mapping[str, float]:
         changed: dict[str, float] = {}
-        with os.scandir(self._pods) as entries:
+        with os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # removed meanwhile
                     changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         return changed
 
-    def _is_missing(self, uid: str, on: RootIdentity | None) -> bool:
+    def _torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
         with self._opened() as (descriptor, identity):
-            return on in (None, identity) and not _exists(descriptor, uid)
-
-    def _torn_down(self, uids: Collection[str], on: RootIdentity | None) -> frozenset[str]:
-        with self._opened() as (descriptor, identity):
-            known = uids if on in (None, identity) else ()
+            known = uids if identity == on else ()
             return frozenset(uid for uid in known if is_pod_uid(uid) and _has_torn_down(descriptor, uid))
 
     @contextmanager
@@ -102,15 +86,6 @@ class KubeletDirectories:
             _directory("pods", above=root) as pods,
         ):
             yield pods, RootIdentity(_identity(root), _identity(pods))
-
-
-def _exists(directory: int, name: str) -> bool:
-    """Whether an opened directory has this entry. Raises OSError when that cannot be told."""
-    try:
-        os.lstat(name, dir_fd=directory)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _has_torn_down(pods: int, uid: str) -> bool:

@@ -31,7 +31,7 @@ What the list proves:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from reclaim.pods.states import PodState
 from reclaim.types import ReclaimError
@@ -47,39 +47,41 @@ CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralCo
 STATES = ("running", "terminated", "waiting")
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
+Value = TypeVar("Value")
+
+
+class KubeletUnavailable(ReclaimError):
+    """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
+
+    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted,
+    or could not be used, so another one may do.
+    """
+
+    def __init__(self, message: str, *, late: bool = False, refused: bool = False):
+        super().__init__(message)
+        self.late = late
+        self.refused = refused
+
 
 class KubeletAnswerError(ReclaimError):
     """An answer that is not of the expected form. The message is a clause that says where."""
 
 
-class Field:
-    """A value of an answer, which knows its path. A missing value and null are the same: an empty one."""
+class Field(NamedTuple):
+    """A value of an answer, and the path at which it was found; of the whole answer that is empty. A missing value and
+    null are the same: an empty one."""
 
-    __slots__ = ("_key", "_parent", "_value")
-
-    def __init__(self, value: Any, parent: Field | None = None, key: str | int = ""):
-        self._value = value
-        self._parent = parent
-        self._key = key
-
-    @property
-    def where(self) -> str:
-        """The path at which it was found; of the whole answer it is empty."""
-        if self._parent is None:
-            return ""
-        above = self._parent.where
-        if isinstance(self._key, int):
-            return f"{above}[{self._key}]"
-        return f"{above}.{self._key}" if above else self._key
+    value: Any
+    where: str = ""
 
     @property
     def present(self) -> bool:
         """Whether there is a value."""
-        return self._value is not None
+        return self.value is not None
 
     def get(self, key: str) -> Field:
         """The field of an object."""
-        return Field(self._object().get(key), self, key)
+        return Field(self._object().get(key), f"{self.where}.{key}" if self.where else key)
 
     def names(self) -> tuple[str, ...]:
         """The names of the fields of an object, in their order."""
@@ -87,42 +89,42 @@ class Field:
 
     def elements(self) -> Iterator[Field]:
         """The elements of a list, none of which may be null."""
-        if self._value is not None and not isinstance(self._value, list):
-            raise self.error("is not a list")
-        for index, value in enumerate(self._value or ()):
-            field = Field(value, self, index)
+        elements: list[Any] | None = self._of(list, "a list")
+        for index, value in enumerate(elements or ()):
+            field = Field(value, f"{self.where}[{index}]")
             if value is None:
                 raise field.error("is null")
             yield field
 
     def text(self) -> str:
         """The text; empty without one."""
-        if self._value is not None and not isinstance(self._value, str):
-            raise self.error("is not a text")
-        return self._value or ""
+        return self._of(str, "a text") or ""
 
     def integer(self, least: int = 0, most: int = LARGEST_UINT64) -> int | None:
         """The whole number within bounds; None without one."""
-        if self._value is None:
-            return None
-        if type(self._value) is not int or not least <= self._value <= most:
-            raise self.error(f"is not a whole number between {least} and {most}")
-        return self._value
+        words = f"a whole number between {least} and {most}"
+        number = self._of(int, words)
+        if number is not None and not least <= number <= most:
+            raise self.error(f"is not {words}")
+        return number
 
     def truth(self) -> bool | None:
         """True or false; None without one."""
-        if self._value is not None and not isinstance(self._value, bool):
-            raise self.error("is not true or false")
-        return self._value
+        return self._of(bool, "true or false")
 
     def error(self, problem: str) -> KubeletAnswerError:
         """The error that this field is not as it should be."""
         return KubeletAnswerError(f"{self.where or 'it'} {problem}")
 
     def _object(self) -> dict[str, Any]:
-        if self._value is not None and not isinstance(self._value, dict):
-            raise self.error("is not an object")
-        return self._value or {}
+        return self._of(dict, "an object") or {}
+
+    def _of(self, kind: type[Value], words: str) -> Value | None:
+        """The value, if it is of this very type; a bool is no int. None without one."""
+        if self.value is not None and type(self.value) is not kind:
+            raise self.error(f"is not {words}")
+        value: Value | None = self.value
+        return value
 
 
 def parse_answer(body: bytes) -> Field:
@@ -209,20 +211,15 @@ def _images(spec: Field, status: Field) -> Iterator[str]:
 def _may_run(container: Field) -> bool:
     """Whether a container runs, or waits after it has run before. Without any state it waits."""
     state = container.get("state")
-    running, ended, _ = (_is_object(state.get(name)) for name in STATES)
+    for name in STATES:
+        state.get(name).names()  # an object, which may be empty, or nothing
     has_run = (
         bool(container.get("lastState").names()),
         bool(container.get("restartCount").integer()),
         bool(container.get("containerID").text()),
         bool(container.get("started").truth()),
     )
-    return running or (any(has_run) and not ended)
-
-
-def _is_object(field: Field) -> bool:
-    """Whether it is there; then it is an object, which may be empty."""
-    field.names()
-    return field.present
+    return state.get("running").present or (any(has_run) and not state.get("terminated").present)
 
 
 def _may_still_run(one: PodState, other: PodState) -> PodState:

@@ -114,10 +114,10 @@ class PodStarts:
         pods: PodStateProvider,
         clock: Clock,
         hold_off_seconds: float,
-        sightings: Sightings | None = None,
+        sightings: Sightings,
     ):
         self.under_way = False
-        self._sightings = sightings or Sightings(clock)
+        self._sightings = sightings
         self._list_sandboxes = list_sandboxes
         self._pods = pods
         self._clock = clock
@@ -151,10 +151,10 @@ class PodStarts:
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
         for container in containers:
             if container.attempt == 0 and container.pod_uid not in told:
-                yield self._wait(ages[_container_part(container)])
+                yield self._wait(ages[_part(container)])
         for sandbox in sandboxes:
             if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in told:
-                yield self._wait(ages[_sandbox_part(sandbox)], unfinished=sandbox.id not in occupied)
+                yield self._wait(ages[_part(sandbox)], unfinished=sandbox.id not in occupied)
         for uid in directories.keys() - told.keys():
             yield self._wait(ages[uid, directories[uid]], unfinished=uid not in with_sandbox)
 
@@ -172,14 +172,10 @@ def parts_of_pods(
     """The parts whose age counts: directories, ready sandboxes, and first runs of containers."""
     return [
         *directories.items(),
-        *(_sandbox_part(sandbox) for sandbox in sandboxes if sandbox.state is PodSandboxState.READY),
-        *(_container_part(container) for container in containers if container.attempt == 0),
+        *(_part(sandbox) for sandbox in sandboxes if sandbox.state is PodSandboxState.READY),
+        *(_part(container) for container in containers if container.attempt == 0),
     ]
 
 
-def _container_part(container: Container) -> Part:
-    return container.id, container.created_at_ns / 1e9
-
-
-def _sandbox_part(sandbox: PodSandbox) -> Part:
-    return sandbox.id, sandbox.created_at_ns / 1e9
+def _part(made: Container | PodSandbox) -> Part:
+    return made.id, made.created_at_ns / 1e9

@@ -1,7 +1,7 @@
 """Which pods exist on the node, and in which state: values, and the protocol by which those who remove ask for them.
 
-Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and the kubelet's own list
-(`kubelet_pods`); whether the directories are believed (`belief`); both joined (`believed_pods`).
+Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and its own list
+(`pod_list`); whether the directories are believed (`belief`); both joined (`believed_pods`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ from typing import Self
 
 import pytest
 
-from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed
@@ -62,7 +63,7 @@ PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}}
 def refused(endpoint: KubeletEndpoint, seconds: float = 2.0) -> KubeletUnavailable:
     """The error of a request that must fail; the token is never in its message."""
     with pytest.raises(KubeletUnavailable) as caught:
-        get_pods(endpoint, seconds)
+        ask_kubelet(endpoint, seconds)
     assert BEARER not in str(caught.value)
     assert str(caught.value).isprintable()
     return caught.value

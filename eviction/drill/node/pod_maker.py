@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import RUNTIME_SERVICE, CriClient
 from reclaim.cri.convert import CONFIG_SOURCE_ANNOTATION, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
-from reclaim.cri.status import CallError
+from reclaim.cri.status import CallError, parsed
 
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 MAKE_DEADLINE_SECONDS = 60.0
@@ -69,6 +69,6 @@ class PodMaker(CriClient):
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
         path = RUNTIME_SERVICE + method
         try:
-            return self._call(path, request, answer_type, MAKE_DEADLINE_SECONDS)
+            return parsed(answer_type, self._call(path, request, MAKE_DEADLINE_SECONDS))
         except CallError as error:
             raise self._unavailable(path, error, MAKE_DEADLINE_SECONDS) from error

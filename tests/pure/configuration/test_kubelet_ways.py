@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, kubelet_ways
+from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, KubeletWay, kubelet_ways
 from eviction.configuration.sources import ConfigurationError
-from reclaim.pods.kubelet_endpoint import KubeletWay
 
 
 class NodeFiles:

@@ -120,7 +120,7 @@ def test_how_a_call_ended_is_in_its_trailers(trailers: list[tuple[str, str]], co
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [("400", Code.INTERNAL), ("404", Code.UNIMPLEMENTED), ("503", Code.UNAVAILABLE), ("500", Code.UNKNOWN)],
+    [("404", Code.UNIMPLEMENTED), ("503", Code.UNKNOWN), ("500", Code.UNKNOWN)],
 )
 def test_a_server_of_http_that_is_none_of_grpc_is_told_by_its_status(status: str, code: Code) -> None:
     """As the mapping of gRPC has it."""

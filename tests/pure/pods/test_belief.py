@@ -12,6 +12,7 @@ from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbo
 from reclaim.pod_logs.plan import LogEntry, plan_pod_logs
 from reclaim.pods.belief import doubt_about
 from reclaim.pods.believed_pods import BelievedPods
+from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import PodState, PodStates, RootIdentity, Why
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
@@ -240,10 +241,11 @@ def test_the_right_directories_are_believed_again(present: frozenset[str], listi
     assert why(" ".join(present), replace(inside, containers=(*inside.containers, settled)), THERE) == ""
 
 
-class Source:
+class Source(KubeletDirectories):
     """The kubelet's directories in memory, which a test exchanges."""
 
     def __init__(self, *uids: str):
+        super().__init__("/var/lib/kubelet")
         self.present: frozenset[str] | None = frozenset(uids)
         self.at: RootIdentity | None = HERE
 
@@ -251,21 +253,13 @@ class Source:
         """All."""
         return PodStates(self.present, identity=self.at)
 
-    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
-        """One."""
-        return on in (None, self.at) and PodStates(self.present).gone(uid)
-
-    def start_times(self) -> dict[str, float]:
-        """They have no times."""
-        return {}
-
 
 class Kept:
     """A provider over such a source."""
 
     def __init__(self) -> None:
         self.source = Source("one")
-        self.pods = BelievedPods(self.source, WHERE, SteppedClock())
+        self.pods = BelievedPods(self.source, SteppedClock())
 
     def compare(self, *objects: Container | PodSandbox) -> PodStates:
         """One comparison."""

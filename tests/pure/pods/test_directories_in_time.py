@@ -17,7 +17,7 @@ from tests.reclaimd_process import came_true
 Answer = TypeVar("Answer")
 
 
-class DeadDisk:
+class DeadDisk(ReadingsInTime):
     """Reads a disk that can stop to answer: each reading then hangs until it answers again."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class DeadDisk:
         self.answers = threading.Event()
         self.answers.set()
         self.hung = 0
-        self._in_time = ReadingsInTime(self.workers, 0.05)
+        super().__init__(self.workers, 0.05)
 
     def __call__(self, read: Callable[[], Answer], /) -> Answer:
         """One reading."""
@@ -35,7 +35,7 @@ class DeadDisk:
             assert self.answers.wait(60.0)
             return read()
 
-        return self._in_time(when_it_answers)
+        return super().__call__(when_it_answers)
 
 
 @pytest.mark.regression
@@ -44,17 +44,17 @@ def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path:
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     disk = DeadDisk()
     directories = KubeletDirectories(str(tmp_path), disk)
-    assert directories.gone("uid-2")
+    assert directories.pod_states().gone("uid-2")
     disk.answers.clear()
     states = directories.pod_states()
     assert states.present is None
     assert states.doubt is not None
     assert states.doubt.sentence.startswith(f"{tmp_path}/pods cannot be read (it did not answer within 0.05 s)")
-    assert not directories.gone("uid-2")
+    assert not directories.pod_states().gone("uid-2")
     assert states.identity is None
     assert directories.start_times() is None
     assert disk.hung == 1
     disk.answers.set()
     assert came_true(lambda: directories.pod_states().present == frozenset({"uid-1"}))
-    assert directories.gone("uid-2")
+    assert directories.pod_states().gone("uid-2")
     disk.workers.close()

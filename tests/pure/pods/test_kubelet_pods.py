@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_client import KubeletUnavailable
+from reclaim.pods.believed_pods import PAUSE_SECONDS, BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
+from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.pods.states import PodState, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
@@ -63,8 +61,7 @@ class Node:
         self.kubelet = Kubelet(**phases)
         for uid in directories:
             self.make_directory(uid)
-        self.listed = KubeletPods(self.kubelet.answer, self.clock)
-        self.pods = BelievedPods(KubeletDirectories(str(root)), f"{root}/pods", self.clock, listed=self.listed)
+        self.pods = BelievedPods(KubeletDirectories(str(root)), self.clock, self.kubelet.answer)
 
     def observed(self) -> PodStates:
         """What both say now, in the eyes of a runtime by which the directories are believed."""
@@ -82,7 +79,7 @@ def test_a_listed_pod_has_the_state_in_the_list(tmp_path: Path) -> None:
     assert states == PodStates(frozenset({"web", "job"}), {"web": PodState(), "job": PodState(terminated=True)})
     assert states.runtime_should_be_removed("job")
     assert not states.runtime_should_be_removed("web")
-    assert node.listed.problem is None
+    assert node.pods.list_problem is None
 
 
 def test_a_pod_is_gone_when_neither_source_has_it(tmp_path: Path) -> None:
@@ -117,7 +114,7 @@ def test_without_directories_nothing_is_known(tmp_path: Path) -> None:
     node = Node(tmp_path, job="Succeeded")
     assert node.observed() == PodStates(None, None)
     assert node.kubelet.asked == 0
-    assert "directory of pods cannot be read" in str(node.listed.problem)
+    assert "directory of pods cannot be read" in str(node.pods.list_problem)
     assert not node.pods.gone("old")
 
 
@@ -129,10 +126,10 @@ def test_a_kubelet_that_does_not_answer_leaves_the_directories(tmp_path: Path) -
     assert states == PodStates(frozenset({"job"}), None)
     assert not states.runtime_should_be_removed("job")
     assert states.gone("old")
-    assert node.listed.problem == "the kubelet refuses connections"
+    assert node.pods.list_problem == "the kubelet refuses connections"
     node.kubelet.failure = None
     assert node.observed().known
-    assert node.listed.problem is None
+    assert node.pods.list_problem is None
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"kind": "PodList", "apiVersion": "v1", "items": [{}]}'])
@@ -141,7 +138,7 @@ def test_a_malformed_answer_makes_the_list_unknown(tmp_path: Path, body: bytes) 
     node = Node(tmp_path, "job")
     node.kubelet.body = body
     assert node.observed() == PodStates(frozenset({"job"}), None)
-    assert str(node.listed.problem).startswith("the kubelet's list of pods is not used: it")
+    assert str(node.pods.list_problem).startswith("the kubelet's list of pods is not used: it")
 
 
 def test_one_observation_without_an_answer_makes_both_unknown(tmp_path: Path) -> None:
@@ -162,7 +159,7 @@ def test_after_a_late_answer_no_request_is_sent_for_10_seconds(tmp_path: Path) -
     node.kubelet.failure = None
     node.clock.step(PAUSE_SECONDS - 0.1)
     assert not node.observed().known
-    assert node.listed.problem == "the kubelet gave no complete answer within 2 s"
+    assert node.pods.list_problem == "the kubelet gave no complete answer within 2 s"
     assert node.kubelet.asked == 1
     node.clock.step(0.1)
     assert node.observed().known
@@ -264,11 +261,10 @@ def test_the_list_never_makes_more_pods_gone(
     kubelet.failure = KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
     kubelet.body = b"{" if how == "garbage" else None
     clock = SteppedClock()
-    listed = KubeletPods(kubelet.answer, clock)
-    pods = BelievedPods(Directories(present), "pods", clock, listed=listed)
+    pods = BelievedPods(Directories(present), clock, kubelet.answer)
     states = believed_by_what_runs(pods)
     assert states.known is (how == "answers" and present is not None)
-    assert (listed.problem is None) is states.known
+    assert (pods.list_problem is None) is states.known
     alone = PodStates(present)
     assert not states.gone(uid) or alone.gone(uid)
     assert not pods.gone(uid) or alone.gone(uid)
@@ -276,20 +272,13 @@ def test_the_list_never_makes_more_pods_gone(
         assert phases[uid] in ("Succeeded", "Failed")
 
 
-class Directories:
+class Directories(KubeletDirectories):
     """The kubelet's directories in memory."""
 
     def __init__(self, present: frozenset[str] | None):
+        super().__init__("/var/lib/kubelet")
         self._present = present
 
     def pod_states(self) -> PodStates:
         """All directories."""
         return PodStates(self._present, identity=RootIdentity((1, 1), (1, 2)))
-
-    def gone(self, uid: str, on: RootIdentity | None = None) -> bool:
-        """One directory."""
-        return PodStates(self._present).gone(uid)
-
-    def start_times(self) -> Mapping[str, float]:
-        """They have no times."""
-        return {}

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import Doubt, PodState, PodStates, RootIdentity, Why
+from reclaim.types import Listing, PodSandbox, PodSandboxState
+from tests.pure.values import SteppedClock
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 
@@ -47,15 +50,15 @@ def test_the_directories_below_pods_are_the_pods(tmp_path: Path) -> None:
     (tmp_path / "pods" / UID).mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path))
     assert directories.pod_states() == PodStates(frozenset({UID}))
-    assert not directories.gone(UID)
-    assert directories.gone("another-uid")
+    assert not directories.pod_states().gone(UID)
+    assert directories.pod_states().gone("another-uid")
 
 
 def test_without_the_directory_of_pods_no_pod_is_gone(tmp_path: Path) -> None:
     """A wrong root directory, or a node without a kubelet, licenses nothing."""
     directories = KubeletDirectories(str(tmp_path))
     assert directories.pod_states() == PodStates(None)
-    assert not directories.gone(UID)
+    assert not directories.pod_states().gone(UID)
 
 
 def test_with_a_file_in_the_place_of_the_directory_nothing_is_known(tmp_path: Path) -> None:
@@ -63,7 +66,7 @@ def test_with_a_file_in_the_place_of_the_directory_nothing_is_known(tmp_path: Pa
     (tmp_path / "pods").write_text("")
     directories = KubeletDirectories(str(tmp_path))
     assert directories.pod_states() == PodStates(None)
-    assert not directories.gone(UID)
+    assert not directories.pod_states().gone(UID)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_with_a_file_in_the_place_of_the_directory_nothing_is_known(tmp_path: Pa
 def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
     """A UID comes from the runtime: one that is no plain name of a file belongs to no pod."""
     (tmp_path / "pods").mkdir()
-    assert not KubeletDirectories(str(tmp_path)).gone(uid)
+    assert not KubeletDirectories(str(tmp_path)).pod_states().gone(uid)
 
 
 def test_a_pod_was_started_when_its_directory_changed_last(tmp_path: Path) -> None:
@@ -91,14 +94,14 @@ def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:
     """No symlink is followed: an entry of this name is enough."""
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / UID).symlink_to("/nowhere")
-    assert not KubeletDirectories(str(tmp_path)).gone(UID)
+    assert not KubeletDirectories(str(tmp_path)).pod_states().gone(UID)
 
 
 def test_reading_creates_nothing(tmp_path: Path) -> None:
     """Neither below a root that exists nor one that does not."""
     for root in (tmp_path, tmp_path / "none"):
         KubeletDirectories(str(root)).pod_states()
-        KubeletDirectories(str(root)).gone(UID)
+        KubeletDirectories(str(root)).start_times()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,28 +111,39 @@ def test_plan_and_last_check_agree_on_invalid_uids(tmp_path: Path, uid: str) -> 
     (tmp_path / "pods").mkdir()
     directories = KubeletDirectories(str(tmp_path))
     assert not directories.pod_states().gone(uid)
-    assert not directories.gone(uid)
+    pods = BelievedPods(directories, SteppedClock())
+    pods.compared(pods.read(), Listing())
+    assert not pods.gone(uid)
+
+
+def believed(pods: BelievedPods) -> None:
+    """The directories are compared with a runtime in which their one pod runs."""
+    runs = PodSandbox("s", PodSandboxState.READY, 1, "web")
+    assert pods.compared(pods.read(), Listing(sandboxes=(runs,))).doubt is None
 
 
 def test_a_pod_is_gone_only_in_the_directories_that_are_meant(tmp_path: Path) -> None:
     """Root and `pods` both count, by device and inode: another root, and another `pods` in it, are others."""
-    (tmp_path / "root" / "pods").mkdir(parents=True)
+    (tmp_path / "root" / "pods" / "web").mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path / "root"))
+    pods = BelievedPods(directories, SteppedClock())
+    believed(pods)
     first = directories.pod_states().identity
-    assert first is not None
-    assert directories.gone(UID, first)
+    assert pods.gone(UID)
     (tmp_path / "root" / "pods").rename(tmp_path / "pods")
     assert directories.pod_states().identity is None
-    assert not directories.gone(UID, first)
-    (tmp_path / "root" / "pods").mkdir()
+    assert not pods.gone(UID)
+    (tmp_path / "root" / "pods" / "web").mkdir(parents=True)
     second = directories.pod_states().identity
     assert second not in (None, first)
-    assert not directories.gone(UID, first)
+    assert not pods.gone(UID)
+    believed(pods)
+    assert pods.gone(UID)
     (tmp_path / "root").rename(tmp_path / "old")
     (tmp_path / "root").mkdir()
     (tmp_path / "old" / "pods").rename(tmp_path / "root" / "pods")
     assert directories.pod_states().identity not in (first, second)
-    assert not directories.gone(UID, second)
+    assert not pods.gone(UID)
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:

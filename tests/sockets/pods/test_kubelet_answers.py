@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.pods.kubelet_client import LARGEST_BODY_BYTES, KubeletUnavailable, get_pods
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import LARGEST_BODY_BYTES, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,
     MARGIN_SECONDS,
@@ -40,7 +41,7 @@ LATE: dict[str, Callable[[], Iterator[Step]]] = {
 def test_an_answer_in_chunks_is_put_together() -> None:
     """Go sends long answers in chunks."""
     with KubeletServer(chunked(PODS[:10], PODS[10:])) as kubelet:
-        assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
+        assert ask_kubelet(KubeletEndpoint(kubelet.url)) == PODS
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_garbage_is_no_answer() -> None:
         def any_bytes(start: bytes, rest: bytes) -> None:
             kubelet.script = [start + rest]
             try:
-                body = get_pods(endpoint)
+                body = ask_kubelet(endpoint)
             except KubeletUnavailable:
                 return
             assert len(body) <= len(rest)

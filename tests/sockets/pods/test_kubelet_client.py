@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from eviction.configuration.kubelet_client import ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_client import get_pods
 from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
-from reclaim.pods.kubelet_pods import KubeletPods
 from reclaim.pods.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
@@ -70,7 +69,7 @@ def token_file(tmp_path: Path) -> Path:
 def test_the_read_only_port_needs_no_credentials() -> None:
     """One GET of /pods, and the body unchanged."""
     with KubeletServer(answer(PODS)) as kubelet:
-        assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
+        assert ask_kubelet(KubeletEndpoint(kubelet.url)) == PODS
         (request,) = kubelet.requests
     assert request.startswith("GET /pods HTTP/1.1\r\n")
     assert "\r\nHost: 127.0.0.1:" in request
@@ -80,20 +79,20 @@ def test_the_read_only_port_needs_no_credentials() -> None:
 def test_a_token_is_sent_over_https(certificates: Certificates, token_file: Path) -> None:
     """Without the line end after it in the file."""
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
-        assert get_pods(certificates.endpoint(kubelet.url, token_file=str(token_file))) == PODS
+        assert ask_kubelet(certificates.endpoint(kubelet.url, token_file=str(token_file))) == PODS
 
 
 def test_a_token_that_rotates_is_read_again(certificates: Certificates, token_file: Path) -> None:
     """The next request sends the new one; the old one is refused with 401."""
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback), bearer=BEARER) as kubelet:
         endpoint = certificates.endpoint(kubelet.url, token_file=str(token_file))
-        get_pods(endpoint)
+        ask_kubelet(endpoint)
         kubelet.bearer = "another"
         assert "401 Unauthorized" in str(refused(endpoint))
         replacement = token_file.with_name("..data")
         replacement.write_text("another")
         replacement.rename(token_file)
-        assert get_pods(endpoint) == PODS
+        assert ask_kubelet(endpoint) == PODS
 
 
 @pytest.mark.parametrize("one_file", [True, False], ids=["key in the certificate's file", "key in a file of its own"])
@@ -104,7 +103,7 @@ def test_a_client_certificate_is_an_identity(certificates: Certificates, one_fil
     if not one_file:
         files = {"certificate_file": str(client.certificate), "key_file": str(client.key)}
     with KubeletServer(answer(PODS), tls=serving(certificates.loopback, certificates.authority)) as kubelet:
-        assert get_pods(certificates.endpoint(kubelet.url, **files)) == PODS
+        assert ask_kubelet(certificates.endpoint(kubelet.url, **files)) == PODS
         refused(certificates.endpoint(kubelet.url))
         assert len(kubelet.requests) == 1
 
@@ -112,7 +111,7 @@ def test_a_client_certificate_is_an_identity(certificates: Certificates, one_fil
 def test_the_certificate_may_contain_another_name_than_the_address(certificates: Certificates) -> None:
     """A kubelet's own certificate names the node: with that server name it is trusted, without it is not."""
     with KubeletServer(answer(PODS), tls=serving(certificates.node)) as kubelet:
-        assert get_pods(certificates.endpoint(kubelet.url, server_name="node-1")) == PODS
+        assert ask_kubelet(certificates.endpoint(kubelet.url, server_name="node-1")) == PODS
         assert "server name" in str(refused(certificates.endpoint(kubelet.url)))
         assert "server name" in str(refused(certificates.endpoint(kubelet.url, server_name="node-2")))
 
@@ -130,7 +129,7 @@ def test_verification_may_be_waived(certificates: Certificates, token_file: Path
     """Only with the explicit option."""
     with KubeletServer(answer(PODS), tls=serving(certificates.strange), bearer=BEARER) as kubelet:
         endpoint = KubeletEndpoint(kubelet.url, token_file=str(token_file), insecure_skip_verify=True)
-        assert get_pods(endpoint) == PODS
+        assert ask_kubelet(endpoint) == PODS
 
 
 def test_a_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +137,7 @@ def test_a_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with KubeletServer(answer(b"from the proxy")) as proxy, KubeletServer(answer(PODS)) as kubelet:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
-        assert get_pods(KubeletEndpoint(kubelet.url)) == PODS
+        assert ask_kubelet(KubeletEndpoint(kubelet.url)) == PODS
         assert proxy.requests == []
 
 
@@ -203,7 +202,7 @@ def test_over_ipv6(certificates: Certificates) -> None:
     except OSError as error:
         pytest.skip(f"no IPv6 on the loopback interface: {error}")
     with kubelet:
-        assert get_pods(certificates.endpoint(kubelet.url)) == PODS
+        assert ask_kubelet(certificates.endpoint(kubelet.url)) == PODS
         assert "\r\nHost: [::1]:" in kubelet.requests[0]
 
 
@@ -234,12 +233,13 @@ def test_files_that_cannot_be_read_are_named(certificates: Certificates, tmp_pat
 
 ASK_ON_A_TERMINAL = """
 import fcntl, sys, termios
-from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import ask_kubelet
+from reclaim.pods.pod_list import KubeletUnavailable
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 ca, certificate, key = sys.argv[1:]
 try:
-    get_pods(KubeletEndpoint("https://127.0.0.1:9", ca_file=ca, certificate_file=certificate, key_file=key))
+    ask_kubelet(KubeletEndpoint("https://127.0.0.1:9", ca_file=ca, certificate_file=certificate, key_file=key))
 except KubeletUnavailable as error:
     print(error)
 """
@@ -270,11 +270,10 @@ def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
     """From the connection to the states that a plan uses; without the kubelet only the directories count."""
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     with KubeletServer(answer(PODS)) as kubelet:
-        ask = partial(get_pods, KubeletEndpoint(kubelet.url))
-        listed = KubeletPods(ask, SystemClock())
-        pods = BelievedPods(KubeletDirectories(str(tmp_path)), f"{tmp_path}/pods", SystemClock(), listed=listed)
-        known = pods.read(), listed.problem
-    unknown = pods.read(), listed.problem
+        ask = partial(ask_kubelet, KubeletEndpoint(kubelet.url))
+        pods = BelievedPods(KubeletDirectories(str(tmp_path)), SystemClock(), ask)
+        known = pods.read(), pods.list_problem
+    unknown = pods.read(), pods.list_problem
     assert known[0].kubelet == {"uid-1": PodState(terminated=True)}
     assert known[0].runtime_should_be_removed("uid-1")
     assert known[1] is None

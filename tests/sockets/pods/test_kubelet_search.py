@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, kubelet_ways
+from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, KubeletSearch
 from eviction.doctor.examine import examine
 from eviction.doctor.facts import gather
 from eviction.node.node import Node
-from reclaim.pods.kubelet_client import SEARCH_AGAIN_SECONDS, KubeletSearch, KubeletUnavailable
+from reclaim.pods.pod_list import KubeletUnavailable
 from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, relieve
 from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import BEARER, PODS, Authority, KubeletServer, answer, pod_list, serving
@@ -38,7 +38,7 @@ class Kubelet:
         """A search with these files, on a clock of the test."""
         files = IdentityFiles((str(self.token),), (), (), (), ())
         place = KubeletPlace(str(self.root), port=int(kubelet.url.rpartition(":")[2]), files=files)
-        return KubeletSearch(lambda: kubelet_ways(place), clock)
+        return KubeletSearch(place, clock)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_certificate_inside_a_kubeconfig_is_an_identity(certificates: Kubelet,
             port=int(kubelet.url.rpartition(":")[2]),
             files=IdentityFiles((), (), (str(kubeconfig),), (), ()),
         )
-        search = KubeletSearch(lambda: kubelet_ways(place), SteppedClock())
+        search = KubeletSearch(place, SteppedClock())
         before = len(os.listdir("/proc/self/fd"))
         assert search.get_pods() == PODS
         assert search.endpoint is not None

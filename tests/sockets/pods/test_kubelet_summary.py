@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from reclaim.pods.kubelet_client import KubeletUnavailable, get_pods, get_stats_summary
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,
     MARGIN_SECONDS,
@@ -26,7 +27,7 @@ def test_the_summary_has_a_path_of_its_own() -> None:
     with KubeletServer(answer(PODS)) as kubelet:
         kubelet.by_path["/stats/summary"] = [chunked(SUMMARY[:9], SUMMARY[9:])]
         endpoint = KubeletEndpoint(kubelet.url)
-        assert (get_pods(endpoint), get_stats_summary(endpoint, MARGIN_SECONDS)) == (PODS, SUMMARY)
+        assert (ask_kubelet(endpoint), ask_kubelet(endpoint, MARGIN_SECONDS, STATS_SUMMARY)) == (PODS, SUMMARY)
         assert [request.split("\r\n")[0] for request in kubelet.requests] == [
             "GET /pods HTTP/1.1",
             "GET /stats/summary HTTP/1.1",
@@ -41,7 +42,7 @@ def test_a_refusal_names_the_permission_for_the_summary() -> None:
         ) as kubelet,
         pytest.raises(KubeletUnavailable) as caught,
     ):
-        get_stats_summary(KubeletEndpoint(kubelet.url), MARGIN_SECONDS)
+        ask_kubelet(KubeletEndpoint(kubelet.url), MARGIN_SECONDS, STATS_SUMMARY)
     assert "403 Forbidden: is the identity allowed to get nodes/stats" in str(caught.value)
 
 
@@ -49,6 +50,6 @@ def test_the_deadline_holds_for_the_summary() -> None:
     """It is 0.3 s, and the kubelet says nothing."""
     began = time.monotonic()
     with KubeletServer(FOREVER_SECONDS) as kubelet, pytest.raises(KubeletUnavailable) as caught:
-        get_stats_summary(KubeletEndpoint(kubelet.url), SHORT_SECONDS)
+        ask_kubelet(KubeletEndpoint(kubelet.url), SHORT_SECONDS, STATS_SUMMARY)
     assert time.monotonic() - began < MARGIN_SECONDS
     assert caught.value.late

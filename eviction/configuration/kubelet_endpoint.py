@@ -14,8 +14,7 @@ The kubelet offers the list of its pods at two addresses:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
 
 from reclaim.types import ReclaimError
 
@@ -25,9 +24,7 @@ _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>localhost|[0-9.]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII
 )
 _SERVER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:_-]{0,252})", re.ASCII)
-_OF_HTTPS = ("token_file", "certificate_file", "key_file", "ca_file", "server_name", "insecure_skip_verify")
 _FILES = ("token_file", "certificate_file", "key_file", "ca_file")
-_FOUND = ("pinned_files", "certificate_pem")
 
 
 class KubeletEndpointError(ReclaimError, ValueError):
@@ -69,9 +66,9 @@ class KubeletEndpoint:
     def __post_init__(self) -> None:
         _check_url(self.url)
         if not self.secure:
-            for name in (*_OF_HTTPS, *_FOUND):
-                if getattr(self, name):
-                    raise KubeletEndpointError(name, "is for https only, and the URL of the kubelet is http")
+            for each in fields(self):
+                if each.name != "url" and getattr(self, each.name):
+                    raise KubeletEndpointError(each.name, "is for https only, and the URL of the kubelet is http")
             return
         for name in _FILES:
             path = getattr(self, name)
@@ -107,14 +104,6 @@ class KubeletEndpoint:
     def expected_name(self) -> str:
         """The name or address that the certificate has to contain."""
         return self.server_name or self.address[0]
-
-
-class KubeletWay(NamedTuple):
-    """One way to ask the kubelet: as whom, in words, and the endpoint, or why there is none."""
-
-    identity: str
-    endpoint: KubeletEndpoint | None
-    problem: str = ""
 
 
 def _check_url(url: str) -> None:

@@ -1,5 +1,5 @@
 """Client for one request to the kubelet, `GET /pods`, `/stats/summary` or `/configz`: plain HTTP/1.1, one connection,
-and one deadline for everything; and the search for an identity that the kubelet accepts (`KubeletSearch`).
+and one deadline for everything.
 
 * The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
 * The size of the body is limited, redirects are not followed, proxies are not used, names are not looked up.
@@ -20,14 +20,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from reclaim.pods.kubelet_endpoint import KubeletEndpoint, KubeletWay
-from reclaim.services import Clock
-from reclaim.types import ReclaimError
+from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from reclaim.pods.pod_list import KubeletUnavailable
 
 if TYPE_CHECKING:
     import http.client
@@ -41,16 +39,15 @@ CONFIGZ = "/configz"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LARGEST_TOKEN_BYTES = 64 * 1024
 LARGEST_PEM_BYTES = 1024 * 1024
-SEARCH_AGAIN_SECONDS = 60.0
 _READ_AT_ONCE_BYTES = 64 * 1024
 _FIRST_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
-_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REMEDIES = {
-    HTTPStatus.BAD_REQUEST: "is this port for https?",
-    HTTPStatus.UNAUTHORIZED: "it takes tokens only with authentication.webhook.enabled, certificates only of its "
+    400: "is this port for https?",
+    _UNAUTHORIZED: "it takes tokens only with authentication.webhook.enabled, certificates only of its "
     "clientCAFile; is the one given valid?",
-    HTTPStatus.NOT_FOUND: "is this the kubelet's port? The one for /healthz lists no pods",
+    404: "is this the kubelet's port? The one for /healthz lists no pods",
 }
 # https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#kubelet-authorization
 _PERMISSIONS = {
@@ -60,91 +57,12 @@ _PERMISSIONS = {
 }
 
 
-class KubeletUnavailable(ReclaimError):
-    """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
+def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
+    """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of HTTP.
 
-    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted,
-    or could not be used, so another one may do.
+    Takes at most `seconds`; for a summary the kubelet asks the runtime, which takes longer than its list of pods.
+    Raises KubeletUnavailable, and nothing else.
     """
-
-    def __init__(self, message: str, *, late: bool = False, refused: bool = False):
-        super().__init__(message)
-        self.late = late
-        self.refused = refused
-
-
-def get_pods(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS) -> bytes:
-    """The body of the kubelet's answer to `GET /pods`, at most 64 MiB, complete by the rules of HTTP.
-
-    Takes at most `seconds`. Raises KubeletUnavailable, and nothing else.
-    """
-    return _get(endpoint, PODS, seconds)
-
-
-def get_stats_summary(endpoint: KubeletEndpoint, seconds: float) -> bytes:
-    """The same for `GET /stats/summary`. The kubelet asks the runtime for it, which takes longer than its list."""
-    return _get(endpoint, STATS_SUMMARY, seconds)
-
-
-def get_configz(endpoint: KubeletEndpoint, seconds: float) -> bytes:
-    """The same for `GET /configz`: the kubelet's configuration."""
-    return _get(endpoint, CONFIGZ, seconds)
-
-
-class KubeletSearch:
-    """Finds by itself an identity that the node's own kubelet accepts: `kubeletEndpoint: auto`.
-
-    Each way that the node offers is tried in its order with the request itself, `GET /pods`, until one is answered;
-    that one is kept. Only what the kubelet refuses (401, 403, TLS), or what cannot be used, leads on to the next way: a
-    kubelet that does not listen or is late does not know another identity any better. After a search in vain no request
-    is sent for a minute: a node under pressure has no time for it at every pass.
-
-    `ways` is called anew for each search, as certificates rotate and files appear; whether files are trusted is its
-    concern. `endpoint`: that was answered last; None before, and once its identity is refused.
-    """
-
-    def __init__(self, ways: Callable[[], Iterable[KubeletWay]], clock: Clock, seconds: float = ANSWER_SECONDS):
-        self.endpoint: KubeletEndpoint | None = None
-        self._ways = ways
-        self._clock = clock
-        self._seconds = seconds
-        self._in_vain = ""
-        self._search_from = float("-inf")
-
-    def get_pods(self) -> bytes:
-        """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
-        until = time.monotonic() + self._seconds
-        known = self.endpoint  # of which another thread may let go meanwhile
-        if known is not None:
-            try:
-                return get_pods(known, self._seconds)
-            except KubeletUnavailable as error:
-                if not error.refused:
-                    raise
-            self.endpoint, self._search_from = None, float("-inf")  # a certificate has rotated, a role was taken away
-        if self._clock.monotonic() < self._search_from:
-            raise KubeletUnavailable(self._in_vain)
-        tried: list[str] = []
-        for way in self._ways():
-            problem = way.problem
-            if way.endpoint is not None:
-                try:
-                    body = get_pods(way.endpoint, max(until - time.monotonic(), 0.0))
-                except KubeletUnavailable as error:
-                    if not error.refused:
-                        raise
-                    problem = str(error)
-                else:
-                    self.endpoint = way.endpoint
-                    return body
-            tried.append(f"as {way.identity}: {problem}")
-        told = "; ".join(tried) or "this node has no identity that could be tried"
-        self._in_vain = f"kubeletEndpoint auto found no way to ask the kubelet for its pods: {told}"
-        self._search_from = self._clock.monotonic() + SEARCH_AGAIN_SECONDS
-        raise KubeletUnavailable(self._in_vain)
-
-
-def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
     import http.client
     import ssl
 
@@ -178,39 +96,40 @@ def _get(endpoint: KubeletEndpoint, path: str, seconds: float) -> bytes:
 
 
 def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
+    import http.client
+
+    headers = {"Accept": "application/json", "Connection": "close"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    http_connection = http.client.HTTPConnection(*endpoint.address)
+    with _connected(endpoint, context, until) as connection:
+        http_connection.sock = _Timed(connection, until)
+        http_connection.request("GET", path, headers=headers)
+        with http_connection.getresponse() as response:
+            return _body(response, path, f"the kubelet at {endpoint.url}")
+
+
+@contextmanager
+def _connected(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, until: float) -> Iterator[socket.socket]:
+    """A connection to the kubelet whose certificate is trusted."""
     import socket
 
-    host, port = endpoint.address
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    lines = [f"GET {path} HTTP/1.1", f"Host: {authority}", "Accept: application/json", "Connection: close"]
-    lines += [f"Authorization: Bearer {token}"] if token else []
-    request = "\r\n".join([*lines, "", ""]).encode()
-    kubelet = f"the kubelet at {endpoint.url}"
-    with socket.create_connection((host, port), _left(until), source_address=(host, 0)) as plain:
-        plain.settimeout(_left(until))
+    here = (endpoint.address[0], 0)
+    with socket.create_connection(endpoint.address, _left(until), source_address=here) as plain:
         if context is None:
-            return _answer(plain, request, path, kubelet, until)
+            yield plain
+            return
+        plain.settimeout(_left(until))
         with context.wrap_socket(plain, server_hostname=endpoint.expected_name) as secured:
             if endpoint.pinned_files:
                 _check_pinned(endpoint, secured.getpeercert(binary_form=True))
-            return _answer(secured, request, path, kubelet, until)
-
-
-def _answer(connection: socket.socket, request: bytes, path: str, kubelet: str, until: float) -> bytes:
-    import http.client
-
-    connection.settimeout(_left(until))
-    connection.sendall(request)
-    stream = _Stream(connection, until)
-    with http.client.HTTPResponse(stream, method="GET") as response:  # type: ignore[arg-type] # only calls makefile
-        response.begin()
-        return _body(response, path, kubelet)
+            yield secured
 
 
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
-    if response.status != HTTPStatus.OK:
-        why = _status(response.status, path)
-        raise KubeletUnavailable(f"{kubelet} answered {why}", refused=response.status in _REFUSED)
+    if response.status != 200:
+        refused = response.status in (_UNAUTHORIZED, _FORBIDDEN)
+        raise KubeletUnavailable(f"{kubelet} answered {_status(response.status, path)}", refused=refused)
     if response.length is None and not response.chunked:
         # It would end with the connection, so a part would look like the whole. Go's server always sends the length.
         raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
@@ -224,28 +143,35 @@ def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
 
 def _status(code: int, path: str) -> str:
     """The status with the phrase of the standard, never the server's, and a hint what to check."""
-    try:
-        known = HTTPStatus(code)
-    except ValueError:
+    from http.client import responses
+
+    if code not in responses:
         return str(code)
-    if known is HTTPStatus.FORBIDDEN:
-        remedy = _PERMISSIONS[path]
-    else:
-        remedy = "redirects are not followed" if 300 <= code < 400 else _REMEDIES.get(known, "")
-    return f"{code} {known.phrase}" + (f": {remedy}" if remedy else "")
+    remedy = _PERMISSIONS[path] if code == _FORBIDDEN else _REMEDIES.get(code, "")
+    if 300 <= code < 400:
+        remedy = "redirects are not followed"
+    return f"{code} {responses[code]}" + (f": {remedy}" if remedy else "")
 
 
-class _Stream(io.RawIOBase):
-    """Reads a connection until the deadline; has the one method of a socket that HTTPResponse needs."""
+class _Timed(io.RawIOBase):
+    """A connection with one deadline for everything; has the methods of a socket that HTTPConnection needs."""
 
     def __init__(self, connection: socket.socket, until: float):
         self._connection = connection
         self._until = until
 
+    def sendall(self, data: bytes) -> None:
+        """Raises TimeoutError."""
+        self._connection.settimeout(_left(self._until))
+        self._connection.sendall(data)
+
     def makefile(self, mode: str) -> io.BufferedReader:
         """The stream, buffered."""
         assert mode == "rb"
         return io.BufferedReader(self, _READ_AT_ONCE_BYTES)
+
+    def close(self) -> None:
+        """Nothing: it is closed by who has made it, when the body has been read."""
 
     def readable(self) -> bool:
         """True."""
@@ -300,20 +226,13 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
     """Raises KubeletUnavailable unless the server has shown the first certificate of one of the pinned files."""
     import ssl
 
-    problems = []
     for path in endpoint.pinned_files:
-        try:
-            with _usable("kubelet's certificate", path), open(path, encoding="ascii") as file:
-                first = _FIRST_CERTIFICATE.search(file.read(LARGEST_PEM_BYTES))
-                if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
-                    return
-        except KubeletUnavailable as error:
-            problems.append(error)
-    if len(problems) == len(endpoint.pinned_files):
-        raise problems[0]
-    raise KubeletUnavailable(
-        f"{endpoint.url} is not trusted: it shows another certificate than {' or '.join(endpoint.pinned_files)}"
-    )
+        with suppress(KubeletUnavailable), _usable("certificate", path), open(path, encoding="ascii") as file:
+            first = _FIRST_CERTIFICATE.search(file.read(LARGEST_PEM_BYTES))
+            if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
+                return
+    kept = " or ".join(endpoint.pinned_files)
+    raise KubeletUnavailable(f"{endpoint.url} is not trusted: it shows another certificate than {kept}")
 
 
 def _token(path: str) -> str:
