@@ -24,12 +24,11 @@ LIST_AGE_SECONDS = 0.25  # how old a list of containers may be when an image is 
 
 @dataclass(frozen=True, slots=True)
 class ListedImages:
-    """What a plan is made of: complete lists, what uses images by them, the newest of each repository, and when the
-    detection began, as in the kubelet (monotonic seconds). `list_seconds`: how long reading them took."""
+    """What a plan is made of: complete lists, what uses images by them, and when the detection began, as in the kubelet
+    (monotonic seconds). `list_seconds`: how long reading them took."""
 
     listing: Listing
     usage: ImagesInUse
-    newest: NewestOfRepositories
     detected_at: float
     list_seconds: float
 
@@ -73,7 +72,7 @@ class UnusedImages:
         """Unused images, the least recently used first. Raises RuntimeUnavailable."""
         found = self.read()
         records = self._context.records.records
-        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, found.newest)
+        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage)
         return replace(plan, list_seconds=found.list_seconds)
 
     def read(self) -> ListedImages:
@@ -86,7 +85,7 @@ class UnusedImages:
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         self._newest = NewestOfRepositories(listing.images, records, count, began)
-        return ListedImages(listing, usage, self._newest, began, listed_at - began)
+        return ListedImages(listing, usage, began, listed_at - began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Refuses an image that is in use by now, or may be: its user cannot be told. Waits while a pod is made. Raises

@@ -110,15 +110,14 @@ def plan_image_gc(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse | None = None,
-    newest: NewestOfRepositories | None = None,
 ) -> Plan:
-    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds;
-    `usage` and `newest`: those of `listing`, if the caller has them.
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds; `usage`:
+    that of `listing`, if the caller has it.
 
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
     list changes nothing.
     """
-    candidates, keep = _candidates(listing, records, policy, now, usage, newest)
+    candidates, keep = _candidates(listing, records, policy, now, usage or images_in_use(listing))
     remove: list[Verdict] = []
     for candidate in candidates:
         age = now - candidate.record.first_detected
@@ -140,18 +139,16 @@ def plan_maximum_age(
     started_at: float,
     *,
     exact: bool = False,
-    newest: NewestOfRepositories | None = None,
 ) -> Plan:
     """What is removed because its last use is longer ago than the maximum age (equal is not). All times monotonic.
 
     Empty when there is no maximum age, or when the loop, started at `started_at`, has not run for longer than that:
-    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age. `newest`: of
-    `listing`, if the caller has it.
+    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age.
     """
     maximum = policy.max_age_seconds
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
-    candidates, keep = _candidates(listing, records, policy, now, newest=newest)
+    candidates, keep = _candidates(listing, records, policy, now, images_in_use(listing))
     remove: list[Verdict] = []
     for candidate in candidates:
         first_detected, last_used = candidate.record.first_detected, candidate.record.last_used
@@ -177,14 +174,11 @@ def _candidates(
     records: Mapping[str, ImageRecord],
     policy: ImageGCPolicy,
     now: float,
-    usage: ImagesInUse | None = None,
-    newest: NewestOfRepositories | None = None,
+    usage: ImagesInUse,
 ) -> tuple[list[_Candidate], list[Verdict]]:
     """The images that only their age can keep, in their order, and the verdicts on all others."""
-    usage = usage or images_in_use(listing)
     kept_ids = policy.keep.kept_ids(listing.images)
-    newest = newest or NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
-    pinned_last = {image.id: image.pinned for image in listing.images}
+    newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     candidates: list[_Candidate] = []
     kept: list[Verdict] = []
     for entries in entries_by_id(listing.images):
@@ -194,7 +188,7 @@ def _candidates(
             known_since = min(records.get(each.record_key, record).first_detected for each in entries)
             candidates.append(_Candidate(image, record, known_since))
             continue
-        if reason is Reason.PINNED and not pinned_last[image.id]:
+        if reason is Reason.PINNED and not entries[-1].pinned:
             rule = Rule.GUARD  # for the kubelet the last entry of an id says whether it is pinned
         kept.append(_verdict(image, Action.KEEP, reason, now - record.first_detected, None, rule))
     candidates.sort(key=lambda candidate: candidate.order)
@@ -220,9 +214,7 @@ def _why_kept(
         return Reason.KEEP_LIST, Rule.GUARD
     if image.id in newest_ids:
         return Reason.NEWEST_OF_REPOSITORY, Rule.GUARD
-    if (
-        record.last_used is not None and record.last_used >= now
-    ):  # another thread has seen it in use since this pass began
+    if record.last_used is not None and record.last_used >= now:  # by another thread, since this pass began
         return Reason.IN_USE, Rule.KUBELET
     if usage.unresolved:
         return Reason.UNRESOLVED_IMAGE, Rule.GUARD
