@@ -1,17 +1,32 @@
-"""How soon to read a filesystem again, and whether what was read calls for an observation.
+"""How fast a filesystem is filled, how soon to read it again, and whether what was read calls for an observation.
 
-A reading costs microseconds, so the next one is due when the filesystem *could* have come half the way to its next
-threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the
-threshold the daemon sleeps for seconds; close to it, it reads up to a hundred times a second. earlyoom chooses its
-sleep in the same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
+**The interval.** A reading costs microseconds, so the next one is due when the filesystem *could* have come half the
+way to its next threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far
+from the threshold the daemon sleeps for seconds; close to it, it reads up to a hundred times a second. earlyoom chooses
+its sleep in the same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
 
 The fastest fill is never taken to be less than a configured rate. A faster one that was observed counts half as much
 after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
-counts as a fast fill, as looking is cheap; what decides a hurry is the steady rate (`steady_fill`).
+counts as a fast fill, as looking is cheap; what decides a hurry is the steady rate.
 
-An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
-So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
-numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`).
+**The steady rate** is what is left when the one largest step is taken away. An amount that falls at once is no fill:
+XFS reserves as much again behind the end of a file that grows, up to 8 GiB, and gives it back minutes later (xfs(5),
+`allocsize`); a file is allocated at once (fallocate(2)); a shared extent is copied at the first write. Such a jump is
+one step between two readings, or, where it takes some milliseconds, several that are each faster than a fill is
+expected to be: within 60 ms they count as one. So one step does not count, that without which the rate is lowest, and
+neither does the time in which it was seen, nor that of the largest rise (a file that was deleted). What is left is
+exact for a fill that goes on from reading to reading, before a jump and after it. It takes two falls to believe in a
+fill at all.
+
+The mean is taken over the last quarter of a second, or, where that gives more, back to the fourth last burst of some
+size: a fill that is written in bursts, each second or as each commit of ext4 after 5 s, counts as its mean.
+
+For people a fill that has stopped should be over within seconds, so what they are shown is bounded by the silence: a
+fill that goes on would have come with its next burst by now, unless it is slower than one burst in the time of silence.
+
+**Polls.** An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a
+second. So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them
+with two numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`).
 
 Covers: fill rates, intervals, the levels of one filesystem, when to notify. Does not cover: who reads, on which thread
 (`probe`).
@@ -23,20 +38,40 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from signals.steady_fill import Step, present_rate, steady_rate, steps_after
 from signals.types import Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed: a burst that comes back within minutes is expected
-RECENT_HALF_LIFE_SECONDS = 0.25  # of what counts as recent
-ENOUGH_WATCHED_SECONDS = 0.04  # with less, a single write of somebody would look like a rate
 SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
-IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs thirty times as much as a poll
+IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs more than a poll
 IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
 MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
 
+WINDOW_SECONDS = 0.25  # a burst of some polls is no rate either: it counts over at least this time
+FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
+ENOUGH_SECONDS = 0.04  # what was seen in less counts over so much: a single write of somebody would look like a rate
+TOGETHER_SECONDS = 0.06  # falls so near to each other may be one: two polls of a filesystem that stood still
+FASTEST_FILL = float(512 << 20)  # bytes a second: a bit more than the fill that is always taken to be possible
+BURSTS = 4  # so many bursts of some size show a fill that is written in bursts
+OF_SOME_SIZE = 1 / 8  # of the second largest burst
+MOST_STEPS = 64
+
 Notify = Callable[[], None]
 """Says that an observation is due. Called on the thread of the filesystem: it must return at once and raise nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change between two readings, made at `since` and `time` (monotonic seconds)."""
+
+    since: float
+    time: float
+    fall: int
+
+    @property
+    def seconds(self) -> float:
+        """The time between the two readings."""
+        return self.time - self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +79,38 @@ class FillRate:
     """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
     `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
-    observations, units a second, halved every minute. `recent_fall`: the units by which the amount fell recently,
-    within `watched_seconds`; both are halved every quarter of a second. A jump counts in both. `steps`: the changes of
-    the last 30 s, also those between polls, since the amount was first read at `watched_since` (None: not said, at
-    `time`). `steady_rate`: how fast it falls when its largest step is taken away (`steady_fill`), units a second, at
-    least 0.
+    observations, units a second, halved every minute; a jump counts. `steps`: the changes of the last 30 s, 64 at most,
+    also those between polls, oldest first, since the amount was first read at `watched_since` (not said: long ago).
+    `steady_rate`: how fast it falls when its largest step is taken away, units a second, at least 0.
     """
 
     available: int
     time: float
     fastest: float = 0.0
-    recent_fall: float = 0.0
-    watched_seconds: float = 0.0
     steps: tuple[Step, ...] = ()
-    watched_since: float | None = None
+    watched_since: float = -math.inf
     steady_rate: float = 0.0
 
     @property
     def recent_rate(self) -> float:
-        """The mean fall over about the last third of a second, jumps included, units a second, at least 0.
-
-        Where the last two readings are further apart, it is the mean between them. 0 until the amount was watched for
-        40 ms.
-        """
-        return self.recent_fall / self.watched_seconds if self.watched_seconds >= ENOUGH_WATCHED_SECONDS else 0.0
+        """The mean fall over the last quarter of a second, or between the last two readings where these are further
+        apart; jumps included, units a second, at least 0."""
+        recent = [step for step in self.steps if step.time > self.time - WINDOW_SECONDS]
+        fallen = max(sum(step.fall for step in recent), 0)
+        return fallen / max(self.time - recent[0].since, WINDOW_SECONDS) if recent else 0.0
 
     @property
     def present_rate(self) -> float:
-        """The steady rate that the last reading still allows, units a second, at least 0: what people are shown. It
-        falls with each second in which nothing comes, and is 0 after 30 (`steady_fill`)."""
-        return present_rate(self.steps, self.steady_rate, self.time)
+        """The steady rate as far as the silence allows, units a second, at least 0: what people are shown.
+
+        At most the second largest burst in the time since the last one of some size, as the largest may be a jump; 0
+        after 30 s in which nothing fell.
+        """
+        bursts = [burst for burst in _bursts(self.steps) if burst.time > self.time - FARTHEST_SECONDS]
+        if not bursts:
+            return 0.0
+        silence, second_largest = self.time - bursts[-1].time, sorted(burst.fall for burst in bursts)[-2:][0]
+        return min(self.steady_rate, second_largest / silence) if silence > 0 else self.steady_rate
 
 
 def update_fill_rate(
@@ -86,38 +123,81 @@ def update_fill_rate(
     """
     if previous is None:
         return FillRate(available, now, watched_since=now)
-    if now - previous.time < SHORTEST_SECONDS:
-        return previous
     elapsed = now - previous.time
-    rate = max(previous.available - available, 0) / elapsed
-    kept = 0.5 ** (elapsed / RECENT_HALF_LIFE_SECONDS)
-    watched = (1 - kept) * RECENT_HALF_LIFE_SECONDS / math.log(2)  # what counts at `now` of the time that has passed
-    decay = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-    steps = _steps(previous, [*polled, (now, available)])
-    watched_since = previous.time if previous.watched_since is None else previous.watched_since
-    steady = steady_rate(steps, watched_since, now)
+    if elapsed < SHORTEST_SECONDS:
+        return previous
+    polls = [poll for poll in polled if now - poll[0] >= SHORTEST_SECONDS]
+    steps = _steps(previous, [*polls, (now, available)])
     return FillRate(
         available=available,
         time=now,
-        fastest=max(previous.fastest * decay, rate),
-        recent_fall=previous.recent_fall * kept + rate * watched,
-        watched_seconds=previous.watched_seconds * kept + watched,
+        fastest=max(
+            previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS), (previous.available - available) / elapsed
+        ),
         steps=steps,
-        watched_since=watched_since,
-        steady_rate=steady,
+        watched_since=previous.watched_since,
+        steady_rate=steady_rate(steps, previous.watched_since, now),
     )
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
-    """The steps after these readings, of which the last one is the observation: no two are less than 1 ms apart."""
-    steps, time, amount = previous.steps, previous.time, previous.available
-    observed_at = readings[-1][0]
-    polls = (poll for poll in readings[:-1] if observed_at - poll[0] >= SHORTEST_SECONDS)
-    for at, read in (*polls, readings[-1]):
+    """The steps after these readings; none is of readings less than 1 ms apart, nor of equal ones."""
+    steps, time, amount = list(previous.steps), previous.time, previous.available
+    for at, read in readings:
         if at - time >= SHORTEST_SECONDS:
-            steps = steps_after(steps, Step(time, at, amount - read, read))
+            if read != amount:
+                steps.append(Step(time, at, amount - read))
             time, amount = at, read
-    return steps
+    return tuple(step for step in steps[-MOST_STEPS:] if step.time > time - FARTHEST_SECONDS)
+
+
+def steady_rate(steps: tuple[Step, ...], watched_since: float, now: float) -> float:
+    """Units a second by which the amount falls without its largest step, at least 0; 0 until it fell twice.
+
+    `steps`: oldest first. `watched_since`: when the amount was first read. Times are monotonic seconds.
+    """
+    bursts = _bursts(steps)
+    if not bursts:
+        return 0.0
+    joined, window = _joined(steps, FASTEST_FILL), max(now - WINDOW_SECONDS, watched_since)
+    of_bursts = max(min(window, bursts[-BURSTS:][0].since), watched_since)
+    return max(_rate_since(joined, start, now) for start in {window, of_bursts})
+
+
+def _bursts(steps: tuple[Step, ...]) -> list[Step]:
+    """The falls, those near to each other as one, without those that are small beside the second largest."""
+    bursts = _joined((step for step in steps if step.fall > 0), 0.0)
+    second_largest = sorted(burst.fall for burst in bursts)[-2:][:1]
+    return [burst for burst in bursts if burst.fall >= second_largest[0] * OF_SOME_SIZE]
+
+
+def _joined(steps: Iterable[Step], faster_than: float) -> list[Step]:
+    """The steps; falls that are faster than so many units a second and near enough to each other are one."""
+    joined: list[Step] = []
+    for step in steps:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and step.time - before.since <= TOGETHER_SECONDS
+            and step.fall > faster_than * step.seconds
+            and before.fall > faster_than * before.seconds
+        ):
+            joined[-1] = Step(before.since, step.time, before.fall + step.fall)
+        else:
+            joined.append(step)
+    return joined
+
+
+def _rate_since(steps: Sequence[Step], start: float, now: float) -> float:
+    """The fall a second from `start` to `now` without that step, and its time, without which it is slowest."""
+    inside = [step for step in steps if step.time > start]
+    falls = [step for step in inside if step.fall > 0]
+    if len(falls) < 2:
+        return 0.0
+    risen = min(inside, key=lambda step: step.fall)
+    seconds = now - min(start, inside[0].since) - (risen.seconds if risen.fall < 0 else 0.0)
+    fallen = sum(step.fall for step in falls)
+    return min((fallen - step.fall) / max(seconds - step.seconds, ENOUGH_SECONDS) for step in falls)
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:

@@ -66,7 +66,7 @@ RULES: dict[str, Rule] = {
     "more-in-flight": Rule({"reclaim.execution.executor:most_in_flight": "lambda parallel: parallel"}),
     "worth": Rule({"reclaim.execution.executor:Experience.worth": "lambda *_: 0"}),
     "late-space": Rule({"reclaim.execution.executor:_Execution._late_space": "lambda _, disk, __: disk"}),
-    "steady-fill": Rule({"signals.steady_fill:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
+    "steady-fill": Rule({"signals.interval:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
 }
 TOGETHER = "+"
 ARMS = [*RULES]

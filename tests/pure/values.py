@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
-from signals.interval import FillRate
+from signals.interval import FillRate, Step
 from signals.quantity import parse_percentage, parse_quantity
-from signals.steady_fill import Step
 from signals.types import (
     FilesystemIdentity,
     FilesystemRole,
@@ -102,15 +101,7 @@ def stats(
 
 def filling(fill: FillRate, rate: float) -> FillRate:
     """The same amount, which has fallen by so many units a second for 0.4 s."""
-    steps = tuple(
-        Step(
-            fill.time - (count + 1) / 10,
-            fill.time - count / 10,
-            int(rate / 10),
-            fill.available + count * int(rate / 10),
-        )
-        for count in (3, 2, 1, 0)
-    )
+    steps = tuple(Step(fill.time - (count + 1) / 10, fill.time - count / 10, int(rate / 10)) for count in (3, 2, 1, 0))
     return replace(fill, steps=steps if rate >= 10 else (), watched_since=fill.time - 0.4, steady_rate=float(rate))
 
 

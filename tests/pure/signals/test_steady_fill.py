@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.interval import FillRate, update_fill_rate
-from signals.steady_fill import FARTHEST_SECONDS, JUMP_BYTES, MOST_STEPS, WINDOW_SECONDS, Step, jump_below
+from signals.interval import FARTHEST_SECONDS, MOST_STEPS, WINDOW_SECONDS, FillRate, update_fill_rate
 from tests.pure.values import GIB, MIB
 
 FULL = 1 << 50
@@ -242,37 +241,14 @@ def test_no_more_than_64_steps_are_kept() -> None:
     assert update_fill_rate(fill, fill.available, fill.time + FARTHEST_SECONDS + 1.0).steps == ()
 
 
-@pytest.mark.parametrize(
-    ("mark", "rate", "found"),
-    [
-        (1001 * MIB, 0.0, 0),
-        (1000 * MIB, 0.0, 0),
-        (800 * MIB, 0.0, 0),
-        (800 * MIB, 151.0 * MIB * 100, None),  # 151 MiB each 10 ms explain it
-        (800 * MIB, 150.0 * MIB * 100, 0),
-        (700 * MIB, 0.0, None),  # not below it yet
-        (1100 * MIB, 0.0, None),  # below it before
-        (699 * MIB, 0.0, None),  # by a step of less than 16 MiB
-    ],
-)
-def test_a_jump_below_a_mark_is_one_step_across_it(mark: int, rate: float, found: int | None) -> None:
-    """From the mark or more to less than it, 16 MiB or more, and more than twice what the steady rate explains."""
-    steps = (Step(1.0, 1.01, 301 * MIB, 700 * MIB), Step(1.2, 1.21, JUMP_BYTES - 1, 700 * MIB - JUMP_BYTES + 1))
-    assert jump_below(mark, steps, rate) == (None if found is None else steps[found])
-
-
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_jump_that_several_polls_see_is_one_too(jump: int) -> None:
-    """A file that is allocated within 30 ms, and a fill of 20 MiB/s that goes on: that fill, and one jump below the
-    mark."""
+    """A file that is allocated within 30 ms, and a fill of 20 MiB/s that goes on: that fill."""
     shares = (0.3, 0.7, 1.0)
     before = [*REST, *((59.0 + POLL * (count + 1), jump * MIB * share) for count, share in enumerate(shares))]
     for count in range(1, 40):
         fill = seen(filled(20 * MIB, [POLL] * count, before))
         assert fill.steady_rate <= 20 * MIB * 1.001
-        found = jump_below(FULL - jump * MIB // 2, fill.steps, fill.steady_rate)
-        assert found is not None
-        assert found.fall == pytest.approx(jump * MIB, abs=MIB)
 
 
 def test_a_fill_that_is_faster_than_that_is_believed_all_the_same() -> None:
