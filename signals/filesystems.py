@@ -19,10 +19,9 @@ layout Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
 
 import psutil
 
@@ -112,11 +111,9 @@ class Reading:
     in_directory: FsStats | None = None
 
 
-class FilesystemReader(Protocol):
-    """Reads the filesystem that holds `path`. May block; raises OSError."""
-
-    def __call__(self, path: str, now: float) -> Reading:
-        """One reading; `now` is in monotonic seconds and becomes its time."""
+FilesystemReader = Callable[[str, float], Reading]
+"""Reads the filesystem that holds a path at a time (monotonic seconds), that of the reading. May block; raises OSError.
+"""
 
 
 def read_statvfs(path: str, now: float) -> Reading:
@@ -159,7 +156,10 @@ class KubeletsReader:
         found = replace(here, device_id=place.device_id)
         if place.point == path:
             return found
-        there = self._at(place.point, now)
+        try:
+            there = self._reader(place.point, now)
+        except OSError:
+            there = None
         if there is None or there.device_id != here.device_id:
             self._places[path] = replace(place, point=path)
             return found
@@ -171,12 +171,6 @@ class KubeletsReader:
         again 15 to 20."""
         place = self._places.get(path)
         return self._reader(path if place is None else place.point, now)
-
-    def _at(self, point: str, now: float) -> Reading | None:
-        try:
-            return self._reader(point, now)
-        except OSError:
-            return None
 
     def _place(self, path: str, st_dev: int) -> _Place:
         real, mounts = os.path.realpath(path), read_mounts(self._table)
