@@ -31,7 +31,7 @@ removal (`unused_images`), stopping (`execution.executor`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from reclaim.images.in_use import ImagesInUse, images_in_use
@@ -85,25 +85,6 @@ class ImageGCPolicy:
         return self.high_threshold_percent != 100 or self.max_age_seconds > 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An image that only its age can keep. `known_since`: when the first of its entries was detected."""
-
-    image: Image
-    record: ImageRecord
-    known_since: float
-
-    @property
-    def order(self) -> tuple[float, float, str]:
-        """Least recently used first, never used before all, then by first detection; equals by id."""
-        last_used = self.record.last_used
-        return float("-inf") if last_used is None else last_used, self.record.first_detected, self.image.id
-
-    def verdict(self, action: Action, reason: Reason, age: float, *, wait: float | None = None, guard: bool) -> Verdict:
-        """The verdict, and whose rule it is."""
-        return _verdict(self.image, action, reason, age, wait, Rule.GUARD if guard else Rule.KUBELET)
-
-
 def plan_image_gc(
     listing: Listing,
     records: Mapping[str, ImageRecord],
@@ -117,18 +98,17 @@ def plan_image_gc(
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
     list changes nothing.
     """
-    candidates, keep = _candidates(listing, records, policy, now, usage or images_in_use(listing))
-    remove: list[Verdict] = []
-    for candidate in candidates:
-        age = now - candidate.record.first_detected
+
+    def by_age(image: Image, record: ImageRecord, known_since: float) -> Verdict:
+        age = now - record.first_detected
         wait = policy.min_age_seconds - age
         if wait > 0:  # equal is old enough
-            guard = now - candidate.known_since >= policy.min_age_seconds
-            keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, age, wait=wait, guard=guard))
-        else:
-            witnessed = now - candidate.record.listed_since < policy.min_age_seconds
-            remove.append(candidate.verdict(Action.REMOVE, Reason.UNUSED, age, guard=witnessed))
-    return _plan(remove, keep)
+            guard = now - known_since >= policy.min_age_seconds
+            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=guard, wait=wait)
+        witnessed = now - record.listed_since < policy.min_age_seconds
+        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=witnessed)
+
+    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age)
 
 
 def plan_maximum_age(
@@ -148,82 +128,66 @@ def plan_maximum_age(
     maximum = policy.max_age_seconds
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
-    candidates, keep = _candidates(listing, records, policy, now, images_in_use(listing))
-    remove: list[Verdict] = []
-    for candidate in candidates:
-        first_detected, last_used = candidate.record.first_detected, candidate.record.last_used
-        known = now - first_detected
-        unused = known if last_used is None else now - last_used
-        kubelet_removes = last_used is None or unused > maximum
+
+    def by_age(image: Image, record: ImageRecord, _: float) -> Verdict:
+        known = now - record.first_detected
+        unused = known if record.last_used is None else now - record.last_used
+        kubelet_removes = record.last_used is None or unused > maximum
         too_young = policy.min_age_seconds - known
         if kubelet_removes and (exact or (unused > maximum and too_young <= 0)):
-            remove.append(candidate.verdict(Action.REMOVE, Reason.MAXIMUM_AGE, unused, guard=False))
-        elif too_young > 0 and not exact:
-            keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, known, wait=too_young, guard=kubelet_removes))
-        else:
-            keep.append(
-                candidate.verdict(
-                    Action.KEEP, Reason.WITHIN_LIMIT, unused, wait=maximum - unused, guard=kubelet_removes
-                )
-            )
-    return _plan(remove, keep)
+            return _verdict(image, Action.REMOVE, Reason.MAXIMUM_AGE, unused, guard=False)
+        if too_young > 0 and not exact:
+            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, known, guard=kubelet_removes, wait=too_young)
+        left = maximum - unused
+        return _verdict(image, Action.KEEP, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=left)
+
+    return _plan(listing, records, policy, now, images_in_use(listing), by_age)
 
 
-def _candidates(
+def _plan(
     listing: Listing,
     records: Mapping[str, ImageRecord],
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse,
-) -> tuple[list[_Candidate], list[Verdict]]:
-    """The images that only their age can keep, in their order, and the verdicts on all others."""
+    by_age: Callable[[Image, ImageRecord, float], Verdict],
+) -> Plan:
+    """The plan. `by_age`: the verdict on an image that only its age can keep, by its record and the moment at which the
+    first of its entries was detected. Least recently used first, never used before all, then by first detection."""
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
-    candidates: list[_Candidate] = []
-    kept: list[Verdict] = []
+    found: list[tuple[tuple[float, float, str], Verdict]] = []
     for entries in entries_by_id(listing.images):
         image, record = one_image(entries), one_record(entries, records, now)
-        reason, rule = _why_kept(image, record, usage, kept_ids, newest.ids, now)
-        if reason is None:
+        last_used = float("-inf") if record.last_used is None else record.last_used
+        whatever_its_age = (  # why it is kept, and whether that is a guard of ours
+            (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
+            (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
+            (image.pinned, Reason.PINNED, not entries[-1].pinned),  # for the kubelet the last entry of an id says it
+            (image.id in kept_ids, Reason.KEEP_LIST, True),
+            (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
+            (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
+            (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
+            (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
+        )
+        why = next(((reason, guard) for holds, reason, guard in whatever_its_age if holds), None)
+        if why is None:
             known_since = min(records.get(each.record_key, record).first_detected for each in entries)
-            candidates.append(_Candidate(image, record, known_since))
-            continue
-        if reason is Reason.PINNED and not entries[-1].pinned:
-            rule = Rule.GUARD  # for the kubelet the last entry of an id says whether it is pinned
-        kept.append(_verdict(image, Action.KEEP, reason, now - record.first_detected, None, rule))
-    candidates.sort(key=lambda candidate: candidate.order)
-    return candidates, kept
+            verdict = by_age(image, record, known_since)
+        else:
+            verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
+        found.append(((last_used, record.first_detected, image.id), verdict))
+    verdicts = [verdict for _, verdict in sorted(found)]
+    keep = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
+    return Plan(
+        tuple(verdict for verdict in verdicts if verdict.action is Action.REMOVE),
+        tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))),
+    )
 
 
-def _why_kept(
-    image: Image,
-    record: ImageRecord,
-    usage: ImagesInUse,
-    kept_ids: frozenset[str],
-    newest_ids: frozenset[str],
-    now: float,
-) -> tuple[Reason | None, Rule]:
-    """Why an image is kept whatever its age, and whose rule that is; None: its age decides."""
-    if image.id in usage.by_containers:
-        return Reason.IN_USE, Rule.KUBELET if image.id in usage.by_image_id else Rule.GUARD
-    if image.id in usage.by_sandboxes:
-        return Reason.SANDBOX_IMAGE, Rule.GUARD
-    if image.pinned:
-        return Reason.PINNED, Rule.KUBELET
-    if image.id in kept_ids:
-        return Reason.KEEP_LIST, Rule.GUARD
-    if image.id in newest_ids:
-        return Reason.NEWEST_OF_REPOSITORY, Rule.GUARD
-    if record.last_used is not None and record.last_used >= now:  # by another thread, since this pass began
-        return Reason.IN_USE, Rule.KUBELET
-    if usage.unresolved:
-        return Reason.UNRESOLVED_IMAGE, Rule.GUARD
-    if not usage.sandbox_image_known:
-        return Reason.SANDBOX_IMAGE_UNKNOWN, Rule.GUARD
-    return None, Rule.KUBELET
-
-
-def _verdict(image: Image, action: Action, reason: Reason, age: float, wait: float | None, rule: Rule) -> Verdict:
+def _verdict(
+    image: Image, action: Action, reason: Reason, age: float, *, guard: bool, wait: float | None = None
+) -> Verdict:
     return Verdict(
         kind=Kind.IMAGE,
         id=image.id,
@@ -233,9 +197,5 @@ def _verdict(image: Image, action: Action, reason: Reason, age: float, wait: flo
         size_bytes=image.size_bytes,
         age_seconds=age,
         eligible_in_seconds=wait,
-        rule=rule,
+        rule=Rule.GUARD if guard else Rule.KUBELET,
     )
-
-
-def _plan(remove: list[Verdict], keep: list[Verdict]) -> Plan:
-    return Plan(tuple(remove), tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))))
