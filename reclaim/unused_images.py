@@ -14,7 +14,6 @@ from reclaim.function import ReclaimContext
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.newest import NewestOfRepositories, repositories_of
 from reclaim.images.plan import plan_image_gc
-from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
@@ -31,11 +30,6 @@ class ListedImages:
     usage: ImagesInUse
     detected_at: float
     list_seconds: float
-
-
-def detect_images(listing: Listing, records: ImageRecords, now: float, wall: float, usage: ImagesInUse) -> None:
-    """Records which of these images are in use now (the kubelet's detectImages). `usage`: that of `listing`."""
-    records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, wall)
 
 
 class UnusedImages:
@@ -81,7 +75,7 @@ class UnusedImages:
         listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        detect_images(listing, context.records, began, wall, usage)
+        context.records.update(listing.images, usage.ids, began, wall)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         self._newest = NewestOfRepositories(listing.images, records, count, began)
@@ -157,14 +151,12 @@ class UnusedImages:
     def _is_newest(self, image: Image) -> bool:
         """Whether too few newer images of a repository of it are still there: others remove images too, and a tag may
         have moved."""
-        return any(
-            not self._has(repository, newer, self._newest.count) for repository, newer in self._newest.newer_than(image)
-        )
-
-    def _has(self, repository: str, ids: list[str], count: int) -> bool:
-        """Whether so many of these images are there, and of this repository."""
-        there = (image_id for image_id in ids if self._is_of(repository, image_id))
-        return len(ids) >= count and len(list(islice(there, count))) == count
+        count = self._newest.count
+        for repository, newer in self._newest.newer_than(image):
+            there = (image_id for image_id in newer if self._is_of(repository, image_id))
+            if len(newer) < count or len(list(islice(there, count))) < count:
+                return True
+        return False
 
     def _is_of(self, repository: str, image_id: str) -> bool:
         image = self._context.images.image_status(image_id)

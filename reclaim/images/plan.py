@@ -37,13 +37,13 @@ from dataclasses import dataclass
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.newest import NewestOfRepositories, entries_by_id, one_image, one_record
-from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
+from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGCPolicy:
-    """When images are removed. Raises PolicyError; the checks and their order are those of the kubelet's image manager
-    (`NewImageGCManager`), which takes a low mark equal to the high one; ages that are no age come last.
+    """When images are removed. What a configuration may say is checked where it is read
+    (`eviction.configuration.effective`).
 
     `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
     that was unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the
@@ -59,24 +59,6 @@ class ImageGCPolicy:
     keep: KeepList = KEEP_NOTHING
     pod_start_seconds: float = 1.0
     keep_newest_per_repository: int = 0
-
-    def __post_init__(self) -> None:
-        high, low = self.high_threshold_percent, self.low_threshold_percent
-        for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
-            if not 0 <= percent <= 100:
-                raise PolicyError(f"{field}: must be between 0 and 100, but it was {percent}")
-        if low > high:
-            raise PolicyError(
-                f"imageGCLowThresholdPercent: must not be above imageGCHighThresholdPercent ({high}), but it was {low}"
-            )
-        ages = (("imageMinimumGCAge", self.min_age_seconds), ("imageMaximumGCAge", self.max_age_seconds))
-        for field, seconds in ages:
-            if not seconds >= 0:  # a NaN too
-                raise PolicyError(f"{field}: must not be negative, but it was {seconds:g}s")
-        if self.keep_newest_per_repository < 0:
-            raise PolicyError(
-                f"keepNewestPerRepository: must not be negative, but it was {self.keep_newest_per_repository}"
-            )
 
     @property
     def has_periodic_work(self) -> bool:

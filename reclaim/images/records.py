@@ -79,7 +79,8 @@ class ImageRecords:
     def update(
         self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
     ) -> Mapping[str, ImageRecord]:
-        """One detection: new images get a record, those in use a new last use, those no longer listed are forgotten.
+        """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
+        longer listed are forgotten.
 
         `in_use`: ids. `now` monotonic, `wall_now` since the epoch, both seconds. One that began before another that has
         ended, of another thread, forgets nothing and sets no last use back.
