@@ -20,33 +20,14 @@ Covers: one pass. Does not cover: the plans (`plan`), the arithmetic (`gc_thresh
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import assert_never
+from dataclasses import dataclass, replace
 
 from reclaim.events import GCEvent
 from reclaim.function import ReclaimContext
-from reclaim.images.gc_thresholds import (
-    InvalidDiskCapacity,
-    SpaceDecision,
-    decide_space,
-    free_space_outcome,
-    invalid_capacity_event,
-    removals_failed,
-)
+from reclaim.images.gc_thresholds import decide_space, invalid_capacity, not_enough_freed
 from reclaim.images.plan import plan_image_gc, plan_maximum_age
-from reclaim.types import (
-    Action,
-    Outcome,
-    Plan,
-    Reason,
-    ReclaimResult,
-    Result,
-    Rule,
-    RuntimeUnavailable,
-    Verdict,
-)
+from reclaim.types import Action, Outcome, Plan, Reason, ReclaimResult, Result, Rule, RuntimeUnavailable, Verdict
 from reclaim.unused_images import ListedImages, UnusedImages
 
 IMAGE_GC = "GarbageCollectImages"
@@ -54,18 +35,15 @@ IMAGE_GC = "GarbageCollectImages"
 ImageFsStats = Callable[[], tuple[int | None, int | None]]
 """Reads the image filesystem: capacity and available bytes, None where not known. May raise: that ends the pass."""
 
+_FAILED = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
+
 
 @dataclass(frozen=True, slots=True)
 class ImageGCResult:
-    """What a pass did. `reclaim` has the outcomes (reason `maximum_age` or `unused`), what was kept, and the error.
-
-    `space` is None if the pass did not come to the decision. `freed_bytes` are nominal, of the space part alone, and
-    `reclaim.nominal_bytes` of both parts. In a dry run both count what would be removed.
-    """
+    """What a pass did. `reclaim` has the outcomes (reason `maximum_age` or `unused`), what was kept, the nominal bytes
+    of both parts (in a dry run what would be removed), and the error."""
 
     reclaim: ReclaimResult
-    space: SpaceDecision | None = None
-    freed_bytes: int = 0
     events: tuple[GCEvent, ...] = ()
 
 
@@ -89,12 +67,12 @@ class ImageGC:
         except RuntimeUnavailable as error:
             return ImageGCResult(ReclaimResult(IMAGE_GC, error=str(error)))
         records, now = self._records.records, found.detected_at
-        plan = plan_maximum_age(found.listing, records, self._policy, now, started_at, exact=exact, newest=found.newest)
+        plan = plan_maximum_age(found.listing, records, self._policy, now, started_at, exact=exact)
         planned_at = self._clock.monotonic()
-        aged = self._remove(plan)
-        if aged.failures or aged.cut_short:
-            failed = f"maximum age of images: {removals_failed(aged.failures)}" if aged.failures else ""
-            result = _result((aged,), plan.keep, error=failed)
+        aged = self._remove(plan.remove)
+        if _failures(aged) or _stopped(aged):
+            failed = f"maximum age of images: {_removals_failed(aged)}" if _failures(aged) else ""
+            result = _result(aged, plan, error=failed)
         else:
             result = self._free_space(found, aged, stats)
         timings = replace(
@@ -105,112 +83,91 @@ class ImageGC:
         )
         return replace(result, reclaim=timings)
 
-    def _free_space(self, found: ListedImages, aged: _Part, stats: ImageFsStats) -> ImageGCResult:
+    def _free_space(self, found: ListedImages, aged: list[Outcome], stats: ImageFsStats) -> ImageGCResult:
         """The second part. In a dry run what the first part would remove counts as freed."""
-        rest = found.listing.without(outcome.verdict for outcome in (*aged.outcomes, *aged.kept))
+        rest = found.listing.without(outcome.verdict for outcome in aged)
         plan = plan_image_gc(rest, self._records.records, self._policy, found.detected_at)
-        unread = _Part.not_begun(plan, Reason.UNREADABLE)
+        unread = [*aged, *_kept(plan.remove, Reason.UNREADABLE)]
         try:
             capacity, available = stats()
         except Exception as error:  # noqa: BLE001 # whatever the reading raises ends this pass, not the loop
-            return _result((aged, unread), plan.keep, error=f"the image filesystem cannot be read: {error}")
+            return _result(unread, plan, error=f"the image filesystem cannot be read: {error}")
+        if capacity is None or capacity <= 0:
+            return _result(unread, plan, event=invalid_capacity(capacity))
         if self._executor.dry_run and available is not None:
-            available += aged.freed_bytes
-        try:
-            space = decide_space(available, capacity, self._policy)
-        except InvalidDiskCapacity as error:
-            return _result((aged, unread), plan.keep, error=str(error), events=(invalid_capacity_event(error),))
+            available += _nominal_bytes(aged)
+        space = decide_space(available, capacity, self._policy)
         if space.target_bytes is None:
-            return _result((aged, _Part.not_begun(plan, Reason.ENOUGH_FREED)), plan.keep, space=space)
-        part = self._remove(plan, space.target_bytes)
-        if part.cut_short and not part.failures:  # it was stopped: not reaching the target is no failure
-            return _result((aged, part), plan.keep, space=space)
-        outcome = free_space_outcome(space, part.freed_bytes, part.failures)
-        events = () if outcome.event is None else (outcome.event,)
-        return _result((aged, part), plan.keep, space=space, error=outcome.error, events=events)
+            return _result([*aged, *_kept(plan.remove, Reason.ENOUGH_FREED)], plan, relieved=True)
+        part = self._remove(plan.remove, space.target_bytes)
+        freed = _nominal_bytes(part)
+        failed = f"wanted to free {space.target_bytes} bytes of images and freed {freed}, with {_removals_failed(part)}"
+        return _result(
+            [*aged, *part],
+            plan,
+            relieved=freed >= space.target_bytes,
+            error=failed if _failures(part) else "",
+            event=None if _failures(part) or _stopped(part) else not_enough_freed(space, freed),
+        )
 
-    def _remove(self, plan: Plan, target_bytes: int | None = None) -> _Part:
-        """Removes in the order of the plan until the nominal sum reaches the target; without a target to the end. The
-        sum is compared after a removal: a target of 0 removes one image."""
-        part = _Part()
-        pending = deque(plan.remove)
-        ended: Reason | None = None
-        while pending and ended is None:
+    def _remove(self, verdicts: Sequence[Verdict], target_bytes: int | None = None) -> list[Outcome]:
+        """Removes in this order until the nominal sum reaches the target; without a target to the end. The sum is
+        compared after a removal: a target of 0 removes one image."""
+        part: list[Outcome] = []
+        for number, verdict in enumerate(verdicts):
             if self._executor.stopping.is_set():
-                part.keep_all(pending, Reason.STOPPING)
-                return part
-            outcome = self._executor.remove(pending.popleft(), self._stage)
-            gone = part.add(outcome)
-            if gone and target_bytes is not None and part.freed_bytes >= target_bytes:
-                ended = Reason.ENOUGH_FREED
-            elif outcome.result is Result.UNANSWERED:
-                ended = Reason.INCOMPLETE_LISTING
-        if ended is not None:
-            part.keep_all(pending, ended)
+                return [*part, *_kept(verdicts[number:], Reason.STOPPING)]
+            outcome = self._executor.remove(verdict, self._stage)
+            if outcome.verdict.action is Action.KEEP:  # the check right before the removal is a guard of ours
+                outcome = replace(outcome, verdict=outcome.verdict._replace(rule=Rule.GUARD))
+            part.append(outcome)
+            if outcome.result is Result.UNANSWERED:
+                return [*part, *_kept(verdicts[number + 1 :], Reason.INCOMPLETE_LISTING)]
+            gone = outcome.result in (Result.REMOVED, Result.PLANNED, Result.ALREADY_GONE)
+            if gone and target_bytes is not None and _nominal_bytes(part) >= target_bytes:
+                return [*part, *_kept(verdicts[number + 1 :], Reason.ENOUGH_FREED)]
         return part
 
 
-@dataclass(slots=True)
-class _Part:
-    """What became of the images of one part of the pass."""
+def _kept(verdicts: Iterable[Verdict], reason: Reason) -> list[Outcome]:
+    """These are kept after all. That enough was freed is the kubelet's rule, other reasons are ours."""
+    rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
+    return [Outcome(verdict._replace(action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
 
-    outcomes: list[Outcome] = field(default_factory=list)
-    kept: list[Outcome] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    freed_bytes: int = 0
-    cut_short: bool = False
 
-    @classmethod
-    def not_begun(cls, plan: Plan, reason: Reason) -> _Part:
-        """A part whose images are all kept."""
-        part = cls()
-        part.keep_all(plan.remove, reason)
-        return part
+def _nominal_bytes(part: Iterable[Outcome]) -> int:
+    removed = (each.verdict for each in part if each.result in (Result.REMOVED, Result.PLANNED))
+    return sum(verdict.size_bytes or 0 for verdict in removed)
 
-    def add(self, outcome: Outcome) -> bool:
-        """Adds what became of one image; whether it is gone."""
-        match outcome.result:
-            case None | Result.IN_USE:  # the check right before the removal is a guard of ours
-                self.kept.append(replace(outcome, verdict=outcome.verdict._replace(rule=Rule.GUARD)))
-                return False
-            case Result.FAILED | Result.UNANSWERED | Result.PARKED:
-                self.outcomes.append(outcome)
-                self.failures.append(f"{outcome.verdict.name}: {outcome.error}")
-                return False
-            case Result.REMOVED | Result.PLANNED:
-                self.freed_bytes += outcome.verdict.size_bytes or 0
-            case Result.ALREADY_GONE:
-                pass
-            case _ as never:
-                assert_never(never)
-        self.outcomes.append(outcome)
-        return True
 
-    def keep_all(self, verdicts: Iterable[Verdict], reason: Reason) -> None:
-        """These are kept after all. That enough was freed is the kubelet's rule, other reasons are ours."""
-        self.cut_short = self.cut_short or reason in (Reason.STOPPING, Reason.INCOMPLETE_LISTING)
-        rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
-        self.kept += [Outcome(verdict._replace(action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
+def _failures(part: Iterable[Outcome]) -> list[str]:
+    return [f"{each.verdict.name}: {each.error}" for each in part if each.result in _FAILED]
+
+
+def _stopped(part: Iterable[Outcome]) -> bool:
+    return any(each.verdict.reason is Reason.STOPPING for each in part)
+
+
+def _removals_failed(part: Iterable[Outcome]) -> str:
+    """Failed removals in words: how many, and the first few of them."""
+    failures = _failures(part)
+    count = len(failures)
+    more = f"; and {count - 3} more" if count > 3 else ""
+    return f"{count} failed {'removal' if count == 1 else 'removals'}: {'; '.join(failures[:3])}{more}"
 
 
 def _result(
-    parts: Sequence[_Part],
-    keep: Sequence[Verdict],
-    *,
-    space: SpaceDecision | None = None,
-    error: str = "",
-    events: tuple[GCEvent, ...] = (),
+    outcomes: Sequence[Outcome], plan: Plan, *, relieved: bool = False, error: str = "", event: GCEvent | None = None
 ) -> ImageGCResult:
-    """The result of the parts, the space part last if there was one, and of what the last plan keeps."""
-    freed_bytes = parts[-1].freed_bytes if space is not None else 0
-    reached = space is not None and (space.target_bytes is None or freed_bytes >= space.target_bytes)
+    """The result of both parts, and of what the last plan keeps. An event is an error with the same words."""
+    kept = tuple(each for each in outcomes if each.verdict.action is Action.KEEP)
     reclaim = ReclaimResult(
         IMAGE_GC,
-        outcomes=tuple(outcome for part in parts for outcome in part.outcomes),
-        kept=tuple(map(Outcome, keep)) + tuple(outcome for part in parts for outcome in part.kept),
-        nominal_bytes=sum(part.freed_bytes for part in parts),
-        relieved=reached,
-        eligible_in_seconds=Plan(keep=tuple(keep)).eligible_in_seconds,
-        error=error,
+        outcomes=tuple(each for each in outcomes if each.verdict.action is Action.REMOVE),
+        kept=tuple(map(Outcome, plan.keep)) + kept,
+        nominal_bytes=_nominal_bytes(outcomes),
+        relieved=relieved,
+        eligible_in_seconds=plan.eligible_in_seconds,
+        error=error if event is None else event.message,
     )
-    return ImageGCResult(reclaim, space, freed_bytes, events)
+    return ImageGCResult(reclaim, () if event is None else (event,))

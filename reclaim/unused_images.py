@@ -14,7 +14,6 @@ from reclaim.function import ReclaimContext
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.newest import NewestOfRepositories, repositories_of
 from reclaim.images.plan import plan_image_gc
-from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
@@ -24,19 +23,13 @@ LIST_AGE_SECONDS = 0.25  # how old a list of containers may be when an image is 
 
 @dataclass(frozen=True, slots=True)
 class ListedImages:
-    """What a plan is made of: complete lists, what uses images by them, the newest of each repository, and when the
-    detection began, as in the kubelet (monotonic seconds). `list_seconds`: how long reading them took."""
+    """What a plan is made of: complete lists, what uses images by them, and when the detection began, as in the kubelet
+    (monotonic seconds). `list_seconds`: how long reading them took."""
 
     listing: Listing
     usage: ImagesInUse
-    newest: NewestOfRepositories
     detected_at: float
     list_seconds: float
-
-
-def detect_images(listing: Listing, records: ImageRecords, now: float, wall: float, usage: ImagesInUse) -> None:
-    """Records which of these images are in use now (the kubelet's detectImages). `usage`: that of `listing`."""
-    records.update(listing.images, usage.by_containers | usage.by_sandboxes, now, wall)
 
 
 class UnusedImages:
@@ -73,7 +66,7 @@ class UnusedImages:
         """Unused images, the least recently used first. Raises RuntimeUnavailable."""
         found = self.read()
         records = self._context.records.records
-        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, found.newest)
+        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage)
         return replace(plan, list_seconds=found.list_seconds)
 
     def read(self) -> ListedImages:
@@ -82,11 +75,11 @@ class UnusedImages:
         listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        detect_images(listing, context.records, began, wall, usage)
+        context.records.update(listing.images, usage.ids, began, wall)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         self._newest = NewestOfRepositories(listing.images, records, count, began)
-        return ListedImages(listing, usage, self._newest, began, listed_at - began)
+        return ListedImages(listing, usage, began, listed_at - began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Refuses an image that is in use by now, or may be: its user cannot be told. Waits while a pod is made. Raises
@@ -158,14 +151,12 @@ class UnusedImages:
     def _is_newest(self, image: Image) -> bool:
         """Whether too few newer images of a repository of it are still there: others remove images too, and a tag may
         have moved."""
-        return any(
-            not self._has(repository, newer, self._newest.count) for repository, newer in self._newest.newer_than(image)
-        )
-
-    def _has(self, repository: str, ids: list[str], count: int) -> bool:
-        """Whether so many of these images are there, and of this repository."""
-        there = (image_id for image_id in ids if self._is_of(repository, image_id))
-        return len(ids) >= count and len(list(islice(there, count))) == count
+        count = self._newest.count
+        for repository, newer in self._newest.newer_than(image):
+            there = (image_id for image_id in newer if self._is_of(repository, image_id))
+            if len(newer) < count or len(list(islice(there, count))) < count:
+                return True
+        return False
 
     def _is_of(self, repository: str, image_id: str) -> bool:
         image = self._context.images.image_status(image_id)

@@ -1,5 +1,5 @@
-"""Which filesystem is nodefs, imagefs and containerfs, which ones the configuration adds, and what is read of each: a
-whole reading for an observation, two numbers for a poll. Only this module imports psutil.
+"""Which filesystem is nodefs, imagefs and containerfs, which ones the configuration adds, and what is read of each.
+Only this module imports psutil.
 
 nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
 writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
@@ -22,12 +22,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
 
 import psutil
 
-from signals.mounts import MOUNTS, filesystem_of, mount_holding, point_asked, read_mounts
-from signals.types import FilesystemRole, FsLayout, FsStats, Poll
+from signals.mounts import MOUNTS, filesystem_of, index_of_holding, mount_holding, point_asked, read_mounts
+from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +82,18 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
     return FsLayout.SINGLE if imagefs_device == nodefs_device else FsLayout.DEDICATED_IMAGEFS
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """The mount that holds a path, by the kernel's table of this process; empty texts if unknown."""
-
-    device: str = ""
-    type: str = ""
-    mount_point: str = ""
-    options: tuple[str, ...] = ()
-
-
-def describe_mount(path: str) -> Mount:
-    """The mount that holds `path`. Never raises OSError."""
+def describe(path: str, device_id: int) -> FilesystemIdentity:
+    """The filesystem of this number and the mount that holds `path`, by the kernel's table of this process. Never
+    raises OSError: what is not known is empty."""
     try:
         real = os.path.realpath(path)
         mounts = psutil.disk_partitions(all=True)
     except OSError:
-        return Mount()
-    holding = [mount for mount in mounts if _is_below(real, mount.mountpoint)]
-    if not holding:
-        return Mount()
-    # Of several mounts on one path the last one is visible; of nested paths the longest one holds `path`.
-    nearest = max(enumerate(holding), key=lambda item: (len(item[1].mountpoint), item[0]))[1]
-    return Mount(nearest.device, nearest.fstype, nearest.mountpoint, tuple(nearest.opts.split(",")))
-
-
-def _is_below(path: str, mountpoint: str) -> bool:
-    return path == mountpoint or path.startswith(mountpoint.rstrip("/") + "/")
+        return FilesystemIdentity(path, device_id)
+    index = index_of_holding(real, [mount.mountpoint for mount in mounts])
+    if index is None:
+        return FilesystemIdentity(path, device_id)
+    return FilesystemIdentity(path, device_id, mounts[index].device, mounts[index].fstype, mounts[index].mountpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +111,9 @@ class Reading:
     in_directory: FsStats | None = None
 
 
-class FilesystemReader(Protocol):
-    """Reads the filesystem that holds `path`. May block; raises OSError."""
-
-    def __call__(self, path: str, now: float) -> Reading:
-        """One reading; `now` is in monotonic seconds and becomes its time."""
-
-
-QuickReader = Callable[[str], tuple[int, int]]
-"""Bytes available and inodes free of the filesystem that holds a path. May block; raises OSError."""
+FilesystemReader = Callable[[str, float], Reading]
+"""Reads the filesystem that holds a path at a time (monotonic seconds), that of the reading. May block; raises OSError.
+"""
 
 
 def read_statvfs(path: str, now: float) -> Reading:
@@ -154,13 +132,6 @@ def read_statvfs(path: str, now: float) -> Reading:
     )
 
 
-def available_and_inodes_free(path: str) -> tuple[int, int]:
-    """Bytes available and inodes free by `statvfs`. Raises OSError. It costs 2 µs and a whole reading at a mount point
-    21: polled with those, a daemon at rest close to its marks took 1.25 % of a core, and takes 0.87."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize, found.f_ffree
-
-
 class KubeletsReader:
     """Reads a filesystem as the kubelet sees it: at a mount point, and by one number however many subvolumes it has.
 
@@ -173,7 +144,6 @@ class KubeletsReader:
     ) -> None:
         self._directories = frozenset(directories)
         self._reader = reader
-        self._quick_reader = quick_reader_of(reader)
         self._table = table
         self._places: dict[str, _Place] = {}
 
@@ -186,23 +156,21 @@ class KubeletsReader:
         found = replace(here, device_id=place.device_id)
         if place.point == path:
             return found
-        there = self._at(place.point, now)
+        try:
+            there = self._reader(place.point, now)
+        except OSError:
+            there = None
         if there is None or there.device_id != here.device_id:
             self._places[path] = replace(place, point=path)
             return found
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
         return replace(found, stats=there.stats, in_directory=here.stats if limited else None)
 
-    def quick(self, path: str) -> tuple[int, int]:
-        """Bytes available and inodes free where the path was last read."""
+    def quick(self, path: str, now: float) -> Reading:
+        """A reading where the path was last read, for a poll: it costs 5 µs, and one of a place that is looked at
+        again 15 to 20."""
         place = self._places.get(path)
-        return self._quick_reader(path if place is None else place.point)
-
-    def _at(self, point: str, now: float) -> Reading | None:
-        try:
-            return self._reader(point, now)
-        except OSError:
-            return None
+        return self._reader(path if place is None else place.point, now)
 
     def _place(self, path: str, st_dev: int) -> _Place:
         real, mounts = os.path.realpath(path), read_mounts(self._table)
@@ -218,18 +186,3 @@ class _Place:
     st_dev: int
     device_id: int
     point: str
-
-
-def quick_reader_of(reader: FilesystemReader) -> QuickReader:
-    """The quick reader that agrees with `reader`: the cheap one where it reads by `statvfs`, else a whole reading each
-    time."""
-    if reader is read_statvfs:
-        return available_and_inodes_free
-    if isinstance(reader, KubeletsReader):
-        return reader.quick
-
-    def read_both(path: str) -> tuple[int, int]:
-        stats = reader(path, 0.0).stats
-        return stats.available_bytes, stats.inodes_free
-
-    return read_both

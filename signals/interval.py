@@ -40,7 +40,7 @@ OF_SOME_SIZE = 1 / 8  # of the second largest fall: a log that grows between the
 FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
 MOST_STEPS = 64  # in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
-IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs thirty times as much as a poll
+IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs more than a poll
 IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
 MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
 
@@ -68,7 +68,7 @@ class FillRate:
 
     `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
     observations, units a second, halved every minute; a jump counts. `steps`: the falls of the last 30 s, also those
-    between polls, since the amount was first read at `watched_since` (None: not said, at `time`). `steady_rate`: how
+    between polls, since the amount was first read at `watched_since` (not said: long ago). `steady_rate`: how
     fast it falls when its largest step is taken away, units a second, at least 0; 0 after 30 s in which nothing fell.
     """
 
@@ -76,7 +76,7 @@ class FillRate:
     time: float
     fastest: float = 0.0
     steps: tuple[Step, ...] = ()
-    watched_since: float | None = None
+    watched_since: float = -math.inf
     steady_rate: float = 0.0
 
 
@@ -95,14 +95,13 @@ def update_fill_rate(
     elapsed = now - previous.time
     rate = max(previous.available - available, 0) / elapsed
     steps = _steps(previous, [*polled, (now, available)])
-    watched_since = previous.time if previous.watched_since is None else previous.watched_since
     return FillRate(
         available=available,
         time=now,
         fastest=max(previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS), rate),
         steps=steps,
-        watched_since=watched_since,
-        steady_rate=steady_rate(steps, watched_since, now),
+        watched_since=previous.watched_since,
+        steady_rate=steady_rate(steps, previous.watched_since, now),
     )
 
 

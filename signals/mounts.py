@@ -60,12 +60,20 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
     return tuple(found)
 
 
-def mount_holding(path: str, mounts: Iterable[Mount]) -> Mount | None:
+def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
     """The mount that a path without symlinks is on: of nested ones the deepest, of several on one point the last."""
-    holding = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
-    if not holding:
-        return None
-    return max(enumerate(holding), key=lambda numbered: (len(numbered[1].point), numbered[0]))[1]
+    index = index_of_holding(path, [mount.point for mount in mounts])
+    return None if index is None else mounts[index]
+
+
+def index_of_holding(path: str, points: Sequence[str]) -> int | None:
+    """Which of these mount points, in the order of the kernel, a path without symlinks is on."""
+    holding = [
+        (len(point), index)
+        for index, point in enumerate(points)
+        if path == point or path.startswith(point.rstrip("/") + "/")
+    ]
+    return max(holding)[1] if holding else None
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:

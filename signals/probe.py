@@ -17,10 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.filesystems import FilesystemReader, KubeletsReader, Reading, read_statvfs
 from signals.interval import MOST_STEPS, Notify, ThresholdNotifier, WatchedLevels
 from signals.types import Poll, ReadingUnavailable
 
@@ -35,14 +34,6 @@ def run_on_new_thread(serve: Callable[[], None]) -> None:
     """Starts a thread for it. Raises RuntimeError."""
     # daemon: a thread stuck in the kernel must not keep the process from ending
     threading.Thread(target=serve, name="statvfs", daemon=True).start()
-
-
-class _Order(Enum):
-    """What the thread of a probe is told to do."""
-
-    READ = "read"
-    WATCH = "watch"  # the levels have changed: wake up and poll
-    CLOSE = "close"
 
 
 class Probe:
@@ -62,13 +53,12 @@ class Probe:
     ):
         self.path = path
         self._reader = reader
-        self._quick_reader = quick_reader_of(reader)
+        self._quick_reader = reader.quick if isinstance(reader, KubeletsReader) else reader
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()  # held during a reading
-        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Reading | OSError] = queue.SimpleQueue()
-        self._outstanding = False  # a reading was ordered, and its answer was not taken
+        self._unanswered: queue.SimpleQueue[Reading | OSError] | None = None  # for the answer to a reading given up
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None: the thread ends
         self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
         self._notifier: ThresholdNotifier | None = None
         self._closed = False
@@ -79,14 +69,22 @@ class Probe:
     def read(self) -> Reading:
         """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
         with self._one_caller:
-            self._order_reading()
+            if self._unanswered is not None and self._unanswered.empty():
+                raise ReadingUnavailable(f"{self.path}: the filesystem has not answered an earlier statvfs yet")
+            self._unanswered = None  # a late answer says nothing about now
+            answers = queue.SimpleQueue[Reading | OSError]()
+            with self._ordering:
+                if self._closed:  # an order after the end would never be served
+                    raise ReadingUnavailable(f"{self.path}: {CLOSED}")
+                self._take_thread()
+                self._orders.put(lambda: answers.put(self._answer()))
             try:
-                answer = self._answers.get(timeout=self._limit_seconds)
+                answer = answers.get(timeout=self._limit_seconds)
             except queue.Empty:
+                self._unanswered = answers
                 raise ReadingUnavailable(
                     f"{self.path}: the filesystem did not answer statvfs within {self._limit_seconds:g} s"
                 ) from None
-            self._outstanding = False
         if isinstance(answer, OSError):
             raise ReadingUnavailable(f"{self.path}: cannot be read: {_reason(answer)}")
         return answer
@@ -110,32 +108,14 @@ class Probe:
                 return
             self._notifier = ThresholdNotifier(levels, notify)
             if self._orders.empty():  # else the thread finds the levels after the order that it has
-                self._orders.put(_Order.WATCH)
+                self._orders.put(lambda: None)
 
     def close(self) -> None:
         """Ends the polls, and lets the thread end. One that is stuck in the kernel ends with the process."""
         with self._ordering:
             self._closed = True
             self._notifier = None
-            self._orders.put(_Order.CLOSE)
-
-    def _order_reading(self) -> None:
-        """Raises ReadingUnavailable while an earlier reading is outstanding, without a thread, and when the probe is
-        closed: an order after CLOSE would never be served."""
-        if self._outstanding:
-            try:
-                self._answers.get_nowait()  # the late answer: it says nothing about now
-            except queue.Empty:
-                raise ReadingUnavailable(
-                    f"{self.path}: the filesystem has not answered an earlier statvfs yet"
-                ) from None
-            self._outstanding = False
-        with self._ordering:
-            if self._closed:
-                raise ReadingUnavailable(f"{self.path}: {CLOSED}")
-            self._take_thread()
-            self._orders.put(_Order.READ)
-        self._outstanding = True
+            self._orders.put(None)
 
     def _take_thread(self) -> None:
         if self._has_thread:
@@ -157,10 +137,9 @@ class Probe:
             except queue.Empty:
                 self._poll()
                 continue
-            if order is _Order.CLOSE:
+            if order is None:
                 return
-            if order is _Order.READ:
-                self._answers.put(self._answer())
+            order()
 
     def _answer(self) -> Reading | OSError:
         try:
@@ -177,9 +156,9 @@ class Probe:
             return
         now = self._clock.monotonic()
         try:
-            available_bytes, inodes_free = self._quick_reader(self.path)
-            self._keep(Poll(now, available_bytes, inodes_free))
-            observation_due = notifier.update(available_bytes, inodes_free, now)
+            stats = self._quick_reader(self.path, 0.0).stats  # a poll has no time of its own
+            self._keep(Poll(now, stats.available_bytes, stats.inodes_free))
+            observation_due = notifier.update(stats.available_bytes, stats.inodes_free, now)
         except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
             observation_due = True
         if not observation_due:

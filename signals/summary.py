@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, Mount, Reading, describe_mount, layout_of
+from signals.filesystems import FilesystemPaths, Reading, describe, layout_of
 from signals.probe import Probes
 from signals.types import (
     KUBELET_ROLES,
@@ -50,7 +50,7 @@ class NodeSummary:
         self._clock = clock
         self._lock = threading.Lock()  # over `_paths` and `_last` together; never held while a filesystem is read
         self._last: Mapping[str, Reading] = {}
-        self._described: dict[tuple[str, int], Mount] = {}
+        self._described: dict[tuple[str, int], FilesystemIdentity] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
     @property
@@ -117,9 +117,8 @@ class NodeSummary:
 
     def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
         if (path, device_id) not in self._described:
-            self._described[path, device_id] = describe_mount(path)
-        mount = self._described[path, device_id]
-        return FilesystemIdentity(path, device_id, mount.device, mount.type, mount.mount_point)
+            self._described[path, device_id] = describe(path, device_id)
+        return self._described[path, device_id]
 
 
 def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:

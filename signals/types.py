@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple
 
 ROLE_NAME: Final = re.compile("[a-z][a-z0-9-]{0,31}")
 ROLE_NAMES_ALLOWED: Final = "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
@@ -205,10 +205,3 @@ class SignalObservations:
     filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = field(default_factory=dict)
     polls: Mapping[FilesystemRole, tuple[Poll, ...]] = field(default_factory=dict)
     limits: Mapping[FilesystemRole, FsStats] = field(default_factory=dict)
-
-
-class SummaryProvider(Protocol):
-    """Makes observations."""
-
-    def observe(self) -> SignalObservations:
-        """One observation. Never raises for a filesystem that cannot be read: that is said in `unavailable`."""

@@ -51,7 +51,7 @@ class FsWatcher:
         self._wanted = frozenset(directories)
         self._armed: dict[str, int] = {}  # two paths to one directory share a watch descriptor
         self._manager: pyinotify.WatchManager | None = None
-        self._wake_read, self._wake_write = -1, -1
+        self._wake = -1  # an eventfd(2)
         self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -66,7 +66,7 @@ class FsWatcher:
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
         try:
-            self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._arm(self._manager)
             thread = threading.Thread(target=self._serve, args=(self._manager,), name="inotify", daemon=True)
             thread.start()
@@ -101,17 +101,13 @@ class FsWatcher:
         if self._manager is not None:
             self._manager.close()
             self._manager = None
-        if self._wake_write >= 0:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_write = -1
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
 
     def _wake_up(self) -> None:
-        if self._wake_write >= 0:
-            try:
-                os.write(self._wake_write, b"\0")
-            except BlockingIOError:  # the pipe is full, so the thread will wake up anyway
-                pass
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
 
     def _arm(self, manager: pyinotify.WatchManager) -> None:
         """Watches what is wanted and there, and nothing else. On the watcher's thread, as inotify_add_watch(2) may
@@ -126,12 +122,12 @@ class FsWatcher:
     def _serve(self, manager: pyinotify.WatchManager) -> None:
         descriptor = manager.get_fd()
         while not self._closing:
-            ready, _, _ = select.select([descriptor, self._wake_read], [], [], REARM_SECONDS if self._wanted else None)
-            if self._wake_read in ready:
-                _read(self._wake_read)
+            ready, _, _ = select.select([descriptor, self._wake], [], [], REARM_SECONDS if self._wanted else None)
+            if self._wake in ready:
+                _read(self._wake)
             elif descriptor in ready and _read(descriptor):
                 self._notify()
-                select.select([self._wake_read], [], [], PAUSE_SECONDS)
+                select.select([self._wake], [], [], PAUSE_SECONDS)
             if not self._closing:
                 self._arm(manager)
 

@@ -42,10 +42,6 @@ class ImageRecordsSaver(Listener):
             self._log.warning(loaded.problem)
 
     def detected(self) -> None:
-        """Saves them."""
-        self.save()
-
-    def save(self) -> None:
         """Starts saving, unless an earlier save has not finished. Without a thread nothing is saved, which is a
         warning."""
         file = self._file
@@ -60,7 +56,7 @@ class ImageRecordsSaver(Listener):
 
     def finish(self) -> None:
         """Saves a last time and waits at most 1 s for it."""
-        self.save()
+        self.detected()
         self._saved.wait(SAVE_AT_END_SECONDS)
 
     def _save(self, file: RecordFile) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from eviction.node.node import Node
 from eviction.reporting.explain import names_of_removed
@@ -33,78 +32,35 @@ from signals.quantity import counted, format_bytes
 CONTAINER_GC_PERIOD_SECONDS = 60.0
 IMAGE_GC_PERIOD_SECONDS = 300.0
 HELD_OFF_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """What is announced after a pass: a log line, or an event if there is one."""
-
-    level: Level
-    sentence: str
-    event: EventReason | None = None
-
-
-def container_gc_announcement(error: str, *, failed_before: bool) -> Announcement:
-    """The announcement after a container pass that ended with `error` (empty: with success)."""
-    if error:
-        return Announcement(
-            Level.ERROR, f"container garbage collection failed: {error}", EventReason.CONTAINER_GC_FAILED
-        )
-    return _success("container", failed_before=failed_before)
-
-
-def image_gc_announcement(error: str, *, failed_before: bool) -> Announcement:
-    """The announcement after an image pass that ended with `error` (empty: with success)."""
-    if error and failed_before:
-        return Announcement(Level.ERROR, f"image garbage collection failed again: {error}", EventReason.IMAGE_GC_FAILED)
-    if error:
-        sentence = f"image garbage collection failed once; statistics may not be there yet: {error}"
-        return Announcement(Level.ERROR, sentence)
-    return _success("image", failed_before=failed_before)
-
-
-def _success(what: str, *, failed_before: bool) -> Announcement:
-    level = Level.INFO if failed_before else Level.DEBUG
-    return Announcement(level, f"{what} garbage collection succeeded{' again' if failed_before else ''}")
+CONTAINER, IMAGE = "container", "image"
 
 
 class PeriodicLoop:
-    """One loop on a thread of its own.
-
-    `run_pass`: runs a pass and returns its error, empty for success. `announce`: makes the announcement after it.
-    `may_act`: called before each pass; returns why no pass may run now, or None.
-    """
+    """One loop on a thread of its own. `what`: it collects, `container` or `image`. `run_pass`: runs a pass and returns
+    its error, empty for success. `may_act`: called before each pass; returns why no pass may run now, or None."""
 
     def __init__(
         self,
-        name: str,
+        what: str,
         period_seconds: float,
         run_pass: Callable[[], str],
-        announce: Callable[..., Announcement],
         log: Log,
         events: EventSink,
         stopping: threading.Event,
-        may_act: Callable[[], str | None] = lambda: None,
+        may_act: Callable[[], str | None],
     ):
-        self.name = name
-        self.failed = False
-        self.passes = 0
+        self._what = what
+        self._failed = False
         self._period_seconds = period_seconds
         self._run_pass = run_pass
-        self._announce = announce
         self._log = log
         self._events = events
         self._stopping = stopping
         self._may_act = may_act
-        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def alive(self) -> bool:
-        """True while the thread runs."""
-        return self._thread.is_alive()
+        """Starts the thread. Raises RuntimeError."""
+        threading.Thread(target=self.run, name=f"{self._what} GC", daemon=True).start()
 
     def run(self) -> None:
         """Runs passes until `stopping` is set. No exception in a pass ends the loop."""
@@ -116,19 +72,24 @@ class PeriodicLoop:
                 error = self._run_pass()
             except Exception as defect:  # noqa: BLE001 # a defect in one pass must not end the loop
                 error = f"{type(defect).__name__}: {defect}"
-            self.passes += 1
             if self._stopping.is_set():
                 return
-            self._announce_result(error)
+            self._announce(error)
+            self._failed = bool(error)
             self._stopping.wait(self._period_seconds)
 
-    def _announce_result(self, error: str) -> None:
-        announcement = self._announce(error, failed_before=self.failed)
-        self.failed = bool(error)
-        if announcement.event is not None:
-            self._events.warn(GCEvent(announcement.event, announcement.sentence))
+    def _announce(self, error: str) -> None:
+        """What is told of a pass depends on whether the one before has failed."""
+        collection = f"{self._what} garbage collection"
+        if not error:
+            level = Level.INFO if self._failed else Level.DEBUG
+            self._log.event(level, f"{collection} succeeded{' again' if self._failed else ''}")
+        elif self._what == CONTAINER:
+            self._events.warn(GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {error}"))
+        elif self._failed:
+            self._events.warn(GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {error}"))
         else:
-            self._log.event(announcement.level, announcement.sentence)
+            self._log.error(f"{collection} failed once; statistics may not be there yet: {error}")
 
 
 class PeriodicGC:
@@ -137,39 +98,27 @@ class PeriodicGC:
     `may_act`: called before each pass; returns why no pass may run now, or None.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        log: Log,
-        events: EventSink,
-        may_act: Callable[[], str | None],
-    ):
+    def __init__(self, node: Node, log: Log, events: EventSink, may_act: Callable[[], str | None]):
         self._node = node
         self._log = log
         self._events = events
         self._started_at = node.clock.monotonic()
         common = (log, events, node.stopping, may_act)
-        self.loops = [
-            PeriodicLoop(
-                "container GC", CONTAINER_GC_PERIOD_SECONDS, self._container_pass, container_gc_announcement, *common
-            )
-        ]
+        self._loops = [PeriodicLoop(CONTAINER, CONTAINER_GC_PERIOD_SECONDS, self._container_pass, *common)]
         if node.policies().images.has_periodic_work:
-            self.loops.append(
-                PeriodicLoop("image GC", IMAGE_GC_PERIOD_SECONDS, self._image_pass, image_gc_announcement, *common)
-            )
+            self._loops.append(PeriodicLoop(IMAGE, IMAGE_GC_PERIOD_SECONDS, self._image_pass, *common))
 
     def start(self) -> None:
         """Starts both loops. Raises NoThread."""
         try:
-            for loop in self.loops:
+            for loop in self._loops:
                 loop.start()
         except RuntimeError as error:
             raise NoThread(f"no thread can be started for the periodic loops: {error}") from error
 
     def _container_pass(self) -> str:
         result = garbage_collect_containers(self._context())
-        self._log_removals("container", result)
+        self._log_removals(CONTAINER, result)
         return result.error
 
     def _image_pass(self) -> str:
@@ -177,7 +126,7 @@ class PeriodicGC:
         result = ImageGC(self._context()).run(self._started_at, self._node.image_fs_space, exact=exact)
         for event in result.events:
             self._events.warn(event)
-        self._log_removals("image", result.reclaim)
+        self._log_removals(IMAGE, result.reclaim)
         return result.reclaim.error
 
     def _context(self) -> ReclaimContext:

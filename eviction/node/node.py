@@ -42,7 +42,6 @@ from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, RuntimeUnavailable
-from reclaim.unused_images import detect_images
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
@@ -225,7 +224,7 @@ class Node(NodeView):
         if not goes_on():  # an image that a pass has removed meanwhile must not be known again by an older list
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        detect_images(listing, self.records, self.clock.monotonic(), self.clock.wall(), usage)
+        self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
         began = self.pods.start_times() or {}
         self.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
 

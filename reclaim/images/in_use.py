@@ -41,6 +41,11 @@ class ImagesInUse:
     sandbox_image_known: bool
     by_image_id: frozenset[str] = frozenset()
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of all images that are in use."""
+        return self.by_containers | self.by_sandboxes
+
 
 def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesInUse:
     """Which listed images are in use. All container states count: an image is in use until its last container is gone.

@@ -31,19 +31,19 @@ removal (`unused_images`), stopping (`execution.executor`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.newest import NewestOfRepositories, entries_by_id, one_image, one_record
-from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
+from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGCPolicy:
-    """When images are removed. Raises PolicyError; the checks and their order are those of the kubelet's image manager
-    (`NewImageGCManager`), which takes a low mark equal to the high one; ages that are no age come last.
+    """When images are removed. What a configuration may say is checked where it is read
+    (`eviction.configuration.effective`).
 
     `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
     that was unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the
@@ -60,48 +60,11 @@ class ImageGCPolicy:
     pod_start_seconds: float = 1.0
     keep_newest_per_repository: int = 0
 
-    def __post_init__(self) -> None:
-        high, low = self.high_threshold_percent, self.low_threshold_percent
-        for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
-            if not 0 <= percent <= 100:
-                raise PolicyError(f"{field}: must be between 0 and 100, but it was {percent}")
-        if low > high:
-            raise PolicyError(
-                f"imageGCLowThresholdPercent: must not be above imageGCHighThresholdPercent ({high}), but it was {low}"
-            )
-        ages = (("imageMinimumGCAge", self.min_age_seconds), ("imageMaximumGCAge", self.max_age_seconds))
-        for field, seconds in ages:
-            if not seconds >= 0:  # a NaN too
-                raise PolicyError(f"{field}: must not be negative, but it was {seconds:g}s")
-        if self.keep_newest_per_repository < 0:
-            raise PolicyError(
-                f"keepNewestPerRepository: must not be negative, but it was {self.keep_newest_per_repository}"
-            )
-
     @property
     def has_periodic_work(self) -> bool:
         """Whether a periodic pass can have anything to do: the kubelet starts no loop at a high mark of 100 without a
         maximum age (`pkg/kubelet/kubelet.go`, StartGarbageCollection). Pressure does not ask."""
         return self.high_threshold_percent != 100 or self.max_age_seconds > 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An image that only its age can keep. `known_since`: when the first of its entries was detected."""
-
-    image: Image
-    record: ImageRecord
-    known_since: float
-
-    @property
-    def order(self) -> tuple[float, float, str]:
-        """Least recently used first, never used before all, then by first detection; equals by id."""
-        last_used = self.record.last_used
-        return float("-inf") if last_used is None else last_used, self.record.first_detected, self.image.id
-
-    def verdict(self, action: Action, reason: Reason, age: float, *, wait: float | None = None, guard: bool) -> Verdict:
-        """The verdict, and whose rule it is."""
-        return _verdict(self.image, action, reason, age, wait, Rule.GUARD if guard else Rule.KUBELET)
 
 
 def plan_image_gc(
@@ -110,26 +73,24 @@ def plan_image_gc(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse | None = None,
-    newest: NewestOfRepositories | None = None,
 ) -> Plan:
-    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds;
-    `usage` and `newest`: those of `listing`, if the caller has them.
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds; `usage`:
+    that of `listing`, if the caller has it.
 
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
     list changes nothing.
     """
-    candidates, keep = _candidates(listing, records, policy, now, usage, newest)
-    remove: list[Verdict] = []
-    for candidate in candidates:
-        age = now - candidate.record.first_detected
+
+    def by_age(image: Image, record: ImageRecord, known_since: float) -> Verdict:
+        age = now - record.first_detected
         wait = policy.min_age_seconds - age
         if wait > 0:  # equal is old enough
-            guard = now - candidate.known_since >= policy.min_age_seconds
-            keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, age, wait=wait, guard=guard))
-        else:
-            witnessed = now - candidate.record.listed_since < policy.min_age_seconds
-            remove.append(candidate.verdict(Action.REMOVE, Reason.UNUSED, age, guard=witnessed))
-    return _plan(remove, keep)
+            guard = now - known_since >= policy.min_age_seconds
+            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=guard, wait=wait)
+        witnessed = now - record.listed_since < policy.min_age_seconds
+        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=witnessed)
+
+    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age)
 
 
 def plan_maximum_age(
@@ -140,98 +101,75 @@ def plan_maximum_age(
     started_at: float,
     *,
     exact: bool = False,
-    newest: NewestOfRepositories | None = None,
 ) -> Plan:
     """What is removed because its last use is longer ago than the maximum age (equal is not). All times monotonic.
 
     Empty when there is no maximum age, or when the loop, started at `started_at`, has not run for longer than that:
-    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age. `newest`: of
-    `listing`, if the caller has it.
+    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age.
     """
     maximum = policy.max_age_seconds
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
-    candidates, keep = _candidates(listing, records, policy, now, newest=newest)
-    remove: list[Verdict] = []
-    for candidate in candidates:
-        first_detected, last_used = candidate.record.first_detected, candidate.record.last_used
-        known = now - first_detected
-        unused = known if last_used is None else now - last_used
-        kubelet_removes = last_used is None or unused > maximum
+
+    def by_age(image: Image, record: ImageRecord, _: float) -> Verdict:
+        known = now - record.first_detected
+        unused = known if record.last_used is None else now - record.last_used
+        kubelet_removes = record.last_used is None or unused > maximum
         too_young = policy.min_age_seconds - known
         if kubelet_removes and (exact or (unused > maximum and too_young <= 0)):
-            remove.append(candidate.verdict(Action.REMOVE, Reason.MAXIMUM_AGE, unused, guard=False))
-        elif too_young > 0 and not exact:
-            keep.append(candidate.verdict(Action.KEEP, Reason.TOO_YOUNG, known, wait=too_young, guard=kubelet_removes))
-        else:
-            keep.append(
-                candidate.verdict(
-                    Action.KEEP, Reason.WITHIN_LIMIT, unused, wait=maximum - unused, guard=kubelet_removes
-                )
-            )
-    return _plan(remove, keep)
+            return _verdict(image, Action.REMOVE, Reason.MAXIMUM_AGE, unused, guard=False)
+        if too_young > 0 and not exact:
+            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, known, guard=kubelet_removes, wait=too_young)
+        left = maximum - unused
+        return _verdict(image, Action.KEEP, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=left)
+
+    return _plan(listing, records, policy, now, images_in_use(listing), by_age)
 
 
-def _candidates(
+def _plan(
     listing: Listing,
     records: Mapping[str, ImageRecord],
     policy: ImageGCPolicy,
     now: float,
-    usage: ImagesInUse | None = None,
-    newest: NewestOfRepositories | None = None,
-) -> tuple[list[_Candidate], list[Verdict]]:
-    """The images that only their age can keep, in their order, and the verdicts on all others."""
-    usage = usage or images_in_use(listing)
+    usage: ImagesInUse,
+    by_age: Callable[[Image, ImageRecord, float], Verdict],
+) -> Plan:
+    """The plan. `by_age`: the verdict on an image that only its age can keep, by its record and the moment at which the
+    first of its entries was detected. Least recently used first, never used before all, then by first detection."""
     kept_ids = policy.keep.kept_ids(listing.images)
-    newest = newest or NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
-    pinned_last = {image.id: image.pinned for image in listing.images}
-    candidates: list[_Candidate] = []
-    kept: list[Verdict] = []
+    newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
+    found: list[tuple[tuple[float, float, str], Verdict]] = []
     for entries in entries_by_id(listing.images):
         image, record = one_image(entries), one_record(entries, records, now)
-        reason, rule = _why_kept(image, record, usage, kept_ids, newest.ids, now)
-        if reason is None:
+        last_used = float("-inf") if record.last_used is None else record.last_used
+        whatever_its_age = (  # why it is kept, and whether that is a guard of ours
+            (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
+            (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
+            (image.pinned, Reason.PINNED, not entries[-1].pinned),  # for the kubelet the last entry of an id says it
+            (image.id in kept_ids, Reason.KEEP_LIST, True),
+            (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
+            (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
+            (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
+            (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
+        )
+        why = next(((reason, guard) for holds, reason, guard in whatever_its_age if holds), None)
+        if why is None:
             known_since = min(records.get(each.record_key, record).first_detected for each in entries)
-            candidates.append(_Candidate(image, record, known_since))
-            continue
-        if reason is Reason.PINNED and not pinned_last[image.id]:
-            rule = Rule.GUARD  # for the kubelet the last entry of an id says whether it is pinned
-        kept.append(_verdict(image, Action.KEEP, reason, now - record.first_detected, None, rule))
-    candidates.sort(key=lambda candidate: candidate.order)
-    return candidates, kept
+            verdict = by_age(image, record, known_since)
+        else:
+            verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
+        found.append(((last_used, record.first_detected, image.id), verdict))
+    verdicts = [verdict for _, verdict in sorted(found)]
+    keep = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
+    return Plan(
+        tuple(verdict for verdict in verdicts if verdict.action is Action.REMOVE),
+        tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))),
+    )
 
 
-def _why_kept(
-    image: Image,
-    record: ImageRecord,
-    usage: ImagesInUse,
-    kept_ids: frozenset[str],
-    newest_ids: frozenset[str],
-    now: float,
-) -> tuple[Reason | None, Rule]:
-    """Why an image is kept whatever its age, and whose rule that is; None: its age decides."""
-    if image.id in usage.by_containers:
-        return Reason.IN_USE, Rule.KUBELET if image.id in usage.by_image_id else Rule.GUARD
-    if image.id in usage.by_sandboxes:
-        return Reason.SANDBOX_IMAGE, Rule.GUARD
-    if image.pinned:
-        return Reason.PINNED, Rule.KUBELET
-    if image.id in kept_ids:
-        return Reason.KEEP_LIST, Rule.GUARD
-    if image.id in newest_ids:
-        return Reason.NEWEST_OF_REPOSITORY, Rule.GUARD
-    if (
-        record.last_used is not None and record.last_used >= now
-    ):  # another thread has seen it in use since this pass began
-        return Reason.IN_USE, Rule.KUBELET
-    if usage.unresolved:
-        return Reason.UNRESOLVED_IMAGE, Rule.GUARD
-    if not usage.sandbox_image_known:
-        return Reason.SANDBOX_IMAGE_UNKNOWN, Rule.GUARD
-    return None, Rule.KUBELET
-
-
-def _verdict(image: Image, action: Action, reason: Reason, age: float, wait: float | None, rule: Rule) -> Verdict:
+def _verdict(
+    image: Image, action: Action, reason: Reason, age: float, *, guard: bool, wait: float | None = None
+) -> Verdict:
     return Verdict(
         kind=Kind.IMAGE,
         id=image.id,
@@ -241,9 +179,5 @@ def _verdict(image: Image, action: Action, reason: Reason, age: float, wait: flo
         size_bytes=image.size_bytes,
         age_seconds=age,
         eligible_in_seconds=wait,
-        rule=rule,
+        rule=Rule.GUARD if guard else Rule.KUBELET,
     )
-
-
-def _plan(remove: list[Verdict], keep: list[Verdict]) -> Plan:
-    return Plan(tuple(remove), tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))))

@@ -55,7 +55,6 @@ class ImageRecords:
         self._detected_at = float("-inf")
         self._lock = threading.Lock()
         self._records: dict[str, ImageRecord] = dict(seed or {})
-        self._listed_at: dict[str, float] = {}
         self._unconfirmed: set[str] = set()  # restored, not seen by this process yet
 
     @property
@@ -80,10 +79,11 @@ class ImageRecords:
     def update(
         self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
     ) -> Mapping[str, ImageRecord]:
-        """One detection: new images get a record, those in use a new last use, those no longer listed are forgotten.
+        """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
+        longer listed are forgotten.
 
-        `in_use`: ids. `now` monotonic, `wall_now` since the epoch, both seconds. What another thread listed later than
-        `now` is not forgotten, and no last use is set back.
+        `in_use`: ids. `now` monotonic, `wall_now` since the epoch, both seconds. One that began before another that has
+        ended, of another thread, forgets nothing and sets no last use back.
         """
         listed = {image.record_key: image.id for image in images}
         with self._lock:
@@ -97,20 +97,12 @@ class ImageRecords:
             if earlier is not None:
                 self._compare_clocks(now - earlier[0], earlier[1])
             seen = {key: witnessed[listed[key]] - self._smallest_offset for key in asked if listed[key] in witnessed}
-            fresh = {
-                known: record
-                for known, record in self._records.items()
-                if known not in listed and self._listed_at.get(known, now) > now
-            }
+            fresh = dict(self._records) if now < self._detected_at else {}
             for key, image_id in listed.items():
                 record = self._confirmed(key, seen.get(key), now)
                 if image_id in in_use and now > (float("-inf") if record.last_used is None else record.last_used):
                     record = replace(record, last_used=now)
                 fresh[key] = record
-            self._listed_at = {
-                known: max(now, self._listed_at.get(known, now)) if known in listed else self._listed_at[known]
-                for known in fresh
-            }
             self._unconfirmed &= fresh.keys() - listed.keys()
             self._records = fresh
             self._detected_at = max(now, self._detected_at)
@@ -122,7 +114,6 @@ class ImageRecords:
         with self._lock:
             for key in [key for key in self._records if _id_of(key) in gone]:
                 del self._records[key]
-                self._listed_at.pop(key, None)
                 self._unconfirmed.discard(key)
 
     def _for_the_witness(self, listed: Mapping[str, str]) -> list[str]:

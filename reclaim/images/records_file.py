@@ -19,7 +19,8 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
@@ -29,9 +30,8 @@ from reclaim.services import Clock
 from reclaim.types import ImageRecord
 
 LOAD_SECONDS = 1.0
-SAVE_AGAIN_SECONDS = (
-    3600.0  # unchanged records are saved again after so long: after a reboot the time since does not count
-)
+# Unchanged records are saved again after so long: after a reboot the time since does not count.
+SAVE_AGAIN_SECONDS = 3600.0
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MACHINE_ID = "/etc/machine-id"  # machine-id(5)
@@ -52,21 +52,21 @@ class Loaded:
 
 def current_boot_id() -> str:
     """The id of this boot of the kernel; empty when it cannot be read."""
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read(64).strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+    return _word_in(_BOOT_ID)
 
 
 def current_machine_id(path: str = _MACHINE_ID) -> str:
     """The id of this machine; empty when it has none, or none yet, as in many containers."""
+    word = _word_in(path)
+    return word if _MACHINE_ID_TEXT.fullmatch(word) else ""
+
+
+def _word_in(path: str) -> str:
     try:
         with open(path, encoding="ascii") as file:
-            text = file.read(64).strip()
+            return file.read(64).strip()
     except (OSError, UnicodeDecodeError):
         return ""
-    return text if _MACHINE_ID_TEXT.fullmatch(text) else ""
 
 
 class RecordFile:
@@ -88,12 +88,9 @@ class RecordFile:
             records, saved = records_from_json(self._file.read(LARGEST_BYTES), self._now())
         except FileNotFoundError:
             return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
-        except (OSError, ValueError) as error:  # ValueError: a path that holds a NUL
-            return Loaded(
-                problem=f"the state file {self._path} cannot be read: {reason_of(error)}; images count as new"
-            )
-        except NotRecords as error:
-            return Loaded(problem=f"the state file {self._path} {error}; images count as new")
+        except (OSError, ValueError, NotRecords) as error:  # ValueError: a path that holds a NUL
+            why = error if isinstance(error, NotRecords) else f"cannot be read: {reason_of(error)}"
+            return Loaded(problem=f"the state file {self._path} {why}; images count as new")
         with self._lock:
             self._on_disk, self._as_of = records, self._clock.monotonic()
         return Loaded(records, saved=None if saved is None else (saved.monotonic, saved.wall))
@@ -130,24 +127,22 @@ class OwnFile:
 
     def read(self, largest_bytes: int) -> bytes:
         """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError."""
-        directory = self._open_directory()
-        try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-            with open(os.open(self._name, flags, dir_fd=directory), "rb") as file:
-                found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode):
-                    raise OSError("it is not a regular file")
-                if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
-                    raise OSError("others may write it")
-                return file.read(largest_bytes + 1)
-        finally:
-            os.close(directory)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with (
+            self._opened_directory() as directory,
+            open(os.open(self._name, flags, dir_fd=directory), "rb") as file,
+        ):
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError("it is not a regular file")
+            if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
+                raise OSError("others may write it")
+            return file.read(largest_bytes + 1)
 
     def replace(self, text: bytes) -> None:
         """Writes the file anew and whole, or leaves the old one as it is. Raises OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        directory = self._open_directory()
-        try:
+        with self._opened_directory() as directory:
             self._refuse_what_is_no_file(directory)
             _remove(self._temporary, directory)
             try:
@@ -157,32 +152,26 @@ class OwnFile:
                 _remove(self._temporary, directory)
                 raise
             os.fsync(directory)
-        finally:
-            os.close(directory)
 
     def remove(self) -> None:
         """Removes the file, if it is there. Raises OSError."""
-        try:
-            directory = self._open_directory()
-        except FileNotFoundError:
-            return
-        try:
+        with suppress(FileNotFoundError), self._opened_directory() as directory:
             _remove(self._name, directory)
             os.fsync(directory)
+
+    @contextmanager
+    def _opened_directory(self) -> Iterator[int]:
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield directory
         finally:
             os.close(directory)
 
-    def _open_directory(self) -> int:
-        return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
     def _refuse_what_is_no_file(self, directory: int) -> None:
         """Raises OSError if its path is a link, or anything but a regular file: that is not ours to replace."""
-        try:
-            found = os.stat(self._name, dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is not a regular file")
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(self._name, dir_fd=directory, follow_symlinks=False).st_mode):
+                raise OSError("it is not a regular file")
 
 
 def _write(name: str, directory: int, text: bytes) -> None:
@@ -195,10 +184,8 @@ def _write(name: str, directory: int, text: bytes) -> None:
 
 
 def _remove(name: str, directory: int) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        pass
 
 
 def reason_of(error: Exception) -> str:

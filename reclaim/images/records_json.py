@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from reclaim.types import ImageRecord
 
@@ -51,35 +51,21 @@ class Moment:
 
 
 class NotRecords(Exception):
-    """Bytes that are no records of this version. The message is a sentence without a subject."""
+    """Bytes that are no records of this version and machine. The message is a sentence without a subject."""
 
 
 def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
     """The records as text. `saved`: the moment in which they are written; keys of an unknown shape are left out."""
 
-    def wall(monotonic: float) -> float:
-        return saved.wall - max(saved.monotonic - monotonic, 0.0)
+    def wall(monotonic: float | None) -> float | None:
+        return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
 
     images = {
-        key: {
-            "first_detected": wall(record.first_detected),
-            "last_used": None if record.last_used is None else wall(record.last_used),
-            **({} if record.first_listed is None else {"first_listed": wall(record.first_listed)}),
-        }
+        key: {name: wall(time) for name, time in asdict(record).items()}
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }
-    document = {
-        "kind": KIND,
-        "version": VERSION,
-        "saved": {
-            "wall": saved.wall,
-            "monotonic": saved.monotonic,
-            "boot_id": saved.boot_id,
-            "machine_id": saved.machine_id,
-        },
-        "images": images,
-    }
+    document = {"kind": KIND, "version": VERSION, "saved": asdict(saved), "images": images}
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
@@ -96,38 +82,28 @@ def records_from_json(text: bytes, now: Moment) -> tuple[dict[str, ImageRecord],
         raise NotRecords(f"is not of the kind {KIND}")
     if document.get("version") != VERSION or isinstance(document["version"], bool):
         raise NotRecords(f"is not of version {VERSION}")
-    saved = _moment(document.get("saved"))
-    if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
-        raise NotRecords("is of another machine")
-    images = document.get("images")
-    if not isinstance(images, dict):
-        raise NotRecords("has no images")
-    records = {key: _record(key, entry, saved, now) for key, entry in images.items()}
+    try:
+        at = {"machine_id": "", **document["saved"]}
+        saved = Moment(_time(at["monotonic"]), _time(at["wall"]), _text(at["boot_id"]), _text(at["machine_id"]))
+        if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
+            raise NotRecords("is of another machine")
+        records = {_key(key): _record(entry, saved, now) for key, entry in document["images"].items()}
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise NotRecords("holds what is no record of an image") from None
     return records, saved if _same_boot(saved, now) else None
 
 
-def _moment(written: object) -> Moment:
-    if not isinstance(written, dict) or not isinstance(written.get("boot_id"), str):
-        raise NotRecords("does not say when it was saved")
-    machine_id = written.get("machine_id", "")
-    if not isinstance(machine_id, str):
-        raise NotRecords("does not say when it was saved, or where")
-    return Moment(_time(written.get("monotonic")), _time(written.get("wall")), written["boot_id"], machine_id)
+def _record(entry: dict[str, object], saved: Moment, now: Moment) -> ImageRecord:
+    """Raises LookupError, TypeError or ValueError for what is none; fields that are not known are passed over."""
 
-
-def _record(key: str, entry: object, saved: Moment, now: Moment) -> ImageRecord:
-    if not _KEY.fullmatch(key):
-        raise NotRecords("names an image by what is no image id")
-    if not isinstance(entry, dict):
-        raise NotRecords("has an image without its times")
-
-    def moment(time: object) -> float | None:
+    def moment(name: str) -> float | None:
+        time = entry.get(name)
         return None if time is None else now.monotonic - _age(_time(time), saved, now)
 
-    first_detected = now.monotonic - _age(_time(entry.get("first_detected")), saved, now)
-    last_used, first_listed = moment(entry.get("last_used")), moment(entry.get("first_listed"))
+    first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
+    last_used = moment("last_used")
     was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image that was used
-    return ImageRecord(was_there, last_used, first_listed)
+    return ImageRecord(was_there, last_used, moment("first_listed"))
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:
@@ -142,9 +118,19 @@ def _same_boot(saved: Moment, now: Moment) -> bool:
     return bool(saved.boot_id) and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic
 
 
+def _key(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ValueError(key)
+    return key
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
 def _time(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotRecords("has a time that is no number")
-    if not -_LATEST <= value <= _LATEST:  # nor a NaN
-        raise NotRecords("has a time that cannot be")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LATEST <= value <= _LATEST:  # nor a NaN
+        raise ValueError(value)
     return float(value)

@@ -28,21 +28,17 @@ class ImageIndex:
         self._by_hex: dict[str, set[str]] = defaultdict(set)  # one image may be listed with and without algorithm
         self._by_name: dict[str, set[str]] = defaultdict(set)
         self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
-        self._without_digest: set[str] = set()
+        self.without_digest: set[str] = set()
+        """The ids of images that are listed without a digest, so that any digest may be theirs."""
         for image in images:
             self._by_hex[bare_hex(image.id)].add(image.id)
             if not image.repo_digests:
-                self._without_digest.add(image.id)
+                self.without_digest.add(image.id)
             for name in (*image.repo_tags, *image.repo_digests):
                 self._by_name[normalized(name)].add(image.id)
                 digest = name.rpartition("@")[2]
                 if digest != name:
                     self._by_name[digest].add(image.id)
-
-    @property
-    def without_digest(self) -> frozenset[str]:
-        """The ids of images that are listed without a digest, so that any digest may be theirs."""
-        return frozenset(self._without_digest)
 
     def find(self, reference: str) -> frozenset[str]:
         """The ids that `reference` means among the listed images; empty when it means none of them."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from io import StringIO
 
 from eviction.daemon.periodic_gc import (
+    CONTAINER,
     CONTAINER_GC_PERIOD_SECONDS,
+    IMAGE,
     IMAGE_GC_PERIOD_SECONDS,
-    Announcement,
     PeriodicLoop,
-    container_gc_announcement,
-    image_gc_announcement,
 )
 from eviction.reporting.log import Log
 from eviction.telemetry.events import LogSink
-from reclaim.events import EventReason
 from tests.pure.values import SteppedClock, SteppedEvent
 
 
@@ -32,10 +30,8 @@ class Story:
         self._passes = list(passes)
         self.held_until = 0.0
         log = Log(self.clock.wall, stream=self.out, verbosity=verbosity)
-        announce = image_gc_announcement if images else container_gc_announcement
-        self.loop = PeriodicLoop(
-            "gc", period, self._pass, announce, log, LogSink(log), self.stopping, may_act=self._may_act
-        )
+        what = IMAGE if images else CONTAINER
+        self.loop = PeriodicLoop(what, period, self._pass, log, LogSink(log), self.stopping, self._may_act)
 
     def _may_act(self) -> str | None:
         return "held off" if self.clock.monotonic() - 1000.0 < self.held_until else None
@@ -108,9 +104,3 @@ def test_while_everything_is_held_off_no_pass_runs() -> None:
     story.held_until = 90.5
     story.tell()
     assert story.began == [91.0]
-
-
-def test_what_is_announced() -> None:
-    """An event has a reason, a plain line none."""
-    assert container_gc_announcement("x", failed_before=False).event is EventReason.CONTAINER_GC_FAILED
-    assert isinstance(image_gc_announcement("", failed_before=True), Announcement)

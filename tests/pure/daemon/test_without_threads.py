@@ -55,7 +55,7 @@ def test_records_that_were_not_saved_for_want_of_a_thread_are_saved_later(tmp_pa
     records = ImageRecords(seed={"sha256:" + "a" * 64: ImageRecord(clock.monotonic())})
     saver = ImageRecordsSaver(records, RecordFile(str(path), clock), Log(clock.wall, stream=out))
     with no_thread_starts():
-        saver.save()
+        saver.detected()
     assert "the image records are not saved: no thread can be started" in out.getvalue()
     for _ in range(int(LONGEST_SECONDS)):  # each waits a second for the file at most
         saver.finish()

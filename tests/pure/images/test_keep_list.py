@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images.keep_list import KEEP_NOTHING, LONGEST_ENTRY, KeepForm, parse_keep_list
+from reclaim.images.keep_list import KEEP_NOTHING, LONGEST_ENTRY, parse_keep_list
 from reclaim.types import Image, PolicyError
 from tests.pure.values import image, image_id
 from tests.work import lines_run
@@ -24,56 +24,55 @@ NUMBERS = {one.id: number for number, one in enumerate(ALL, start=1)}
 
 
 @pytest.mark.parametrize(
-    ("entry", "form", "kept"),
+    ("entry", "kept"),
     [
         # references: this tag only; short names are Docker's
-        ("docker.io/library/busybox:1.36", KeepForm.REFERENCE, {1}),
-        ("busybox:1.36", KeepForm.REFERENCE, {1}),
-        ("library/busybox:1.36", KeepForm.REFERENCE, {1}),
-        ("index.docker.io/library/busybox:1.36", KeepForm.REFERENCE, {1}),
-        ("busybox:1.37", KeepForm.REFERENCE, set()),
-        ("busybox:latest", KeepForm.REFERENCE, set()),
-        ("localhost:5000/app:2", KeepForm.REFERENCE, {4}),
-        ("team/app:1", KeepForm.REFERENCE, {6}),
+        ("docker.io/library/busybox:1.36", {1}),
+        ("busybox:1.36", {1}),
+        ("library/busybox:1.36", {1}),
+        ("index.docker.io/library/busybox:1.36", {1}),
+        ("busybox:1.37", set()),
+        ("busybox:latest", set()),
+        ("localhost:5000/app:2", {4}),
+        ("team/app:1", {6}),
         # repositories: every tag and digest
-        ("busybox", KeepForm.REPOSITORY, {1}),
-        ("docker.io/library/busybox", KeepForm.REPOSITORY, {1}),
-        ("localhost:5000/app", KeepForm.REPOSITORY, {4}),
-        ("registry.example/team/app", KeepForm.REPOSITORY, {2}),
-        ("registry.example/team", KeepForm.REPOSITORY, set()),
-        ("registry.example/signed", KeepForm.REPOSITORY, {7}),
-        ("app", KeepForm.REPOSITORY, set()),
+        ("busybox", {1}),
+        ("docker.io/library/busybox", {1}),
+        ("localhost:5000/app", {4}),
+        ("registry.example/team/app", {2}),
+        ("registry.example/team", set()),
+        ("registry.example/signed", {7}),
+        ("app", set()),
         # digests: of the manifest, whatever the repository, or the id
-        (DIGEST, KeepForm.DIGEST, {1, 7}),
-        (f"busybox@{DIGEST}", KeepForm.DIGEST, {1, 7}),
-        (f"busybox:1.36@{DIGEST}", KeepForm.DIGEST, {1, 7}),
-        (image_id(5), KeepForm.DIGEST, {5}),
-        (image_id(5).removeprefix("sha256:"), KeepForm.DIGEST, {5}),
-        ("sha256:" + "e" * 64, KeepForm.DIGEST, set()),
+        (DIGEST, {1, 7}),
+        (f"busybox@{DIGEST}", {1, 7}),
+        (f"busybox:1.36@{DIGEST}", {1, 7}),
+        (image_id(5), {5}),
+        (image_id(5).removeprefix("sha256:"), {5}),
+        ("sha256:" + "e" * 64, set()),
         # globs: `*` crosses `/` and `:`
-        ("registry.example/team/*", KeepForm.GLOB, {2, 3}),
-        ("registry.example/*", KeepForm.GLOB, {2, 3, 7}),
-        ("*:stable", KeepForm.GLOB, {2}),
-        ("*/app:*", KeepForm.GLOB, {2, 3, 4, 6}),
-        ("registry.example/*/app:1", KeepForm.GLOB, {3}),
-        ("*team*", KeepForm.GLOB, {2, 3, 6}),
-        ("busybox:*", KeepForm.GLOB, {1}),
-        ("busy*", KeepForm.GLOB, {1}),
-        ("library/busy*", KeepForm.GLOB, {1}),
-        ("docker.io/*", KeepForm.GLOB, {1, 6}),
-        ("team/*", KeepForm.GLOB, {6}),
-        ("*@sha256:dddd*", KeepForm.GLOB, {1, 7}),
-        ("*", KeepForm.GLOB, {1, 2, 3, 4, 5, 6, 7}),
-        ("**", KeepForm.GLOB, {1, 2, 3, 4, 5, 6, 7}),
-        ("registry.example/team/app:stable*", KeepForm.GLOB, {2}),
-        ("registry.example/team/app:stable*stable", KeepForm.GLOB, set()),
-        ("*stable*stable*", KeepForm.GLOB, set()),
+        ("registry.example/team/*", {2, 3}),
+        ("registry.example/*", {2, 3, 7}),
+        ("*:stable", {2}),
+        ("*/app:*", {2, 3, 4, 6}),
+        ("registry.example/*/app:1", {3}),
+        ("*team*", {2, 3, 6}),
+        ("busybox:*", {1}),
+        ("busy*", {1}),
+        ("library/busy*", {1}),
+        ("docker.io/*", {1, 6}),
+        ("team/*", {6}),
+        ("*@sha256:dddd*", {1, 7}),
+        ("*", {1, 2, 3, 4, 5, 6, 7}),
+        ("**", {1, 2, 3, 4, 5, 6, 7}),
+        ("registry.example/team/app:stable*", {2}),
+        ("registry.example/team/app:stable*stable", set()),
+        ("*stable*stable*", set()),
     ],
 )
-def test_what_an_entry_keeps(entry: str, form: KeepForm, kept: set[int]) -> None:
+def test_what_an_entry_keeps(entry: str, kept: set[int]) -> None:
     """By its form; and an entry that keeps nothing is reported."""
     keep = parse_keep_list([entry])
-    assert keep.entries[0].form is form
     assert {NUMBERS[image_id] for image_id in keep.kept_ids(ALL)} == kept
     assert keep.unmatched(ALL) == (() if kept else (entry,))
 
@@ -140,9 +139,8 @@ def test_a_bad_entry_is_refused_in_a_sentence(entry: str, why: str) -> None:
         "sha256:{:064x}",
     ],
 )
-def test_100_entries_cost_each_image_160_lines_and_at_most_six_for_each_glob(entry: str) -> None:
-    """Counted, not timed: what images cost grows with their number alone, and only a glob that is no plain prefix or
-    suffix is matched one by one."""
+def test_what_an_image_costs_does_not_grow_with_the_entries(entry: str) -> None:
+    """Counted, not timed: all globs are one expression, and all other entries are looked up."""
 
     def lines(images: int, entries: int) -> int:
         listed = [
@@ -153,18 +151,16 @@ def test_100_entries_cost_each_image_160_lines_and_at_most_six_for_each_glob(ent
         assert keep.kept_ids(listed) == frozenset()
         return lines_run(lambda: keep.kept_ids(listed))
 
-    each_image = (lines(200, 100) - lines(100, 100)) / 100
-    each_entry = (lines(100, 100) - lines(100, 10)) / (100 * 90)
-    assert each_image <= 160 + 100 * each_entry
-    assert each_entry <= (6 if entry in ("*gone-{}*", "registry.example/*/gone-{}:*") else 0.3)
+    assert (lines(200, 100) - lines(100, 100)) / 100 <= 160
+    assert lines(100, 100) == lines(100, 10)
 
 
 def test_no_glob_makes_matching_explode() -> None:
-    """Twenty stars over a name of 512 characters: one search for each part, not one try for each way to place them."""
-    keep = parse_keep_list(["*a" * 20 + "*b*1"])
-    long_name = Image(image_id(1), ("registry.example/b" + "a" * 480 + ":1",))
+    """A glob as long as an entry may be, over a name as long: one search for each part, not one try for each way to
+    place the stars, which would not end."""
+    keep = parse_keep_list(["*a" * 250 + "*b*1"])
+    long_name = Image(image_id(1), ("registry.example/b" + "a" * 490 + ":1",))
     assert keep.kept_ids([long_name]) == frozenset()
-    assert lines_run(lambda: keep.kept_ids([long_name])) < 500
 
 
 @given(st.text(max_size=40) | st.text("abz*:/@.-_AB1", max_size=40))

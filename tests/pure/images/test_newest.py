@@ -13,7 +13,7 @@ from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.newest import repositories_of
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
 from reclaim.images.records import ImageRecords
-from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, PolicyError, Reason, Rule, Verdict
+from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
 from tests.pure.contexts import context_of, images_stage
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
@@ -104,12 +104,6 @@ def test_the_maximum_age_takes_none_of_them(exact: bool) -> None:
     made = plan_maximum_age(listing, HISTORY, policy, NOW, 0.0, exact=exact)
     assert reasons(made) == dict.fromkeys((APP[2].id, APP[3].id), Reason.NEWEST_OF_REPOSITORY)
     assert {verdict.id for verdict in made.remove} == {APP[0].id, APP[1].id}
-
-
-def test_fewer_than_none_is_refused() -> None:
-    """By the name of the field."""
-    with pytest.raises(PolicyError, match="keepNewestPerRepository: must not be negative, but it was -1"):
-        ImageGCPolicy(keep_newest_per_repository=-1)
 
 
 names = st.lists(st.sampled_from(["app:1", "app:2", "docker.io/library/app", "x.example/app:1", "b:1"]), max_size=2)

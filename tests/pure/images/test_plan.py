@@ -16,7 +16,7 @@ from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import KeepList, parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
 from reclaim.images.references import bare_hex
-from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, PolicyError, Reason, Rule
+from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
 from tests.pure.values import container, image, image_id
 
 DIGEST = "sha256:" + "d" * 64
@@ -386,24 +386,6 @@ def test_the_maximum_age_plays_no_part_under_pressure() -> None:
     used_lately = {UNUSED.id: ImageRecord(0.0, NOW - 1.0)}
     (verdict,) = plan(Listing((UNUSED,), sandbox_image_references=KNOWN), used_lately, policy).remove
     assert verdict.reason is Reason.UNUSED
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"high_threshold_percent": 101, "low_threshold_percent": -1}, "imageGCHighThresholdPercent: .* 101"),
-        ({"high_threshold_percent": -1, "low_threshold_percent": -1}, "imageGCHighThresholdPercent: .* -1"),
-        ({"low_threshold_percent": 101}, "imageGCLowThresholdPercent: must be between .* 101"),
-        ({"low_threshold_percent": -1}, "imageGCLowThresholdPercent: must be between .* -1"),
-        ({"high_threshold_percent": 50}, r"imageGCLowThresholdPercent: must not be above .*\(50\).* 80"),
-        ({"min_age_seconds": -1.0}, "imageMinimumGCAge: .* -1s"),
-        ({"max_age_seconds": float("nan")}, "imageMaximumGCAge: .* nans"),
-    ],
-)
-def test_a_policy_that_contradicts_itself_is_refused(arguments: dict[str, float], named: str) -> None:
-    """In the order of the kubelet's constructor: high, low, low against high; the first failure is reported."""
-    with pytest.raises(PolicyError, match=named):
-        ImageGCPolicy(**arguments)  # type: ignore[arg-type] # the table holds values of several fields
 
 
 @pytest.mark.parametrize("percent", [0, 80, 100])

@@ -86,7 +86,8 @@ def test_the_moment_of_the_save_is_known_in_the_same_boot(now: Moment, known: bo
 def test_times_in_the_text_are_wall_time() -> None:
     """They can be read by people, and the moment of the save stands beside them in both clocks."""
     document = json.loads(TEXT)
-    assert document["images"][ONE] == {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0}
+    times = {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0, "first_listed": None}
+    assert document["images"][ONE] == times
     assert document["images"][TWO]["last_used"] is None
     assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1", "machine_id": ""}
     assert (document["kind"], document["version"]) == ("reclaimd.io/image-records", 1)
@@ -171,23 +172,23 @@ def changed(change: dict[str, object], image: object = None) -> bytes:
         (changed({"version": 2}), "version 1"),
         (changed({"version": True}), "version 1"),
         (changed({"version": "1"}), "version 1"),
-        (changed({"saved": None}), "when it was saved"),
-        (changed({"saved": {"wall": 1.0, "monotonic": 1.0}}), "when it was saved"),
-        (changed({"saved": {"wall": "x", "monotonic": 1.0, "boot_id": ""}}), "no number"),
-        (changed({"saved": {"wall": True, "monotonic": 1.0, "boot_id": ""}}), "no number"),
-        (changed({"saved": {"wall": 1.0, "monotonic": 1.0, "boot_id": "", "machine_id": 7}}), "when it was saved"),
-        (changed({"images": []}), "no images"),
-        (changed({"images": {"": {"first_detected": 1.0}}}), "no image id"),
-        (changed({"images": {"../../etc/passwd": {"first_detected": 1.0}}}), "no image id"),
-        (changed({"images": {"a\n": {"first_detected": 1.0}}}), "no image id"),
-        (changed({"images": {"a" * 257: {"first_detected": 1.0}}}), "no image id"),
-        (changed({}, 7), "without its times"),
-        (changed({}, {}), "no number"),
-        (changed({}, {"first_detected": float("nan")}), "cannot be"),
-        (changed({}, {"first_detected": float("inf")}), "cannot be"),
-        (changed({}, {"first_detected": 10**400}), "cannot be"),
-        (changed({}, {"first_detected": 1.0, "last_used": -1e300}), "cannot be"),
-        (changed({}, {"first_detected": 1.0, "last_used": "x"}), "no number"),
+        (changed({"saved": None}), "no record"),
+        (changed({"saved": {"wall": 1.0, "monotonic": 1.0}}), "no record"),
+        (changed({"saved": {"wall": "x", "monotonic": 1.0, "boot_id": ""}}), "no record"),
+        (changed({"saved": {"wall": True, "monotonic": 1.0, "boot_id": ""}}), "no record"),
+        (changed({"saved": {"wall": 1.0, "monotonic": 1.0, "boot_id": "", "machine_id": 7}}), "no record"),
+        (changed({"images": []}), "no record"),
+        (changed({"images": {"": {"first_detected": 1.0}}}), "no record"),
+        (changed({"images": {"../../etc/passwd": {"first_detected": 1.0}}}), "no record"),
+        (changed({"images": {"a\n": {"first_detected": 1.0}}}), "no record"),
+        (changed({"images": {"a" * 257: {"first_detected": 1.0}}}), "no record"),
+        (changed({}, 7), "no record"),
+        (changed({}, {}), "no record"),
+        (changed({}, {"first_detected": float("nan")}), "no record"),
+        (changed({}, {"first_detected": float("inf")}), "no record"),
+        (changed({}, {"first_detected": 10**400}), "no record"),
+        (changed({}, {"first_detected": 1.0, "last_used": -1e300}), "no record"),
+        (changed({}, {"first_detected": 1.0, "last_used": "x"}), "no record"),
         (b" " * (LARGEST_BYTES + 1), "larger than 16 MiB"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.filesystems import FilesystemPaths, describe_mount, layout_of, paths_of_node
+from signals.filesystems import FilesystemPaths, describe, layout_of, paths_of_node
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, in_order
 
 DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
@@ -114,5 +114,6 @@ def test_signals_are_ordered_with_the_kubelets_first() -> None:
 @pytest.mark.parametrize("path", ["relative", ""])
 def test_describing_a_mount_never_fails(path: str) -> None:
     """Whatever the path, the texts are there, and may be empty."""
-    mount = describe_mount(path)
-    assert all(isinstance(text, str) for text in (mount.device, mount.type, mount.mount_point, *mount.options))
+    mount = describe(path, 7)
+    assert (mount.path, mount.device_id) == (path, 7)
+    assert all(isinstance(text, str) for text in (mount.device, mount.type, mount.mount_point))
