@@ -20,11 +20,11 @@ from eviction.node.hold_off import Pause
 from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.one_pass import Cooldowns, Setting
 from eviction.node.pod_source import believed_pods
-from eviction.node.policies import policies_of
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView, eviction_config
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import EvictionError, Threshold
+from eviction.types import EvictionError, Extent, Threshold
+from reclaim.containers.policy import ContainerGCPolicy
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
@@ -34,6 +34,8 @@ from reclaim.execution.workers import NoThread, Workers
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.images.in_use import images_in_use
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.inventory import GivenUp, Inventory
@@ -115,7 +117,6 @@ class Node(NodeView):
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
-        beside: Node | None = None,
     ):
         super().__init__(
             configuration,
@@ -127,17 +128,13 @@ class Node(NodeView):
         )
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
-        self._beside = beside
         self._given_functions = functions
-        self.functions = self._configured_functions() if functions is None else functions
+        self.functions = self._made_functions()
         self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.client.on_call = self._called
-        if beside is None:
-            self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
-        else:
-            self.removals = beside.removals
+        self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of the runtime that answers then
         self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
@@ -145,14 +142,10 @@ class Node(NodeView):
         in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, in_time)
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz)
-        if beside is None:
-            self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
-            self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
-            self.experience = Experience()
-            self.sightings = Sightings(self.clock)
-        else:
-            self.pods, self.inventory, self.experience = beside.pods, beside.inventory, beside.experience
-            self.sightings = beside.sightings
+        self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+        self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
+        self.experience = Experience()
+        self.sightings = Sightings(self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
@@ -161,7 +154,7 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        setting = Setting(
+        self._setting = Setting(
             self.summary.observe,
             self.functions,
             Cooldowns(),
@@ -170,15 +163,25 @@ class Node(NodeView):
             self.make_executor,
             lambda: self.experience.seconds,
         )
-        self.responder = Responder(setting, self._eviction_config(), configuration.extent, lead=configuration.lead)
+        self.responder = Responder(
+            self._setting, self._eviction_config(), configuration.extent, lead=configuration.lead
+        )
 
-    def _configured_functions(self) -> FunctionTable:
+    def _made_functions(self) -> FunctionTable:
         """The built-in functions, and those of the configuration. Raises FunctionUnusable."""
+        if self._given_functions is not None:
+            return self._given_functions
         if not self.configuration.functions:
             return FUNCTIONS
         from eviction.node.own_functions import functions_of  # only where there are any
 
         return functions_of(self.configuration, self.listeners.program_line)
+
+    def setting_of_dry_runs(self) -> Setting:
+        """For a dry run beside the passes: functions of its own, as a plugin plans on one thread at a time, and
+        executors that cannot remove. Raises FunctionUnusable."""
+        executor = partial(self.make_executor, dry_run=True)
+        return replace(self._setting, functions=self._made_functions(), executor=executor)
 
     def make_executor(
         self,
@@ -186,14 +189,15 @@ class Node(NodeView):
         most: Callable[[], int | None] = lambda: None,
         *,
         parallel: int | None = None,
+        dry_run: bool = False,
     ) -> Executor:
         """An executor for one pass, over the threads and removals of the node. `parallel`: removals side by side; None:
-        as configured."""
+        as configured. `dry_run`: it cannot remove, whatever is configured."""
         return Executor(
             self.clock,
             self.stopping,
             parallel=parallel or self.configuration.parallel_removals,
-            dry_run=self.dry_run,
+            dry_run=dry_run or self.dry_run,
             removals=self.removals,
             patience_seconds=self.configuration.removal_patience_seconds,
             most=most,
@@ -281,8 +285,26 @@ class Node(NodeView):
         self.listeners.called(call, seconds, failed)
 
     def policies(self) -> Policies:
-        """The policies of garbage collection, as configured now."""
-        return policies_of(self.configuration)
+        """Those of garbage collection, as configured now. With `extent: all` (the kubelet's way) our stricter guards
+        are off."""
+        configuration = self.configuration
+        return Policies(
+            ContainerGCPolicy(
+                min_age_seconds=configuration.minimum_container_ttl_seconds,
+                max_per_pod_container=configuration.maximum_dead_containers_per_container,
+                max_containers=configuration.maximum_dead_containers,
+                cautious=configuration.extent is not Extent.ALL,
+            ),
+            ImageGCPolicy(
+                min_age_seconds=configuration.image_minimum_gc_age_seconds,
+                max_age_seconds=configuration.image_maximum_gc_age_seconds,
+                high_threshold_percent=configuration.image_gc_high_threshold_percent,
+                low_threshold_percent=configuration.image_gc_low_threshold_percent,
+                keep=parse_keep_list(configuration.keep_images),
+                pod_start_seconds=configuration.pod_start_seconds,
+                keep_newest_per_repository=configuration.keep_newest_per_repository,
+            ),
+        )
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the image filesystem, for the periodic image GC.
@@ -352,24 +374,6 @@ class Node(NodeView):
         """The thresholds in force in a layout, as the responder uses them."""
         return self.responder.state.config.in_layout(layout)
 
-    def dry_run_copy(self) -> Node:
-        """A second node for a dry run beside this one, with the same state and image records, functions of its own, as
-        a plugin plans on one thread at a time, and executors that cannot remove. Raises FunctionUnusable."""
-        copy = Node(
-            self.configuration,
-            dry_run=True,
-            stopping=self.stopping,
-            reader=self._reader,
-            clock=self.clock,
-            records=self.records,
-            functions=self._given_functions,
-            reclaim_table=self._reclaim_table,
-            beside=self,
-        )
-        copy.summary.locate(self.summary.paths)
-        copy.responder.state, copy.responder.fill_rates = self.responder.state, self.responder.fill_rates
-        return copy
-
     def close(self) -> None:
         """Waits for removals that were sent, 30 s at most, and then ends threads and connections.
 
@@ -377,9 +381,7 @@ class Node(NodeView):
         """
         self.directory_threads.close()
         self.kubelet_watch.close()
-        if self._beside is not None:
-            super().close()
-        elif self.removals.wait(DRAIN_SECONDS):
+        if self.removals.wait(DRAIN_SECONDS):
             self.removals.workers.close()
             super().close()
 

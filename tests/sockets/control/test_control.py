@@ -29,6 +29,7 @@ from eviction.control.socket import (
     WORKERS,
     ControlServer,
     ControlUnavailable,
+    Conversation,
     ask,
 )
 from tests.reclaimd_process import came_true
@@ -36,7 +37,11 @@ from tests.sockets.hostile_clients import KINDS, hostile_clients
 from tests.thread_limit import no_thread_starts
 
 SLACK_SECONDS = 30.0  # the machine is shared
-COMMANDS = {"status": lambda: {"state": "fine"}, "broken": lambda: 1 / 0, "large": lambda: "x" * 10_000_000}
+COMMANDS: dict[str, Conversation] = {
+    "status": lambda _: iter([{"state": "fine"}]),
+    "broken": lambda _: iter([1 / 0]),
+    "large": lambda _: iter(["x" * 10_000_000]),
+}
 
 
 @pytest.fixture
@@ -170,7 +175,7 @@ def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> No
         leave.acquire()
         yield "ended"
 
-    server = ControlServer(path, COMMANDS, {"talk": talk})
+    server = ControlServer(path, {**COMMANDS, "talk": talk})
     server.start()
     talking = [connected(path) for _ in range(WORKERS)]
     waiting = [connected(path) for _ in range(MOST_WAITING + 5)]
@@ -267,7 +272,7 @@ def test_each_of_many_clients_at_once_gets_an_answer_or_a_sentence(path: str, co
     """Every one of them has asked before the first is answered: 24 are answered, the others are told that they are
     turned away; none sees the end of the file alone, and the server is as before."""
     begin = threading.Event()
-    server = ControlServer(path, {"status": lambda: begin.wait(SLACK_SECONDS) and {"state": "fine"}})
+    server = ControlServer(path, {"status": lambda _: iter([begin.wait(SLACK_SECONDS) and {"state": "fine"}])})
     server.start()
     clients = [connected(path) for _ in range(count)]
     try:
