@@ -10,7 +10,7 @@ from eviction.configuration.effective import ConfigurationError
 from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.configuration.usual_files import configuration_files
 from eviction.daemon.manager import Manager
-from eviction.node.configuration_warnings import configuration_warnings
+from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
 from eviction.telemetry.endpoints import within_watchdog
 from eviction.telemetry.systemd import Notifier

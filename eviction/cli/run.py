@@ -26,9 +26,9 @@ from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.decision.headroom import near_their_marks
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
-from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.hold_off import HoldOff, Holds, KubeletHealth, kubelet_is_healthy
 from eviction.node.node import CannotPrepare, Node
+from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
 from eviction.reporting.status import status_json

@@ -33,7 +33,7 @@ from signals.clock import Clock
 
 LARGEST_BYTES = 4096
 ANSWER_SECONDS = 1.0  # less than a client waits for its answer
-THREADS = 8  # one for each client of the control socket at once
+THREADS = 24  # one for each client of the control socket at once
 
 
 class NotAPause(EvictionError):

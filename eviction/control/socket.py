@@ -5,34 +5,33 @@ The unix socket has mode 0600, in a directory of mode 0700: only the daemon's us
 may have a wider mode, as long as nobody else may write to it; others then see the socket and still cannot connect.
 
 One thread reads all requests (`eviction.serving.clients`), so a client that says nothing occupies no other. A whole
-request, of at most 4 KiB, is answered on one of 8 threads, as a conversation lasts as long as a pass. While all are
-occupied 16 requests wait, and further ones are turned away with a sentence. All threads are made at the start. A socket
-that cannot be bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
+request, of at most 4 KiB, is answered on one of 24 threads, as a conversation lasts as long as a pass. While all are
+occupied further requests are turned away with a sentence. All threads are made at the start. A socket that cannot be
+bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 import select
 import socket
 import stat
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import Any
 
 from eviction.control.answer import RequestRefused
 from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
 from eviction.types import EvictionError
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.trust import directory_refusal, socket_refusal
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 2.0
-WORKERS = 8
-MOST_WAITING = 16
+MOST_ANSWERED = 24  # at a time
 OCCUPIED = b'{"error": "turned away, as it is occupied with other clients; try again in a moment"}\n'
 TOO_LATE = b'{"error": "turned away, as no whole request has come in time"}\n'
 
@@ -55,9 +54,7 @@ class ControlServer:
         self._path = path
         self._commands = commands
         self._clients: Clients | None = None
-        self._requests: queue.SimpleQueue[tuple[socket.socket, bytes] | None] = queue.SimpleQueue()
-        self._places = threading.Semaphore(WORKERS + MOST_WAITING)
-        self._workers = 0
+        self._threads = Workers("clients", 0)
 
     def start(self) -> None:
         """Binds the socket and answers on threads. Replaces the socket of a dead daemon. Raises ControlUnavailable."""
@@ -71,12 +68,13 @@ class ControlServer:
                 server.bind(self._path)
                 undone.callback(self._unlink)
                 server.listen(BACKLOG)
-                undone.callback(self._stop_workers)
-                self._start_workers()
+                self._threads = Workers("clients", MOST_ANSWERED)
+                undone.callback(self._threads.close)
+                self._threads.prepare(MOST_ANSWERED)
                 clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
                 clients.start("control")
                 undone.pop_all()
-        except (OSError, CannotServe) as error:
+        except (OSError, CannotServe, NoThread) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ControlUnavailable(f"control socket {self._path}: {reason}") from None
         self._clients = clients
@@ -87,45 +85,25 @@ class ControlServer:
             return
         self._clients.stop()
         self._clients = None
-        self._stop_workers()
+        self._threads.close()
         self._unlink()
 
     def _unlink(self) -> None:
         with suppress(OSError):  # removed by somebody else, or a read-only filesystem
             os.unlink(self._path)
 
-    def _start_workers(self) -> None:
-        """Starts all threads. Raises CannotServe if one cannot be started."""
-        try:
-            for _ in range(WORKERS):
-                threading.Thread(target=self._work, name="control client", daemon=True).start()
-                self._workers += 1
-        except RuntimeError:
-            raise CannotServe("no thread can be started for it") from None
-
-    def _stop_workers(self) -> None:
-        """Each worker ends after the request that it is answering."""
-        while self._workers:
-            self._workers -= 1
-            self._requests.put(None)
-
     def _hand_over(self, clients: Sequence[Client]) -> None:
-        """Gives each request to the workers, or turns it away."""
+        """Gives each request to a thread, or turns it away."""
         for client in clients:
-            if self._places.acquire(blocking=False):
-                self._requests.put((client.take(), bytes(client.request)))
-            else:
-                client.reply(OCCUPIED)
-
-    def _work(self) -> None:
-        while (handed := self._requests.get()) is not None:
-            self._converse(*handed)
-            self._places.release()
-            del handed
+            connection = client.take()
+            try:
+                self._threads.run(partial(self._converse, connection, bytes(client.request)))
+            except NoThread:
+                with suppress(OSError), connection:
+                    connection.send(OCCUPIED)  # which fits, and does not wait
 
     def _converse(self, client: socket.socket, request: bytes) -> None:
-        # Any exception, as the thread has to answer the next one: mostly the client is too slow, or has disconnected.
-        with suppress(Exception), client:
+        with client:  # what is raised is lost: mostly the client is too slow, or has disconnected
             if has_hung_up(client):
                 return
             client.settimeout(TIMEOUT_SECONDS)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from eviction.configuration.effective import Configuration
+from eviction.configuration.restart import needing_restart
 from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import ReclaimOptions, respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
@@ -30,9 +31,9 @@ from eviction.daemon.lanes import Lane, Lanes
 from eviction.daemon.refresh import Refresh
 from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
-from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Trigger
+from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
 from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, why_not_alive
 from eviction.telemetry.announcements import Announcements
@@ -149,7 +150,7 @@ class Manager:
         those that differ. Any thread."""
         self._next_configuration = configuration
         self._wake.set()
-        return self._node.needs_restart(configuration)
+        return needing_restart(self._node.configuration, configuration)
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started. Any thread."""

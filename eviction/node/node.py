@@ -12,6 +12,7 @@ from functools import partial
 from importlib import import_module
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
+from eviction.configuration.restart import needing_restart, until_restart
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
@@ -53,33 +54,6 @@ from signals.types import KUBELET_ROLES, FsLayout
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
-
-# Used once, at the start: attribute of the configuration -> field of the file.
-NEEDS_RESTART = {
-    "root_directory": "rootDirectory",
-    "lock_directory": "lockDirectory",
-    "runtime_endpoint": "containerRuntimeEndpoint",
-    "image_endpoint": "imageServiceEndpoint",
-    "control_socket": "controlSocket",
-    "hold_off_seconds": "holdOffAfterStart",
-    "kubelet_healthz": "kubeletHealthzEndpoint",
-    "metrics_address": "metricsAddress",
-    "kubernetes_events": "kubernetesEvents",
-    "kubeconfig": "kubeconfig",
-    "node_name": "nodeName",
-    "pod_logs_dir": "podLogsDir",
-    "container_logs_dir": "containerLogsDir",
-    "state_file": "stateFile",
-    "history_file": "historyFile",
-    "history_size_bytes": "historySize",
-    "kubelet_endpoint": "kubeletEndpoint",
-    "kubelet_place": "kubeletEndpoint",
-    "terminated_by_evidence": "terminatedPods",
-    "terminated_pod_age_seconds": "terminatedPodAge",
-    "periodic_gc": "periodicGC",
-    "filesystems": "filesystems",
-    "functions": "reclaimFunctions",
-}
 
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
@@ -351,18 +325,11 @@ class Node(NodeView):
 
         Must not be called during a pass.
         """
-        old = {attribute: getattr(self.configuration, attribute) for attribute in NEEDS_RESTART}
-        changed = self.needs_restart(configuration)
-        self.configuration = replace(configuration, **old)
+        changed = needing_restart(self.configuration, configuration)
+        self.configuration = until_restart(self.configuration, configuration)
         self.removals.set_parallel(configuration.parallel_removals)
         self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
         return changed
-
-    def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
-        """The fields of this configuration that differ from the node's and only a restart can change."""
-        ours = self.configuration
-        changed = (n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
-        return tuple(dict.fromkeys(changed))
 
     def poll_policy(self) -> PollPolicy:
         """How often filesystems are read, as configured now."""
