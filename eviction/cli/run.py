@@ -14,6 +14,7 @@ from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
 from eviction.cli.options import STDERR, add_configuration, add_logging, configuration_of, exit_with, log_of
 from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.termination import block_reload, block_termination, on_signals
+from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
@@ -302,7 +303,7 @@ class _Watches(Listener):
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
-        responder, policy = self._node.responder, self._node.poll_policy()
+        responder, policy = self._node.responder, poll_policy(self._node.configuration)
         marks = responder.state.config.marks_to_watch(observations.layout)
         self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)
         identities = [identity for identity, _ in observations.filesystems.values()]

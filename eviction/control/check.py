@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.node.view import NodeView, eviction_config
+from eviction.node.view import NodeView
 from eviction.reporting.check_shapes import CheckJson
 from eviction.reporting.conditions import conditions_in_words, disk_pressure
 from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
@@ -52,9 +53,11 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     if options.npd:
         return Answer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
-    reported, kubelets = conditions_now(node, observations, met)
+    config = eviction_config(node.configuration)
+    below = below_kubelets_marks(config.kubelets_in_layout(observations.layout), observations.signals, before=False)
+    reported = node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set())
     if not options.as_json:
-        words = conditions_in_words(reported, kubelets is not None, below=True)
+        words = conditions_in_words(reported, config.kubelets is not None, below=True)
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
         if node.endpoint.tried and not node.endpoint.found:
             runtime = f"runtime: {node.endpoint.remark}"
@@ -65,7 +68,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
         "kind": "Check",
         "endpoint": node.endpoint.runtime,
         "conditions": sorted(map(str, reported)),
-        "disk_pressure": disk_pressure(reported, kubelets),
+        "disk_pressure": disk_pressure(reported, config.kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
         "filesystems": [facts_json(facts) for facts in filesystems],
         "observations": observations_json(observations),
@@ -74,16 +77,6 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
         "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in observations.unavailable],
     }
     return Answer(code, document=document)
-
-
-def conditions_now(
-    node: NodeView, observations: SignalObservations, met: tuple[Threshold, ...]
-) -> tuple[frozenset[NodeCondition], tuple[Threshold, ...] | None]:
-    """The conditions that follow from this observation alone, and the kubelet's thresholds, None where not known."""
-    config = eviction_config(node.configuration)
-    kubelets = config.kubelets_in_layout(observations.layout)
-    below = below_kubelets_marks(kubelets, observations.signals, before=False)
-    return node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set()), config.kubelets
 
 
 def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:

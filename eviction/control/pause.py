@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
-
+from eviction.configuration.models import Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.reporting.log import Log
@@ -40,22 +38,18 @@ class NotAPause(EvictionError):
     """Bytes that are no pause of this version and machine. The message is a sentence without a subject."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Model):
     """What the file holds: a pause of so many seconds that began in this moment."""
 
     kind: Literal["reclaimd.io/pause"]
     version: Literal[1]
-    seconds: Annotated[float, Field(gt=0, le=LONGEST_PAUSE_SECONDS)]
+    seconds: float = Field(gt=0, le=LONGEST_PAUSE_SECONDS)
     begun: Moment
-
-
-KEPT = TypeAdapter(Kept)
 
 
 def pause_json(seconds: float, begun: Moment) -> bytes:
     """A pause of so long that begins at this moment."""
-    return KEPT.dump_json(Kept("reclaimd.io/pause", 1, seconds, begun)) + b"\n"
+    return Kept(kind="reclaimd.io/pause", version=1, seconds=seconds, begun=begun).model_dump_json().encode() + b"\n"
 
 
 def left_seconds(text: bytes, now: Moment) -> float:
@@ -64,7 +58,7 @@ def left_seconds(text: bytes, now: Moment) -> float:
     if len(text) > LARGEST_BYTES:
         raise NotAPause(f"is larger than {LARGEST_BYTES} bytes")
     try:
-        kept = KEPT.validate_json(text, strict=True)
+        kept = Kept.model_validate_json(text)
     except ValidationError:
         raise NotAPause("is no pause of this version of reclaimd") from None
     begun = kept.begun

@@ -22,11 +22,9 @@ from eviction.node.node import Node
 from eviction.node.one_pass import AS_CONFIGURED, Request, Setting
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
-from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import pass_json
-from eviction.reporting.pass_shapes import NothingToDoJson
+from eviction.reporting.pass_record import nothing_to_do_json, pass_json
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Decision, Extent, FunctionUnusable, Threshold
+from eviction.types import Decision, Extent, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
@@ -100,10 +98,8 @@ def respond(
         if unreadable(observations, node.thresholds(observations.layout)):
             return Answer(EXIT_READING, unavailable)
         return _nothing_to_do(options, node, observations)
-    held = _held_off(options, node)
-    if held is not None:
-        code = EXIT_NOT_RELIEVED if node.pause.why() is None else EXIT_PAUSED
-        return Answer(code, f"held off: {held} (--now skips the hold-off)")
+    if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
+        return held
     one = node.responder.begin(observations, decision, Trigger.REQUEST, request or AS_CONFIGURED, setting=setting)
     record = node.disk_survey.with_attribution(one.run())
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
@@ -118,14 +114,11 @@ def respond_to_client(
     """The same in the daemon for a client; a dry run is beside the passes.
 
     Raises RequestRefused while the daemon does not know where the images are: the command, with a new connection, may
-    find out.
+    find out; FunctionUnusable.
     """
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
-    try:
-        setting = node.setting_of_dry_runs() if options.dry_run else None
-    except FunctionUnusable as error:
-        raise RequestRefused(str(error)) from None
+    setting = node.setting_of_dry_runs() if options.dry_run else None
     return respond(options, node, observations, decision, setting=setting)
 
 
@@ -133,7 +126,7 @@ def request_of(
     options: ReclaimOptions,
     observations: SignalObservations,
     decision: Decision,
-    config: EvictionConfig | None = None,
+    config: EvictionConfig,
 ) -> Request | None:
     """The request for the responder; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.to_the_end else None
@@ -141,14 +134,11 @@ def request_of(
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
     if observations.layout is None and options.signal.filesystem.kubelets:
         return Request(row=())
-    if (
-        options.until is None
-        and extent is None
-        and all(t.signal is not options.signal for t in decision.thresholds_met)
-    ):
-        extent = Extent.ALL  # the signal is clear, so no mark tells where to stop
+    clear = all(one.signal is not options.signal for one in decision.thresholds_met)
+    if options.until is None and clear:
+        extent = Extent.ALL  # as no mark tells where to stop
     until = None if options.until is None else (options.until,)
-    return Request((config or EvictionConfig()).row(options.signal, observations), until, extent)
+    return Request(config.row(options.signal, observations), until, extent)
 
 
 def exit_code(record: Pass) -> int:
@@ -159,20 +149,14 @@ def exit_code(record: Pass) -> int:
     return EXIT_CODES[record.result]
 
 
-def _held_off(options: ReclaimOptions, node: Node) -> str | None:
-    """Why nothing may be removed: a pause of the daemon, or a boot shortly before; None for a dry run and with
-    `--now`."""
-    if options.now or options.dry_run:
-        return None
-    paused = node.pause.why()
-    if paused is not None:
-        return paused
-
-    def since_boot() -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
-    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+def _held_off(node: Node) -> Answer | None:
+    """Why nothing may be removed: a pause of the daemon, or a boot shortly before."""
+    code, why = EXIT_PAUSED, node.pause.why()
+    if why is None:
+        since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
+        code, why = EXIT_NOT_RELIEVED, HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+    return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 
 def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObservations) -> Answer:
@@ -180,13 +164,4 @@ def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObse
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return Answer(EXIT_OK, lines=(*table, sentence))
-    document: NothingToDoJson = {
-        "apiVersion": API_VERSION,
-        "kind": "NothingToDo",
-        "result": "idle",
-        "reason": sentence,
-        "removals": [],
-        "observations": observations_json(observations),
-        "layout": None if observations.layout is None else str(observations.layout),
-    }
-    return Answer(EXIT_OK, document=document)
+    return Answer(EXIT_OK, document=nothing_to_do_json(sentence, observations))

@@ -73,20 +73,18 @@ class ReclaimQueue:
         """The number of requests that wait for their turn."""
         return len(self._waiting)
 
-    def take(self, wanted: Callable[[ReclaimOptions], bool]) -> Ticket | None:
+    def take(self, wanted: Callable[[Ticket], bool] = lambda _: True) -> Ticket | None:
         """Removes the first wanted request, which the caller must answer. None if none waits."""
         with self._lock:
-            ticket = next((each for each in self._waiting if wanted(each.options)), None)
+            ticket = next(filter(wanted, self._waiting), None)
             if ticket is not None:
                 self._waiting.remove(ticket)
             return ticket
 
     def close(self) -> None:
         """Refuses all waiting requests and all later ones."""
-        with self._lock:
-            self._closed = True
-            refused, self._waiting = self._waiting, []
-        for ticket in refused:
+        self._closed = True
+        while (ticket := self.take()) is not None:
             ticket.answer.set_exception(RequestRefused("it is stopping"))
 
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
@@ -94,24 +92,20 @@ class ReclaimQueue:
         Raises RequestRefused."""
         ticket = self.ask(read_options(options_of_client(request, loaded), self._signals))
         waited = 0.0
+
+        def withdrawn() -> bool:
+            return self.take(lambda each: each is ticket) is not None
+
         try:
             yield {"accepted": True, "busy": self._doing()}
             while not wait([ticket.answer], HEARTBEAT_SECONDS).done:
                 waited += HEARTBEAT_SECONDS
                 busy = self._doing()
-                if waited >= self._turn_seconds and self._withdraw(ticket):
+                if waited >= self._turn_seconds and withdrawn():
                     raise RequestRefused(
                         f"its turn has not come within {self._turn_seconds:g} s, it is {busy or 'busy'}"
                     )
                 yield {"accepted": True, "busy": busy}
             yield ticket.answer.result().line()
         finally:
-            self._withdraw(ticket)
-
-    def _withdraw(self, ticket: Ticket) -> bool:
-        """Removes a waiting request. False if it was not waiting any more."""
-        with self._lock:
-            if ticket not in self._waiting:
-                return False
-            self._waiting.remove(ticket)
-            return True
+            withdrawn()

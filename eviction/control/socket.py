@@ -22,7 +22,6 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
-from eviction.control.answer import RequestRefused
 from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
 from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, Workers
@@ -46,8 +45,8 @@ class ControlServer:
     """Answers requests by the command in them.
 
     `commands`: name -> function of the whole request that yields JSON values, one of them for a plain answer; it may
-    raise RequestRefused. A generator is closed when the client disconnects, and occupies one of the threads until it
-    ends.
+    raise an EvictionError with one sentence why it refuses. A generator is closed when the client disconnects, and
+    occupies one of the threads until it ends.
     """
 
     def __init__(self, path: str, commands: Mapping[str, Conversation]):
@@ -120,7 +119,7 @@ class ControlServer:
             return
         try:
             yield from converse(asked)
-        except RequestRefused as refusal:
+        except EvictionError as refusal:
             yield {"refused": str(refusal)}
         except Exception as error:  # noqa: BLE001 # a defect in an answer must not end the daemon
             yield {"error": f"{type(error).__name__}: {error}"}

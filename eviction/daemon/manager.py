@@ -22,10 +22,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration
 from eviction.configuration.restart import needing_restart
 from eviction.control.answer import RequestRefused
-from eviction.control.reclaim import ReclaimOptions, respond_to_client
+from eviction.control.reclaim import respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
 from eviction.daemon.lanes import Lane, Lanes
 from eviction.daemon.refresh import Refresh
@@ -39,7 +40,7 @@ from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_sta
 from eviction.telemetry.announcements import Announcements
 from eviction.telemetry.done import Done
 from eviction.telemetry.events import EventSink, LogSink
-from eviction.types import Decision, Threshold
+from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import Workers
 from signals.types import KUBELET_ROLES, SignalObservations
 
@@ -214,7 +215,7 @@ class Manager:
         return observations, decision
 
     def _next_observation_in(self, observations: SignalObservations, decision: Decision) -> float:
-        policy = self._node.poll_policy()
+        policy = poll_policy(self._node.configuration)
         floor = policy.floor_seconds
         thresholds = self._node.responder.state.config.marks_to_watch(observations.layout)
         fill_rates = self._node.responder.fill_rates
@@ -315,15 +316,15 @@ class Manager:
         """A request that removes waits for the lane of its signal, and goes before nothing there; a dry run is beside
         all lanes."""
 
-        def lane_of(options: ReclaimOptions) -> Lane:
+        def lane_of(ticket: Ticket) -> Lane:
             acted_on = None if decision.acted_on is None else decision.acted_on.signal
-            return self._lanes.of(options.signal or acted_on, observations)
+            return self._lanes.of(ticket.options.signal or acted_on, observations)
 
-        if self._dry_runs.free and (ticket := self.requests.take(lambda options: options.dry_run)) is not None:
+        if self._dry_runs.free and (ticket := self.requests.take(lambda each: each.options.dry_run)) is not None:
             self._serve(self._dry_runs, ticket, observations, decision)
-        ticket = self.requests.take(lambda options: not options.dry_run and lane_of(options).free)
+        ticket = self.requests.take(lambda each: not each.options.dry_run and lane_of(each).free)
         if ticket is not None:
-            self._serve(lane_of(ticket.options), ticket, observations, decision)
+            self._serve(lane_of(ticket), ticket, observations, decision)
 
     def _serve(self, lane: Lane, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
         """A client's request, on the observations of this turn."""
@@ -334,7 +335,7 @@ class Manager:
                 if answer.record is not None and not ticket.options.dry_run:
                     self._node.listeners.passed(answer.record)
                 ticket.answer.set_result(answer)
-            except RequestRefused as refusal:
+            except EvictionError as refusal:
                 ticket.answer.set_exception(refusal)
             except BaseException:
                 ticket.answer.set_exception(RequestRefused("its pass ended in a defect"))

@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
+from eviction.configuration.policies import policies_of
 from eviction.configuration.restart import needing_restart, until_restart
-from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.listener import Listeners
@@ -22,10 +23,9 @@ from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.one_pass import Cooldowns, Setting
 from eviction.node.pod_source import believed_pods
 from eviction.node.responder import Responder
-from eviction.node.view import NodeView, eviction_config
+from eviction.node.view import NodeView
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import EvictionError, Extent, Threshold
-from reclaim.containers.policy import ContainerGCPolicy
+from eviction.types import EvictionError, Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
@@ -35,8 +35,6 @@ from reclaim.execution.workers import NoThread, Workers
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.images.in_use import images_in_use
-from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.inventory import GivenUp, Inventory
@@ -259,26 +257,8 @@ class Node(NodeView):
         self.listeners.called(call, seconds, failed)
 
     def policies(self) -> Policies:
-        """Those of garbage collection, as configured now. With `extent: all` (the kubelet's way) our stricter guards
-        are off."""
-        configuration = self.configuration
-        return Policies(
-            ContainerGCPolicy(
-                min_age_seconds=configuration.minimum_container_ttl_seconds,
-                max_per_pod_container=configuration.maximum_dead_containers_per_container,
-                max_containers=configuration.maximum_dead_containers,
-                cautious=configuration.extent is not Extent.ALL,
-            ),
-            ImageGCPolicy(
-                min_age_seconds=configuration.image_minimum_gc_age_seconds,
-                max_age_seconds=configuration.image_maximum_gc_age_seconds,
-                high_threshold_percent=configuration.image_gc_high_threshold_percent,
-                low_threshold_percent=configuration.image_gc_low_threshold_percent,
-                keep=parse_keep_list(configuration.keep_images),
-                pod_start_seconds=configuration.pod_start_seconds,
-                keep_newest_per_repository=configuration.keep_newest_per_repository,
-            ),
-        )
+        """Those of garbage collection, as configured now."""
+        return policies_of(self.configuration)
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the image filesystem, for the periodic image GC.
@@ -330,12 +310,6 @@ class Node(NodeView):
         self.removals.set_parallel(configuration.parallel_removals)
         self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
         return changed
-
-    def poll_policy(self) -> PollPolicy:
-        """How often filesystems are read, as configured now."""
-        configuration = self.configuration
-        assumed = float(configuration.assumed_fill_rate)
-        return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout, as the responder uses them."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import Configuration
 from eviction.decision.reclaim_table import FREES
-from eviction.node.view import eviction_config
 from eviction.reporting.table_problems import row_problems, rows_of
 from signals.types import SignalObservations
 

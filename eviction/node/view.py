@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.configuration.endpoint import choose_endpoint
-from eviction.decision.synchronize import EvictionConfig
 from eviction.types import Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.execution.workers import Workers
@@ -21,24 +21,7 @@ from signals.probe import Probes
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
-GAP_INTERVALS = 3.0  # times the longest polling interval
 MOST_PROBE_THREADS = 32  # one for each filesystem, and those that are stuck in one that was there before
-SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
-
-
-def eviction_config(configuration: Configuration) -> EvictionConfig:
-    """The part of the configuration that `synchronize` uses."""
-    kubelets = None  # not known: the kubelet's configuration was not read, or it has no filesystem here
-    if configuration.kubelet is not None and configuration.has_runtime:
-        kubelets = configuration.kubelet.thresholds.thresholds
-    longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
-    return EvictionConfig(
-        configuration.thresholds,
-        configuration.transition_period_seconds,
-        longest_gap_seconds,
-        rows=configuration.rows,
-        kubelets=kubelets,
-    )
 
 
 class NodeView:

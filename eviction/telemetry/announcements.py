@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
@@ -22,6 +21,7 @@ from eviction.reporting.explain import (
     reclaiming_sentence,
     unreachable_sentences,
 )
+from eviction.reporting.ladder import later_than_kubelet
 from eviction.reporting.log import Level, Log
 from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.throttled_log import ThrottledLog

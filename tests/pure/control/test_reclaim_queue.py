@@ -10,7 +10,7 @@ import pytest
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, RequestRefused
 from eviction.control.reclaim import ReclaimOptions
-from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue
+from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue, Ticket
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
@@ -20,9 +20,9 @@ def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQue
     return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
 
 
-def that_removes(options: ReclaimOptions) -> bool:
+def that_removes(ticket: Ticket) -> bool:
     """Which request is taken."""
-    return not options.dry_run
+    return not ticket.options.dry_run
 
 
 def test_a_request_wakes_the_daemon_and_is_taken_in_its_turn() -> None:

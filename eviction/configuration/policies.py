@@ -1,0 +1,31 @@
+"""The configuration as garbage collection takes it."""
+
+from __future__ import annotations
+
+from eviction.configuration.effective import Configuration
+from eviction.types import Extent
+from reclaim.containers.policy import ContainerGCPolicy
+from reclaim.function import Policies
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.plan import ImageGCPolicy
+
+
+def policies_of(configuration: Configuration) -> Policies:
+    """The policies of garbage collection. With `extent: all` (what the kubelet does) our stricter guards are off."""
+    return Policies(
+        ContainerGCPolicy(
+            min_age_seconds=configuration.minimum_container_ttl_seconds,
+            max_per_pod_container=configuration.maximum_dead_containers_per_container,
+            max_containers=configuration.maximum_dead_containers,
+            cautious=configuration.extent is not Extent.ALL,
+        ),
+        ImageGCPolicy(
+            min_age_seconds=configuration.image_minimum_gc_age_seconds,
+            max_age_seconds=configuration.image_maximum_gc_age_seconds,
+            high_threshold_percent=configuration.image_gc_high_threshold_percent,
+            low_threshold_percent=configuration.image_gc_low_threshold_percent,
+            keep=parse_keep_list(configuration.keep_images),
+            pod_start_seconds=configuration.pod_start_seconds,
+            keep_newest_per_repository=configuration.keep_newest_per_repository,
+        ),
+    )
