@@ -19,6 +19,9 @@ class Listener(ReclaimListener):
     def passed(self, record: Pass) -> None:
         """A pass has ended."""
 
+    def attributed(self, record: Pass) -> None:
+        """Some seconds after a pass that was not enough it is known what the bytes are used for, once in a while."""
+
     def detected(self) -> None:
         """The image records have been updated, while no disk was under pressure."""
 
@@ -65,6 +68,11 @@ class Listeners(Listener):
         """Told on."""
         for listener in self._all:
             listener.passed(record)
+
+    def attributed(self, record: Pass) -> None:
+        """Told on."""
+        for listener in self._all:
+            listener.attributed(record)
 
     def detected(self) -> None:
         """Told on."""

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with Progress("asking the runtime where the images are, and looking at the filesystems"):
             node.locate()
-            answer = check(node, CheckOptions(arguments.npd, arguments.output == "json", columns()))
+            answer = check(node, CheckOptions(arguments.output == "json", columns(), arguments.npd))
     finally:
         node.close()
     if answer.document is not None:

@@ -19,12 +19,12 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.decision.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.decision.threshold_config import update_container_fs_thresholds
-from eviction.node.configuration_warnings import configuration_warnings, table_warnings
 from eviction.node.view import NodeView
+from eviction.reporting.configuration_warnings import configuration_warnings, table_warnings
 from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
 from eviction.reporting.json_shapes import Count, SignalName
+from eviction.reporting.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
 from signals.types import SignalObservations

@@ -24,7 +24,8 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
 from eviction.configuration.effective import Configuration
-from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options, request_of
+from eviction.control.answer import RequestRefused
+from eviction.control.reclaim import ReclaimOptions, read_options, request_of
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
@@ -152,7 +153,7 @@ def _options(arguments: argparse.Namespace, configuration: Configuration) -> Rec
     """The signal and the mark that are asked for. Exits with 2 for what is not allowed."""
     try:
         return read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
-    except ReclaimRefused as error:
+    except RequestRefused as error:
         exit_with(EXIT_USAGE, str(error))
 
 

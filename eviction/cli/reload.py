@@ -9,10 +9,10 @@ from eviction.cli.options import configuration_flags, read_configuration
 from eviction.configuration.effective import ConfigurationError
 from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.configuration.usual_files import configuration_files
-from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.manager import Manager
-from eviction.node.configuration_warnings import configuration_warnings
+from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
+from eviction.telemetry.endpoints import within_watchdog
 from eviction.telemetry.systemd import Notifier
 from reclaim.execution.readings import in_time
 
@@ -44,15 +44,10 @@ class LoadedConfiguration:
 
 
 def reload(
-    arguments: argparse.Namespace,
-    manager: Manager,
-    loaded: LoadedConfiguration,
-    log: Log,
-    endpoints: DaemonEndpoints,
-    notifier: Notifier,
+    arguments: argparse.Namespace, manager: Manager, loaded: LoadedConfiguration, log: Log, notifier: Notifier
 ) -> None:
     """Reads the configuration again and applies it; an invalid one, or a defect, is logged and changes nothing."""
-    endpoints.reloading()
+    notifier.reloading()
     try:
         loaded.update()
         configuration = within_watchdog(read_configuration(arguments), notifier)
@@ -67,4 +62,4 @@ def reload(
         loaded.clear()
         log.error(f"the configuration was not reloaded, the old one stays: {type(error).__name__}: {error}")
     finally:
-        endpoints.reloaded()
+        notifier.ready()

@@ -8,7 +8,7 @@ from eviction.cli import EXIT_RUNTIME
 from eviction.cli.options import add_configuration, configuration_of, exit_with
 from eviction.cli.pause import tell
 from eviction.configuration.effective import Configuration
-from eviction.control.pause_file import PauseFile
+from eviction.control.pause import PauseFile
 from eviction.control.socket import ControlUnavailable
 from eviction.node.hold_off import Pause
 from signals.clock import SystemClock

@@ -13,26 +13,26 @@ from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
 from eviction.cli.options import STDERR, add_configuration, add_logging, configuration_of, exit_with, log_of
 from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.termination import block_reload, block_termination, on_signals
+from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
-from eviction.control.pause import pause_for_client
-from eviction.control.pause_file import PauseFile
+from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.ballast import BallastKeepers
-from eviction.daemon.endpoints import DaemonEndpoints, within_watchdog
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.decision.headroom import near_their_marks
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
-from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.hold_off import HoldOff, Holds
 from eviction.node.node import CannotPrepare, Node
+from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
-from eviction.reporting.status import StatusJson, status_json
+from eviction.reporting.status import status_json
+from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
@@ -107,13 +107,14 @@ def run(arguments: argparse.Namespace) -> int:
     history.started()
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
-    endpoints.start(configuration.metrics_address, manager, listening_socket(os.environ, os.getpid(), "metrics"))
+    listening = listening_socket(os.environ, os.getpid(), "metrics")
+    endpoints.start(configuration.metrics_address, manager.status, manager.why_not_alive, listening)
 
     def stop() -> None:
         manager.stop()
-        endpoints.stopping()
+        notifier.stopping()
 
-    ending.started(stop, lambda: reload(arguments, manager, loaded, log, endpoints, notifier))
+    ending.started(stop, lambda: reload(arguments, manager, loaded, log, notifier))
     if problem is not None:
         log.warning(problem)
     if periodic is not None:
@@ -232,16 +233,14 @@ def start_control(
     """Starts the control socket; None if it is switched off or, with a warning, cannot be created."""
     if not path:
         return None
-    conversations: dict[str, Conversation] = {
+    commands: dict[str, Conversation] = {
+        "status": lambda _: iter([status_json(manager.status(), loaded.fingerprint, node.responder.history.dump())]),
+        "brief": lambda _: iter([status_json(manager.status(), loaded.fingerprint)]),
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "pause": lambda request: pause_for_client(request, node.pause, pause_file, log),
     }
-    answers: dict[str, Callable[[], StatusJson]] = {
-        "status": lambda: status_json(manager.status(), loaded.fingerprint),
-        "brief": lambda: status_json(manager.brief(), loaded.fingerprint),
-    }
-    server = ControlServer(path, answers, conversations)
+    server = ControlServer(path, commands)
     try:
         server.start()
     except ControlUnavailable as error:
@@ -294,7 +293,7 @@ class _Watches(Listener):
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
-        responder, policy = self._node.responder, self._node.poll_policy()
+        responder, policy = self._node.responder, poll_policy(self._node.configuration)
         marks = responder.state.config.marks_to_watch(observations.layout)
         self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)
         identities = [identity for identity, _ in observations.filesystems.values()]

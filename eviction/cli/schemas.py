@@ -19,10 +19,10 @@ from eviction.cli.made_files import write_made
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
-from eviction.control.check import CheckJson
 from eviction.drill.report.shapes import DrillReportJson
 from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
 from eviction.drill.scenario.schema import ScenarioFields
+from eviction.reporting.check_shapes import CheckJson
 from eviction.reporting.log_shapes import LogLineJson
 from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
 from eviction.reporting.pod_evictions import PodEvictionsJson

@@ -2,7 +2,7 @@
 
 `margin: 5` was meant as 5 percent or as 5Gi, and would be five bytes. Inodes are counted, so `nodefs.inodesFree:
 "1000"` is what it says; and zero is zero in any unit. In the kubelet's own file such a number is legal, and a small one
-worth a warning (`eviction.node.configuration_warnings`).
+worth a warning (`eviction.reporting.configuration_warnings`).
 """
 
 from __future__ import annotations

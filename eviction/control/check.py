@@ -10,106 +10,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any
 
-from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
+from eviction.configuration.decision import eviction_config
+from eviction.configuration.fingerprint import Fingerprint
+from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
-from eviction.node.view import NodeView, eviction_config
+from eviction.node.view import NodeView
+from eviction.reporting.check_shapes import CheckJson
 from eviction.reporting.conditions import conditions_in_words, disk_pressure
-from eviction.reporting.filesystem_facts import (
-    FilesystemFactsJson,
-    facts_json,
-    facts_table,
-    filesystem_facts,
-    paths_that_answer,
-)
-from eviction.reporting.json_shapes import RoleName
-from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observations_json, threshold_json
-from eviction.reporting.pass_shapes import ConditionName, LayoutName
+from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
-from eviction.types import API_VERSION, EvictionError, NodeCondition, Threshold
+from eviction.types import API_VERSION, NodeCondition, Threshold
 from signals.mounts import mounts_of
 from signals.types import SignalObservations
 
 LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
 
 
-class UnavailableJson(TypedDict):
-    """A filesystem that could not be read."""
-
-    filesystem: RoleName
-    """Its role."""
-    reason: str
-    """Why, for people."""
-
-
-class CheckJson(TypedDict):
-    """One observation: the answer of `reclaimd check`."""
-
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
-    """The version of this format. Fields may be added to it."""
-    kind: Literal["Check"]
-    """What the document is."""
-    endpoint: str
-    """The runtime's."""
-    conditions: list[ConditionName]
-    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
-    disk_pressure: bool | None
-    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
-    layout: LayoutName | None
-    """How the roles are spread over filesystems; null where that is not known."""
-    filesystems: list[FilesystemFactsJson]
-    """What the filesystems of the signals are."""
-    observations: list[ObservationJson]
-    """In the order of the signals."""
-    thresholds: list[ThresholdJson]
-    """Those in force."""
-    thresholds_met: list[ThresholdJson]
-    """Those that are met."""
-    unavailable: list[UnavailableJson]
-    """The filesystems that could not be read."""
-
-
-class CheckRefused(EvictionError):
-    """The check cannot be answered here. The message is one sentence."""
-
-
 @dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """The options of the command. `npd`: one line for node-problem-detector; `as_json`: a document instead of a table.
-
-    `width`: columns of the terminal of the caller, None for lines of any length.
-    """
+class CheckOptions(Output):
+    """The options of the command. `npd`: one line for node-problem-detector."""
 
     npd: bool = False
-    as_json: bool = False
-    width: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckAnswer:
-    """The exit code and the output: a document, or lines for people."""
-
-    exit_code: int
-    document: Mapping[str, Any] | None = None
-    lines: tuple[str, ...] = ()
 
 
 def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
-    """The options from their names on the command line. Raises CheckRefused with one sentence."""
-    unknown = given.keys() - {"npd", "output", "width"}
-    if unknown:
-        raise CheckRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of check")
-    if given.get("output") not in (None, "table", "json"):
-        raise CheckRefused(f"--output: {given['output']!r} is neither table nor json")
-    width = given.get("width")
-    if width is not None and not (type(width) is int and width > 0):
-        raise CheckRefused("width: columns are a number above 0")
-    return CheckOptions(bool(given.get("npd")), given.get("output") == "json", width)
+    """The options from their names on the command line. Raises RequestRefused with one sentence."""
+    output = read_output(given, "check", {"npd"})
+    return CheckOptions(output.as_json, output.width, bool(given.get("npd")))
 
 
-def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
+def check(node: NodeView, options: CheckOptions) -> Answer:
     """Observes the node: exit code 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
     observations = node.summary.observe()
     thresholds = node.thresholds(observations.layout)
@@ -117,22 +51,24 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
     unknown = unreadable(observations, thresholds)
     code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
     if options.npd:
-        return CheckAnswer(code, lines=(one_line(observations, met, unknown),))
+        return Answer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
-    reported, kubelets = conditions_now(node, observations, met)
+    config = eviction_config(node.configuration)
+    below = below_kubelets_marks(config.kubelets_in_layout(observations.layout), observations.signals, before=False)
+    reported = node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set())
     if not options.as_json:
-        words = conditions_in_words(reported, kubelets is not None, below=True)
+        words = conditions_in_words(reported, config.kubelets is not None, below=True)
         runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
         if node.endpoint.tried and not node.endpoint.found:
             runtime = f"runtime: {node.endpoint.remark}"
         signals = signals_table(observations, thresholds, options.width)
-        return CheckAnswer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
+        return Answer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
     document: CheckJson = {
         "apiVersion": API_VERSION,
         "kind": "Check",
         "endpoint": node.endpoint.runtime,
         "conditions": sorted(map(str, reported)),
-        "disk_pressure": disk_pressure(reported, kubelets),
+        "disk_pressure": disk_pressure(reported, config.kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
         "filesystems": [facts_json(facts) for facts in filesystems],
         "observations": observations_json(observations),
@@ -140,17 +76,7 @@ def check(node: NodeView, options: CheckOptions) -> CheckAnswer:
         "thresholds_met": [threshold_json(threshold, observations) for threshold in met],
         "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in observations.unavailable],
     }
-    return CheckAnswer(code, document=document)
-
-
-def conditions_now(
-    node: NodeView, observations: SignalObservations, met: tuple[Threshold, ...]
-) -> tuple[frozenset[NodeCondition], tuple[Threshold, ...] | None]:
-    """The conditions that follow from this observation alone, and the kubelet's thresholds, None where not known."""
-    config = eviction_config(node.configuration)
-    kubelets = config.kubelets_in_layout(observations.layout)
-    below = below_kubelets_marks(kubelets, observations.signals, before=False)
-    return node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set()), config.kubelets
+    return Answer(code, document=document)
 
 
 def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:
@@ -158,25 +84,11 @@ def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: Node
 
     Refused while the daemon does not know where the images are: the command, with a new connection, may find out.
     """
-    try:
-        options = _options(request, loaded, node)
-    except CheckRefused as refusal:
-        yield {"refused": str(refusal)}
-        return
-    yield {"accepted": True}
-    answer = check(node, options)
-    yield {"exit_code": answer.exit_code, "sentence": "", "document": answer.document, "lines": list(answer.lines)}
-
-
-def _options(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> CheckOptions:
-    options = request.get("options")
-    if not isinstance(options, dict):
-        raise CheckRefused("a request contains the options and the configuration of the client")
-    if not same_configuration(request.get("told"), loaded):
-        raise CheckRefused(OTHER_CONFIGURATION)
+    options = read_check_options(options_of_client(request, loaded))
     if node.summary.paths.imagefs is None:
-        raise CheckRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
-    return read_check_options(options)
+        raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
+    yield {"accepted": True}
+    yield check(node, options).line()
 
 
 def one_line(observations: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]) -> str:

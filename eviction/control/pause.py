@@ -1,24 +1,156 @@
-"""Pausing the daemon for a client: nothing is removed until a moment that it names."""
+"""A pause for a client: nothing is removed until a moment that it names. It outlives the daemon in a file beside
+`stateFile`.
+
+* In the same boot the monotonic clock measures what is left, so it does not matter where the time of day was set.
+* After a reboot only the time of day knows how long the node was off. It may have been set meanwhile, so there is never
+  more left than the length of the pause less the time since the boot (on Linux the monotonic clock begins there).
+* Reading changes nothing and never raises: what is missing, no pause of this machine, or not trusted is no pause. The
+  file is written when a client begins or ends a pause, and never on the way from the start to a removal.
+* A disk that does not answer is waited for a second; what it does later ends with the pause that was told last.
+
+Covers: the client, the format, the clocks, the file. Does not cover: what a pause is (`node.hold_off`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any
+import threading
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any, Literal
 
-from eviction.control.pause_file import PauseFile
+from eviction.configuration.models import Field, Model, ValidationError
+from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.reporting.log import Log
+from eviction.types import EvictionError
+from reclaim.execution.readings import ReadingHangs, ReadingsInTime, in_time
+from reclaim.execution.workers import NoThread, Workers
+from reclaim.images.records_file import OwnFile, current_boot_id, current_machine_id, reason_of
+from reclaim.images.records_json import Moment
+from signals.clock import Clock
+
+LARGEST_BYTES = 4096
+ANSWER_SECONDS = 1.0  # less than a client waits for its answer
+THREADS = 24  # one for each client of the control socket at once
 
 
-def pause_for_client(
-    request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log
-) -> Generator[dict[str, Any], None, None]:
+class NotAPause(EvictionError):
+    """Bytes that are no pause of this version and machine. The message is a sentence without a subject."""
+
+
+class Kept(Model):
+    """What the file holds: a pause of so many seconds that began in this moment."""
+
+    kind: Literal["reclaimd.io/pause"]
+    version: Literal[1]
+    seconds: float = Field(gt=0, le=LONGEST_PAUSE_SECONDS)
+    begun: Moment
+
+
+def pause_json(seconds: float, begun: Moment) -> bytes:
+    """A pause of so long that begins at this moment."""
+    return Kept(kind="reclaimd.io/pause", version=1, seconds=seconds, begun=begun).model_dump_json().encode() + b"\n"
+
+
+def left_seconds(text: bytes, now: Moment) -> float:
+    """How long the pause lasts, 0 if it is over; never longer than it was to last. Raises NotAPause, whatever the bytes
+    are."""
+    if len(text) > LARGEST_BYTES:
+        raise NotAPause(f"is larger than {LARGEST_BYTES} bytes")
+    try:
+        kept = Kept.model_validate_json(text)
+    except ValidationError:
+        raise NotAPause("is no pause of this version of reclaimd") from None
+    begun = kept.begun
+    if not (isfinite(begun.wall) and isfinite(begun.monotonic)):
+        raise NotAPause("is no pause that can be")
+    if begun.machine_id and now.machine_id and begun.machine_id != now.machine_id:
+        raise NotAPause("is of another machine")
+    if begun.boot_id and begun.boot_id == now.boot_id:
+        passed = now.monotonic - begun.monotonic
+    else:
+        passed = max(now.wall - begun.wall, now.monotonic)
+    return max(kept.seconds - max(passed, 0.0), 0.0)
+
+
+class PauseFile:
+    """The file of one daemon. `state_file`: the path of `stateFile`; empty: no pause outlives the daemon. Making it
+    touches nothing. Any thread may call."""
+
+    def __init__(self, state_file: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
+        self.path = f"{state_file}.pause" if state_file else ""
+        self._file = OwnFile(self.path)
+        self._clock = clock
+        self._boot_id = current_boot_id() if boot_id is None else boot_id
+        self._machine_id = current_machine_id() if machine_id is None else machine_id
+        self._writes_in_time = ReadingsInTime(Workers("the pause", THREADS), ANSWER_SECONDS)
+        self._telling, self._writing = threading.Lock(), threading.Lock()
+        self._told: bytes | None = None  # what the file is to hold; None: there is to be none
+        self._in_use = False  # there may be a file
+
+    def restore(self, pause: Pause) -> str:
+        """Goes on with the pause that is kept, if it is not over. Returns why what is there cannot be used, as a
+        sentence, else an empty text."""
+        if not self.path:
+            return ""
+        try:
+            left = left_seconds(in_time(lambda: self._file.read(LARGEST_BYTES), ANSWER_SECONDS), self._now())
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return f"whether a pause is in force is not known: {self.path} cannot be read: {reason_of(error)}"
+        except NotAPause as error:
+            return f"whether a pause is in force is not known: {self.path} {error} (reclaimd resume removes it)"
+        self._in_use = True
+        if left > 0:
+            pause.begin(left)
+        return ""
+
+    def keep(self, pause: Pause) -> str:
+        """Keeps the pause as it is now, or removes what is kept if there is none. Returns why that failed and what
+        follows, as a sentence, else an empty text."""
+        with self._telling:  # so that what is told last is what the pause was last
+            left = pause.left_seconds
+            self._told = pause_json(left, self._now()) if left else None
+        if not self.path:
+            return "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
+        self._in_use = True
+        try:
+            self._writes_in_time(self._write)
+        except (OSError, ValueError, ReadingHangs, NoThread) as error:
+            what = ("ends the pause", "written") if left else ("brings the pause back", "removed")
+            return f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}: {reason_of(error)}"
+        return ""
+
+    def finish(self, pause: Pause) -> None:
+        """Removes what is kept of a pause that is over, at the end of the daemon: a time of day that is set back could
+        bring it to life. Waits for a second at most."""
+        if self._in_use and not pause.left_seconds:
+            self.keep(pause)
+
+    def _write(self) -> None:
+        """Until the file is what was told last: that may change while the disk does not answer."""
+        with self._writing:
+            while True:
+                told = self._told
+                if told is None:
+                    self._file.remove()
+                else:
+                    self._file.replace(told)
+                if told is self._told:
+                    return
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)
+
+
+def pause_for_client(request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log) -> Iterator[dict[str, Any]]:
     """Begins a pause of `seconds`, or with 0 ends it. One line of JSON: `paused_seconds`, `sentence`, `warning` (empty,
-    or why a restart will not find it so); or `error`."""
+    or why a restart will not find it so). Raises RequestRefused."""
     seconds = request.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
-        yield {"error": f"seconds must be a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}, but it was {seconds!r}"}
-        return
+        allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"
+        raise RequestRefused(f"seconds must be {allowed}, but it was {seconds!r}")
     until = pause.until()
     if seconds:
         pause.begin(seconds)

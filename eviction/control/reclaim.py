@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eviction.control.answer import Answer, Output, RequestRefused, read_output
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.thresholds import unreadable
@@ -19,145 +20,114 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_RE
 from eviction.node.hold_off import HoldOff
 from eviction.node.kubelet_watch import kubelet_is_healthy
 from eviction.node.node import Node
-from eviction.node.one_pass import Request
+from eviction.node.one_pass import AS_CONFIGURED, Request, Setting
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
-from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import pass_json
-from eviction.reporting.pass_shapes import NothingToDoJson
+from eviction.reporting.pass_record import nothing_to_do_json, pass_json
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Decision, EvictionError, Extent, FunctionUnusable, Threshold
+from eviction.types import Decision, Extent, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
-
-
-class ReclaimRefused(EvictionError):
-    """The options are invalid, or this process cannot do what they ask for. The message is one sentence."""
+EXIT_CODES = {
+    PassResult.IDLE: EXIT_OK,
+    PassResult.SATISFIED: EXIT_OK,
+    PassResult.DRY_RUN: EXIT_OK,
+    PassResult.NOT_ENOUGH: EXIT_NOT_RELIEVED,
+    PassResult.FAILED: EXIT_RUNTIME,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class ReclaimOptions:
+class ReclaimOptions(Output):
     """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
-    `to_the_end`: do not stop early; `now`: no hold-off.
-
-    `width`: columns of the terminal of the caller, None for lines of any length.
-    """
+    `to_the_end`: do not stop early; `now`: no hold-off."""
 
     signal: Signal | None = None
     until: Threshold | None = None
     to_the_end: bool = False
     dry_run: bool = False
     now: bool = False
-    as_json: bool = False
-    width: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReclaimAnswer:
-    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people, or none of both.
-
-    `record`: the pass, None if there was none.
-    """
-
-    exit_code: int
-    sentence: str = ""
-    document: Mapping[str, Any] | None = None
-    lines: tuple[str, ...] = ()
-    record: Pass | None = None
 
 
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
     """The options from their names on the command line (`-` as `_`). `signals`: those that the node can have.
 
-    Raises ReclaimRefused with one sentence.
+    Raises RequestRefused with one sentence.
     """
-    unknown = given.keys() - {"signal", "until", "all", "dry_run", "now", "output", "width"}
-    if unknown:
-        raise ReclaimRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of reclaim")
+    output = read_output(given, "reclaim", {"signal", "until", "all", "dry_run", "now"})
     name, until = given.get("signal"), given.get("until")
     if name is not None and name not in signals:
-        raise ReclaimRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
+        raise RequestRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
     if until is not None and name is None:
-        raise ReclaimRefused("--until sets the mark of the signal named by --signal, and that is missing")
-    if given.get("output") not in (None, "table", "json"):
-        raise ReclaimRefused(f"--output: {given['output']!r} is neither table nor json")
+        raise RequestRefused("--until sets the mark of the signal named by --signal, and that is missing")
     return ReclaimOptions(
+        output.as_json,
+        output.width,
         signal=None if name is None else Signal(name),
         until=None if until is None or name is None else _mark(name, until),
         to_the_end=bool(given.get("all")),
         dry_run=bool(given.get("dry_run")),
         now=bool(given.get("now")),
-        as_json=given.get("output") == "json",
-        width=_width(given.get("width")),
     )
-
-
-def _width(given: Any) -> int | None:
-    if given is not None and not (type(given) is int and given > 0):
-        raise ReclaimRefused("width: columns are a number above 0")
-    return given
 
 
 def _mark(signal: str, text: Any) -> Threshold:
     try:
         return Threshold(Signal(signal), read_value("--until", signal, text), origin="--until")
     except ThresholdConfigError as error:
-        raise ReclaimRefused(str(error)) from None
+        raise RequestRefused(str(error)) from None
 
 
 def respond(
-    options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision, problem: str | None
-) -> ReclaimAnswer:
-    """Runs the request on these observations. `problem`: why the runtime cannot be reached, None if it can."""
+    options: ReclaimOptions,
+    node: Node,
+    observations: SignalObservations,
+    decision: Decision,
+    problem: str | None = None,
+    setting: Setting | None = None,
+) -> Answer:
+    """Runs the request on these observations. `problem`: why the runtime cannot be reached, None if it can. `setting`:
+    of the pass, in place of the node's."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
-        return ReclaimAnswer(EXIT_READING, unavailable or "no filesystem could be read")
+        return Answer(EXIT_READING, unavailable or "no filesystem could be read")
     request = request_of(options, observations, decision, node.responder.state.config)
     if problem is not None:
-        return ReclaimAnswer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
-            return ReclaimAnswer(EXIT_READING, unavailable)
+            return Answer(EXIT_READING, unavailable)
         return _nothing_to_do(options, node, observations)
-    held = _held_off(options, node)
-    if held is not None:
-        code = EXIT_NOT_RELIEVED if node.pause.why() is None else EXIT_PAUSED
-        return ReclaimAnswer(code, f"held off: {held} (--now skips the hold-off)")
-    record = node.disk_survey.with_attribution(node.responder.reclaim(observations, decision, Trigger.REQUEST, request))
+    if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
+        return held
+    one = node.responder.begin(observations, decision, Trigger.REQUEST, request or AS_CONFIGURED, setting=setting)
+    record = node.disk_survey.with_attribution(one.run())
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     if options.as_json:
-        return ReclaimAnswer(code, sentence, document=pass_json(record), record=record)
-    return ReclaimAnswer(code, sentence, lines=tuple(pass_lines(record, width=options.width)), record=record)
+        return Answer(code, sentence, document=pass_json(record), record=record)
+    return Answer(code, sentence, lines=tuple(pass_lines(record, width=options.width)), record=record)
 
 
 def respond_to_client(
     options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
-) -> ReclaimAnswer:
-    """The same in the daemon for a client; a dry run uses a copy of the node that cannot remove.
+) -> Answer:
+    """The same in the daemon for a client; a dry run is beside the passes.
 
-    Raises ReclaimRefused while the daemon does not know where the images are: the command, with a new connection, may
-    find out.
+    Raises RequestRefused while the daemon does not know where the images are: the command, with a new connection, may
+    find out; FunctionUnusable.
     """
     if observations.layout is None and node.configuration.has_runtime:
-        raise ReclaimRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
-    if not options.dry_run:
-        return respond(options, node, observations, decision, None)
-    try:
-        copy = node.dry_run_copy()
-    except FunctionUnusable as error:
-        raise ReclaimRefused(str(error)) from None
-    try:
-        return respond(options, copy, observations, decision, None)
-    finally:
-        copy.close()
+        raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
+    setting = node.setting_of_dry_runs() if options.dry_run else None
+    return respond(options, node, observations, decision, setting=setting)
 
 
 def request_of(
     options: ReclaimOptions,
     observations: SignalObservations,
     decision: Decision,
-    config: EvictionConfig | None = None,
+    config: EvictionConfig,
 ) -> Request | None:
     """The request for the responder; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.to_the_end else None
@@ -165,58 +135,34 @@ def request_of(
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
     if observations.layout is None and options.signal.filesystem.kubelets:
         return Request(row=())
-    if (
-        options.until is None
-        and extent is None
-        and all(t.signal is not options.signal for t in decision.thresholds_met)
-    ):
-        extent = Extent.ALL  # the signal is clear, so no mark tells where to stop
+    clear = all(one.signal is not options.signal for one in decision.thresholds_met)
+    if options.until is None and clear:
+        extent = Extent.ALL  # as no mark tells where to stop
     until = None if options.until is None else (options.until,)
-    return Request((config or EvictionConfig()).row(options.signal, observations), until, extent)
+    return Request(config.row(options.signal, observations), until, extent)
 
 
 def exit_code(record: Pass) -> int:
     """The exit code for the result of a pass. A dry run that could not read everything has no whole answer, and ends as
     one on a runtime that is away."""
-    match record.result:
-        case PassResult.SATISFIED | PassResult.IDLE:
-            return EXIT_OK
-        case PassResult.DRY_RUN:
-            return EXIT_RUNTIME if record.errors else EXIT_OK
-        case PassResult.NOT_ENOUGH:
-            return EXIT_NOT_RELIEVED
-        case PassResult.FAILED:
-            return EXIT_RUNTIME
+    if record.result is PassResult.DRY_RUN and record.errors:
+        return EXIT_RUNTIME
+    return EXIT_CODES[record.result]
 
 
-def _held_off(options: ReclaimOptions, node: Node) -> str | None:
-    """Why nothing may be removed: a pause of the daemon, or a boot shortly before; None for a dry run and with
-    `--now`."""
-    if options.now or options.dry_run:
-        return None
-    paused = node.pause.why()
-    if paused is not None:
-        return paused
-
-    def since_boot() -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
-    return HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+def _held_off(node: Node) -> Answer | None:
+    """Why nothing may be removed: a pause of the daemon, or a boot shortly before."""
+    code, why = EXIT_PAUSED, node.pause.why()
+    if why is None:
+        since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
+        code, why = EXIT_NOT_RELIEVED, HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+    return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 
-def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObservations) -> ReclaimAnswer:
+def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObservations) -> Answer:
     sentence = "nothing is under pressure; nothing was done"
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
-        return ReclaimAnswer(EXIT_OK, lines=(*table, sentence))
-    document: NothingToDoJson = {
-        "apiVersion": API_VERSION,
-        "kind": "NothingToDo",
-        "result": "idle",
-        "reason": sentence,
-        "removals": [],
-        "observations": observations_json(observations),
-        "layout": None if observations.layout is None else str(observations.layout),
-    }
-    return ReclaimAnswer(EXIT_OK, document=document)
+        return Answer(EXIT_OK, lines=(*table, sentence))
+    return Answer(EXIT_OK, document=nothing_to_do_json(sentence, observations))

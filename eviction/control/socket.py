@@ -5,37 +5,35 @@ The unix socket has mode 0600, in a directory of mode 0700: only the daemon's us
 may have a wider mode, as long as nobody else may write to it; others then see the socket and still cannot connect.
 
 One thread reads all requests (`eviction.serving.clients`), so a client that says nothing occupies no other. A whole
-request, of at most 4 KiB, is answered on one of 8 threads, as a conversation lasts as long as a pass. While all are
-occupied 16 requests wait, and further ones are turned away with a sentence. All threads are made at the start. A socket
-that cannot be bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
+request, of at most 4 KiB, is answered on one of 24 threads, as a conversation lasts as long as a pass. While all are
+occupied further requests are turned away with a sentence. All threads are made at the start. A socket that cannot be
+bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 import select
 import socket
 import stat
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import Any
 
 from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
 from eviction.types import EvictionError
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.trust import directory_refusal, socket_refusal
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 2.0
-WORKERS = 8
-MOST_WAITING = 16
+MOST_ANSWERED = 24  # at a time
 OCCUPIED = b'{"error": "turned away, as it is occupied with other clients; try again in a moment"}\n'
 TOO_LATE = b'{"error": "turned away, as no whole request has come in time"}\n'
 
-Answerer = Callable[[], Any]
 Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
 
 
@@ -46,47 +44,36 @@ class ControlUnavailable(EvictionError):
 class ControlServer:
     """Answers requests by the command in them.
 
-    `commands`: name -> function without arguments that returns the JSON answer. `conversations`: name -> generator
-    function of the whole request that yields JSON values; the generator is closed when the client disconnects, and
+    `commands`: name -> function of the whole request that yields JSON values, one of them for a plain answer; it may
+    raise an EvictionError with one sentence why it refuses. A generator is closed when the client disconnects, and
     occupies one of the threads until it ends.
     """
 
-    def __init__(
-        self, path: str, commands: Mapping[str, Answerer], conversations: Mapping[str, Conversation] | None = None
-    ):
+    def __init__(self, path: str, commands: Mapping[str, Conversation]):
         self._path = path
         self._commands = commands
-        self._conversations = conversations or {}
         self._clients: Clients | None = None
-        self._requests: queue.SimpleQueue[tuple[socket.socket, bytes] | None] = queue.SimpleQueue()
-        self._places = threading.Semaphore(WORKERS + MOST_WAITING)
-        self._workers = 0
+        self._threads = Workers("clients", 0)
 
     def start(self) -> None:
         """Binds the socket and answers on threads. Replaces the socket of a dead daemon. Raises ControlUnavailable."""
-        bound = False
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            directory = os.path.dirname(self._path)
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-            _remove_dead_socket(self._path, directory_refusal(directory))
-            old = os.umask(0o177)  # so that the socket never has wider permissions
-            try:
+            with ExitStack() as undone:
+                server = undone.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                directory = os.path.dirname(self._path)
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+                _remove_dead_socket(self._path, directory_refusal(directory))
+                os.fchmod(server.fileno(), 0o600)  # of the socket that is bound: it never has wider permissions
                 server.bind(self._path)
-            finally:
-                os.umask(old)
-            bound = True
-            server.listen(BACKLOG)
-            self._start_workers()
-            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
-            clients.start("control")
-        except (OSError, CannotServe, ControlUnavailable) as error:
-            server.close()
-            self._stop_workers()
-            if bound:
-                self._unlink()
-            if isinstance(error, ControlUnavailable):
-                raise
+                undone.callback(self._unlink)
+                server.listen(BACKLOG)
+                self._threads = Workers("clients", MOST_ANSWERED)
+                undone.callback(self._threads.close)
+                self._threads.prepare(MOST_ANSWERED)
+                clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
+                clients.start("control")
+                undone.pop_all()
+        except (OSError, CannotServe, NoThread) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ControlUnavailable(f"control socket {self._path}: {reason}") from None
         self._clients = clients
@@ -97,47 +84,25 @@ class ControlServer:
             return
         self._clients.stop()
         self._clients = None
-        self._stop_workers()
+        self._threads.close()
         self._unlink()
 
     def _unlink(self) -> None:
-        try:
+        with suppress(OSError):  # removed by somebody else, or a read-only filesystem
             os.unlink(self._path)
-        except OSError:  # removed by somebody else, or a read-only filesystem
-            pass
-
-    def _start_workers(self) -> None:
-        """Starts all threads. Raises CannotServe if one cannot be started."""
-        try:
-            for _ in range(WORKERS):
-                threading.Thread(target=self._work, name="control client", daemon=True).start()
-                self._workers += 1
-        except RuntimeError:
-            raise CannotServe("no thread can be started for it") from None
-
-    def _stop_workers(self) -> None:
-        """Each worker ends after the request that it is answering."""
-        while self._workers:
-            self._workers -= 1
-            self._requests.put(None)
 
     def _hand_over(self, clients: Sequence[Client]) -> None:
-        """Gives each request to the workers, or turns it away."""
+        """Gives each request to a thread, or turns it away."""
         for client in clients:
-            if self._places.acquire(blocking=False):
-                self._requests.put((client.take(), bytes(client.request)))
-            else:
-                client.reply(OCCUPIED)
-
-    def _work(self) -> None:
-        while (handed := self._requests.get()) is not None:
-            self._converse(*handed)
-            self._places.release()
-            del handed
+            connection = client.take()
+            try:
+                self._threads.run(partial(self._converse, connection, bytes(client.request)))
+            except NoThread:
+                with suppress(OSError), connection:
+                    connection.send(OCCUPIED)  # which fits, and does not wait
 
     def _converse(self, client: socket.socket, request: bytes) -> None:
-        # Any exception, as the thread has to answer the next one: mostly the client is too slow, or has disconnected.
-        with suppress(Exception), client:
+        with client:  # what is raised is lost: mostly the client is too slow, or has disconnected
             if has_hung_up(client):
                 return
             client.settimeout(TIMEOUT_SECONDS)
@@ -146,27 +111,18 @@ class ControlServer:
                     client.sendall(json.dumps(answer, default=str).encode() + b"\n")
 
     def _answers(self, request: bytes) -> Generator[Any, None, None]:
-        names = [*self._commands, *self._conversations]
-        asked, command = _command(request)
-        if command not in names:
-            yield {"error": f"the request must be an object with a command, one of {', '.join(names)}"}
+        try:
+            asked = json.loads(request)
+            converse = self._commands[asked["command"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            yield {"error": f"the request must be an object with a command, one of {', '.join(self._commands)}"}
             return
         try:
-            if command in self._commands:
-                yield self._commands[command]()
-            else:
-                yield from self._conversations[command](asked)
+            yield from converse(asked)
+        except EvictionError as refusal:
+            yield {"refused": str(refusal)}
         except Exception as error:  # noqa: BLE001 # a defect in an answer must not end the daemon
             yield {"error": f"{type(error).__name__}: {error}"}
-
-
-def _command(request: bytes) -> tuple[Mapping[str, Any], str]:
-    """The request and its command; an empty text for a request without one."""
-    try:
-        asked = json.loads(request)
-        return asked, asked["command"] if isinstance(asked["command"], str) else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}, ""
 
 
 def ask(path: str, command: str, **fields: object) -> Any:
@@ -175,17 +131,18 @@ def ask(path: str, command: str, **fields: object) -> Any:
     if (refusal := socket_refusal(path)) is not None:
         raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, client.makefile("rb") as lines:
             client.settimeout(TIMEOUT_SECONDS)
             client.connect(path)
             with suppress(BrokenPipeError):  # it has been turned away already, with a sentence
                 client.sendall(json.dumps({**fields, "command": command}).encode() + b"\n")
-            answer = json.loads(_line(client, LARGEST_ANSWER_BYTES))
+            answer = json.loads(lines.readline(LARGEST_ANSWER_BYTES))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ControlUnavailable(f"no daemon answers on {path}: {reason}") from None
-    if isinstance(answer, dict) and set(answer) == {"error"}:
-        raise ControlUnavailable(f"{path}: {answer['error']}")
+    for why in ("error", "refused"):
+        if isinstance(answer, dict) and set(answer) == {why}:
+            raise ControlUnavailable(f"{path}: {answer[why]}")
     return answer
 
 
@@ -198,17 +155,6 @@ def has_hung_up(client: socket.socket) -> bool:
 
 def _is_whole(request: bytearray) -> bool:
     return b"\n" in request
-
-
-def _line(client: socket.socket, limit: int) -> bytes:
-    """Reads to the end of the line, the end of the stream or the limit in bytes. Raises OSError."""
-    data = bytearray()
-    while b"\n" not in data and len(data) < limit:
-        part = client.recv(min(65536, limit - len(data)))
-        if not part:
-            break
-        data += part
-    return bytes(data)
 
 
 def _remove_dead_socket(path: str, refusal: str | None) -> None:
@@ -225,16 +171,8 @@ def _remove_dead_socket(path: str, refusal: str | None) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise ControlUnavailable(f"control socket {path}: something else is in its place")
-    if _is_answered(path):
-        raise ControlUnavailable(f"control socket {path}: another daemon answers there")
-    os.unlink(path)
-
-
-def _is_answered(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(TIMEOUT_SECONDS)
-        try:
-            client.connect(path)
-        except OSError:
-            return False
-        return True
+        if client.connect_ex(path) == 0:
+            raise ControlUnavailable(f"control socket {path}: another daemon answers there")
+    os.unlink(path)

@@ -22,42 +22,32 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration
-from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused, respond_to_client
+from eviction.configuration.restart import needing_restart
+from eviction.control.answer import RequestRefused
+from eviction.control.reclaim import respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket
-from eviction.daemon.announcements import Announcements
-from eviction.daemon.function_totals import FunctionTotals
 from eviction.daemon.lanes import Lane, Lanes
-from eviction.daemon.recent_passes import RecentPasses
 from eviction.daemon.refresh import Refresh
 from eviction.daemon.row_backoff import RETRY_SECONDS
-from eviction.daemon.shadow import Shadow
-from eviction.daemon.worker import TICK_SECONDS, Worker
 from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
-from eviction.node.configuration_warnings import configuration_warnings
 from eviction.node.node import DRAIN_SECONDS, Node
-from eviction.record import Pass, Trigger
-from eviction.reporting.conditions import disk_pressure
+from eviction.record import Trigger
+from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
-from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import pass_summary
-from eviction.reporting.status import (
-    NodeStatus,
-    StatusFieldsJson,
-    ThresholdStatus,
-    parked_json,
-    pod_directories_json,
-    threshold_statuses,
-    threshold_statuses_json,
-    why_not_alive,
-)
+from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, why_not_alive
+from eviction.telemetry.announcements import Announcements
+from eviction.telemetry.done import Done
 from eviction.telemetry.events import EventSink, LogSink
-from eviction.types import Decision, Threshold
+from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import Workers
 from signals.types import KUBELET_ROLES, SignalObservations
 
 STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
+BESIDE_FILESYSTEMS = 4  # a request without a filesystem, a dry run, a refresh, and its question for places
 SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
+TICK_SECONDS = 0.25  # the longest interval while a pass runs, or a threshold is in its grace period
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 
 
@@ -79,52 +69,41 @@ class Manager:
     ):
         self._node = node
         self._may_act = may_act
-        self._announcements = Announcements(node, log, events or LogSink(log))
         self._wake = event()
-        self._shadow = Shadow()
-        self._places_thread = Workers("the places of images", 1)
-        self._refresh = Refresh(node, self._announcements, self._shadow, self._places_thread, lambda: self._lanes.begun)
-        roles = len(KUBELET_ROLES) + len(node.configuration.filesystems)
-        self._lanes = Lanes(roles, node.clock, log, self._refresh.retry, self._wake.set)
-        self._refresher = Worker("refreshes", node.clock, log, self._refresh.retry, self._wake.set)
-        self._dry_runs = Worker("dry runs", node.clock, log, lambda: None, self._wake.set)
         self._urgent = event()  # cuts even the shortest interval, in which the loop does not wait for `_wake`
+        self._announcements = Announcements(node, log, events or LogSink(log))
+        self._done = Done()
+        for listener in (self._announcements, self._done):
+            node.listeners.add(listener)
+        self._threads = Workers("lanes", len(KUBELET_ROLES) + len(node.configuration.filesystems) + BESIDE_FILESYSTEMS)
+
+        def lane() -> Lane:
+            return Lane(self._threads, node.clock, log, self._wake.set)
+
+        self._lanes, self._refresher, self._dry_runs = Lanes(lane), lane(), lane()
+        self._refresh = Refresh(node, self._announcements, self._threads, lambda: sum(one.begun for one in self._lanes))
         self._asked = False
         self._next_configuration: Configuration | None = None
         self._last_observations: SignalObservations | None = None
-        self._passes = RecentPasses()
-        self._functions = FunctionTotals()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
-        node.listeners.add(self._announcements)
 
     def prepare(self) -> None:
-        """Starts the workers' threads. Raises NoThread."""
-        self._lanes.prepare()
-        for worker in (self._refresher, self._dry_runs):
-            worker.prepare()
-        self._places_thread.prepare(1)
+        """Starts the threads of the lanes. Raises NoThread."""
+        self._threads.prepare(self._threads.most)
 
     def doing(self) -> str | None:
         """What is done now, in words, a pass before anything else; None for nothing. Any thread."""
         tasks = (*self._lanes.tasks, self._refresher.task, self._dry_runs.task)
         return next((task.what for task in tasks if task is not None), None)
 
-    def stalled_seconds(self) -> float:
-        """How long a pass has not gone forward: none of its own calls of the runtime was answered, and no removal ended
-        or was parked. 0 without a pass. Any thread."""
-        return self._lanes.stalled_seconds(self._node.clock.monotonic())
-
     def why_not_alive(self) -> str | None:
         """Why the daemon should be started anew, as a sentence; None if it works. Any thread."""
         patience_seconds = self._node.configuration.removal_patience_seconds
         limit_seconds = max(STALLED_PATIENCES * patience_seconds, SHORTEST_STALL_SECONDS)
-        return why_not_alive(self.late_seconds(), self.stalled_seconds(), limit_seconds)
-
-    def late_seconds(self) -> float:
-        """How long the next observation is overdue; negative before it is due. Any thread."""
-        return self._node.clock.monotonic() - self._observation_due
+        now = self._node.clock.monotonic()
+        return why_not_alive(now - self._observation_due, self._lanes.stalled_seconds(now), limit_seconds)
 
     def observe_now(self) -> None:
         """Asks for an observation before the next one is due. Any thread."""
@@ -135,59 +114,36 @@ class Manager:
         self._urgent.set()
         self._wake.set()
 
-    def brief(self) -> StatusFieldsJson:
-        """What the daemon is doing, for the control socket, without the history. Any thread."""
-        now, observations = self._node.clock.monotonic(), self._last_observations
-        return {
-            "heartbeat_age_seconds": round(now - self.heartbeat, 3),
-            "pods_problem": self._node.pods_problem,
-            "pod_directories": pod_directories_json(self._node.pods_doubt),
-            "warnings": list(configuration_warnings(self._node.configuration)),
-            "dry_run": self._node.dry_run,
-            "held_off": self._may_act(),
-            "doing": self.doing(),
-            "stalled_seconds": round(self.stalled_seconds(), 3),
-            "parked": [parked_json(removal, now) for removal in self._node.removals.parked.values()],
-            "requests_waiting": self.requests.waiting,
-            "paused_for_seconds": round(self._lanes.paused_seconds(now), 3),
-            "lead_seconds": round(self._node.responder.lead_seconds, 3),
-            "conditions": sorted(map(str, self._announcements.conditions)),
-            "disk_pressure": disk_pressure(self._announcements.conditions, self._node.responder.state.config.kubelets),
-            "layout": None if observations is None or observations.layout is None else str(observations.layout),
-            "observations": [] if observations is None else observations_json(observations),
-            "thresholds": []
-            if observations is None
-            else threshold_statuses_json(self._thresholds(observations), observations),
-            "functions": self._functions.all(),
-            "passes": list(self._passes.all()),
-        }
-
-    def status(self) -> StatusFieldsJson:
-        """The same with the last observations and the decisions on them."""
-        return {**self.brief(), "history": self._node.responder.history.dump()}
-
-    def node_status(self) -> NodeStatus:
-        """The status of the node from the last observations. Any thread."""
-        now, observations = self._node.clock.monotonic(), self._last_observations
+    def status(self) -> NodeStatus:
+        """What the daemon sees and does, from the last observations. Any thread."""
+        node, responder, observations = self._node, self._node.responder, self._last_observations
+        now, thresholds = node.clock.monotonic(), tuple[ThresholdStatus, ...]()
+        if observations is not None:
+            in_force = node.thresholds(observations.layout)
+            thresholds = threshold_statuses(in_force, observations, responder.fill_rates)
         return NodeStatus(
             observations,
             self._announcements.conditions,
-            () if observations is None else self._thresholds(observations),
+            thresholds,
             heartbeat_age_seconds=now - self.heartbeat,
-            late_seconds=self.late_seconds(),
+            late_seconds=now - self._observation_due,
             now=now,
-            stalled_seconds=self.stalled_seconds(),
-            removal_in_flight_seconds=self._node.removals.oldest_seconds,
-            parked=len(self._node.removals.parked),
-            threads_not_started=self._node.threads_not_started,
-            doubt=self._node.pods_doubt,
-            dry_run=self._node.dry_run,
-            kubelets_marks_known=self._node.responder.state.config.kubelets is not None,
-        )
-
-    def _thresholds(self, observations: SignalObservations) -> tuple[ThresholdStatus, ...]:
-        return threshold_statuses(
-            self._node.thresholds(observations.layout), observations, self._node.responder.fill_rates
+            stalled_seconds=self._lanes.stalled_seconds(now),
+            removal_in_flight_seconds=node.removals.oldest_seconds,
+            parked=tuple(node.removals.parked.values()),
+            threads_not_started=node.threads_not_started,
+            doubt=node.pods_doubt,
+            dry_run=node.dry_run,
+            kubelets=responder.state.config.kubelets,
+            pods_problem=node.pods_problem,
+            warnings=tuple(configuration_warnings(node.configuration)),
+            held_off=self._may_act(),
+            doing=self.doing(),
+            requests_waiting=self.requests.waiting,
+            paused_for_seconds=self._lanes.paused_seconds(now),
+            lead_seconds=responder.lead_seconds,
+            functions=self._done.functions(),
+            passes=self._done.passes(),
         )
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
@@ -195,7 +151,7 @@ class Manager:
         those that differ. Any thread."""
         self._next_configuration = configuration
         self._wake.set()
-        return self._node.needs_restart(configuration)
+        return needing_restart(self._node.configuration, configuration)
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started. Any thread."""
@@ -213,10 +169,9 @@ class Manager:
         self.requests.close()
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
-        self._lanes.leave()
-        self._refresher.leave_at_once()
-        self._dry_runs.leave_at_once()
-        self._places_thread.close()
+        for lane in self._lanes:
+            lane.leave()
+        self._threads.close()  # what else is being done removes nothing, and may go on until the process ends
 
     def _turn(self) -> None:
         """One turn of the loop: observe, start what follows from it, and wait for the next observation."""
@@ -233,7 +188,7 @@ class Manager:
         for each in self._by_lead(observations, decision):
             self._begin_where_due(each, observations, Trigger.LEAD, now)
         self._serve_requests(observations, decision)
-        if not self._lanes.tasks and self._refresher.task is None and now >= self._refresh.due:
+        if not self._lanes.tasks and self._refresher.free and now >= self._refresh.due:
             self._refresher.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
@@ -246,8 +201,6 @@ class Manager:
             return
         self._next_configuration = None
         self._announcements.reloaded(self._node.reconfigure(configuration))
-        if not self._node.dry_run:
-            self._shadow.forget()
 
     # ---- observing
 
@@ -256,12 +209,13 @@ class Manager:
         self.heartbeat = self._node.clock.monotonic()
         self._last_observations = observations
         self._lanes.observed(decision.thresholds_met, observations)
-        self._announcements.follow(observations, decision, self._lanes.tasks, self.heartbeat)
         self._node.listeners.observed(observations, decision)
+        for task in self._lanes.tasks:
+            self._announcements.takes_long(task.what, self.heartbeat - task.started)
         return observations, decision
 
     def _next_observation_in(self, observations: SignalObservations, decision: Decision) -> float:
-        policy = self._node.poll_policy()
+        policy = poll_policy(self._node.configuration)
         floor = policy.floor_seconds
         thresholds = self._node.responder.state.config.marks_to_watch(observations.layout)
         fill_rates = self._node.responder.fill_rates
@@ -284,7 +238,7 @@ class Manager:
         in_grace = decision.acted_on is None and decision.thresholds_met  # or the layout is not known yet
         if in_grace:
             interval = min(interval, TICK_SECONDS)
-        if self._refresher.task is None:
+        if self._refresher.free:
             longest = min(longest, max(self._refresh.due - now, floor))
         return min(interval, longest)
 
@@ -332,92 +286,60 @@ class Manager:
         acted_on = decision.acted_on
         if acted_on is None:
             return
-        lane = self._lanes.of(acted_on.signal, observations)
-        if not lane.is_due(decision.row, now):
+        lane, row = self._lanes.of(acted_on.signal, observations), decision.row
+        backoff, clock = lane.backoff(row), self._node.clock
+        if not row or now < backoff.until:
             return
         if not lane.free:
-            lane.another_waits = lane.another_waits or decision.row != lane.row
+            lane.another_waits = lane.another_waits or row != lane.row
             return
+        backoff.until = clock.monotonic() + RETRY_SECONDS  # if it is held off, cannot begin, or raises
         why_not = self._may_act()
         if why_not is not None:
             self._announcements.held_off(why_not)
-            lane.backoff(decision.row).until = self._node.clock.monotonic() + RETRY_SECONDS
             return
         self._announcements.reclaiming(acted_on)
-        self._begin(lane, acted_on, observations, decision, trigger)
-
-    def _begin(
-        self,
-        lane: Lane,
-        acted_on: Threshold,
-        observations: SignalObservations,
-        decision: Decision,
-        trigger: Trigger,
-    ) -> None:
-        backoff, clock = lane.backoff(decision.row), self._node.clock
-        lane.row, lane.another_waits = decision.row, False
         running = self._node.responder.begin(observations, decision, trigger, gives_way=lambda: lane.another_waits)
-        lane.running = running
 
         def relieve() -> None:
-            backoff.until = clock.monotonic() + RETRY_SECONDS  # in case it raises
             record = running.run()
             if trigger is not Trigger.LEAD:  # which has nothing to reach before its mark is met
                 backoff.record(record, clock.monotonic())
             else:
                 backoff.until = float("-inf")
-            self._keep_and_announce(record)
-            self._node.disk_survey.explain_later(record, self._keep_attributed)
             self._node.listeners.passed(record)
+            self._node.disk_survey.explain_later(record, self._node.listeners.attributed)
 
-        lane.worker.start(f"relieving {acted_on.signal}", relieve)
+        lane.start(f"relieving {acted_on.signal}", relieve, row, running)
 
     def _serve_requests(self, observations: SignalObservations, decision: Decision) -> None:
         """A request that removes waits for the lane of its signal, and goes before nothing there; a dry run is beside
         all lanes."""
 
-        def lane_of(options: ReclaimOptions) -> Lane:
+        def lane_of(ticket: Ticket) -> Lane:
             acted_on = None if decision.acted_on is None else decision.acted_on.signal
-            return self._lanes.of(options.signal or acted_on, observations)
+            return self._lanes.of(ticket.options.signal or acted_on, observations)
 
-        if self._dry_runs.task is None and (ticket := self.requests.take(lambda options: options.dry_run)) is not None:
+        if self._dry_runs.free and (ticket := self.requests.take(lambda each: each.options.dry_run)) is not None:
             self._serve(self._dry_runs, ticket, observations, decision)
-        ticket = self.requests.take(lambda options: not options.dry_run and lane_of(options).free)
+        ticket = self.requests.take(lambda each: not each.options.dry_run and lane_of(each).free)
         if ticket is not None:
-            lane = lane_of(ticket.options)
-            lane.row, lane.running, lane.another_waits = (), None, False
-            self._serve(lane.worker, ticket, observations, decision)
+            self._serve(lane_of(ticket), ticket, observations, decision)
 
-    def _serve(self, worker: Worker, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
+    def _serve(self, lane: Lane, ticket: Ticket, observations: SignalObservations, decision: Decision) -> None:
         """A client's request, on the observations of this turn."""
 
         def serve() -> None:
             try:
-                ticket.finish(self._requested(ticket, observations, decision))
-            except ReclaimRefused as refusal:
-                ticket.refuse(str(refusal))
-            finally:
-                ticket.refuse("its pass ended in a defect")
+                answer = respond_to_client(ticket.options, self._node, observations, decision)
+                if answer.record is not None and not ticket.options.dry_run:
+                    self._node.listeners.passed(answer.record)
+                ticket.answer.set_result(answer)
+            except EvictionError as refusal:
+                ticket.answer.set_exception(refusal)
+            except BaseException:
+                ticket.answer.set_exception(RequestRefused("its pass ended in a defect"))
+                raise
 
-        worker.start("relieving on request", serve)
-
-    def _requested(self, ticket: Ticket, observations: SignalObservations, decision: Decision) -> ReclaimAnswer:
-        answer = respond_to_client(ticket.options, self._node, observations, decision)
-        if answer.record is not None and not ticket.options.dry_run:
-            self._keep_and_announce(answer.record)
-            self._node.listeners.passed(answer.record)
-        return answer
-
-    def _keep_and_announce(self, record: Pass) -> None:
-        summary = pass_summary(record)
-        self._passes.keep(summary)
-        self._functions.add(record)
-        if self._node.dry_run:
-            self._shadow.planned(record, self._node.clock.monotonic())
-        self._announcements.pass_ended(record, summary)
-        self._announcements.pods_compared(self._node.pods_doubt)
-
-    def _keep_attributed(self, record: Pass) -> None:
-        """Replaces the record of a pass by the one with attributions; on the thread of the disk survey."""
-        self._passes.keep(pass_summary(record))
-        self._announcements.attributed(record)
+        if not lane.start("relieving on request", serve):
+            ticket.answer.set_exception(RequestRefused("no thread is free for its pass"))

@@ -3,17 +3,17 @@
 It updates the image records, and compares what the runtime holds with the kubelet's directories. As soon as a pass
 begins it gives way: it asks for nothing more, and what it has read is not used.
 
-Covers: what is asked, when it is due again. Does not cover: the thread that asks (`worker`), the lists of a pass.
+Covers: what is asked, when it is due again. Does not cover: the thread that asks (`lanes`), the lists of a pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from eviction.daemon.announcements import Announcements
 from eviction.daemon.row_backoff import RETRY_SECONDS
-from eviction.daemon.shadow import Shadow
 from eviction.node.node import Node
+from eviction.telemetry.announcements import Announcements
+from eviction.telemetry.shadow import Shadow
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.inventory import GivenUp
@@ -30,25 +30,14 @@ class Refresh:
     `threads`: it takes one of them at most. `passes`: how many passes have begun so far.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        announcements: Announcements,
-        shadow: Shadow,
-        threads: Workers,
-        passes: Callable[[], int],
-    ):
+    def __init__(self, node: Node, announcements: Announcements, threads: Workers, passes: Callable[[], int]):
         self._passes = passes
         self._node = node
         self._announcements = announcements
-        self._shadow = shadow
         self._in_time = ReadingsInTime(threads, PLACES_SECONDS)
+        self._shadow = Shadow(node, announcements.log)
+        node.listeners.add(self._shadow)
         self.due = float("-inf") if node.configuration.has_runtime else NEVER
-
-    def retry(self) -> None:
-        """It is asked again in a second, if there is a runtime at all. Any thread."""
-        if self.due < NEVER:
-            self.due = self._node.clock.monotonic() + RETRY_SECONDS
 
     def run(self) -> None:
         """Asks where the images are and who uses them.
@@ -58,30 +47,31 @@ class Refresh:
         itself. After an answer that was waited for in vain it is asked again a minute later; where nothing is known
         yet, each second.
         """
-        began, passes = self._node.clock.monotonic(), self._passes()
-        problem, pressed, given_up = self._locate(), self._announcements.under_pressure, False
+        node, announcements = self._node, self._announcements
+        began, passes = node.clock.monotonic(), self._passes()
+        self.due = began + RETRY_SECONDS  # in case it raises
+        problem, pressed, given_up = self._locate(), announcements.under_pressure, False
 
         def goes_on() -> bool:
-            in_time = self._node.clock.monotonic() - began < LONGEST_SECONDS
-            return in_time and self._passes() == passes and not self._node.stopping.is_set()
+            in_time = node.clock.monotonic() - began < LONGEST_SECONDS
+            return in_time and self._passes() == passes and not node.stopping.is_set()
 
         if problem is None and not pressed:
             try:
-                self._node.compare_pods()
-                self._node.detect_images(goes_on)
+                node.compare_pods()
+                node.detect_images(goes_on)
             except GivenUp:
                 given_up = True
             except RuntimeUnavailable as error:
                 problem = str(error)
-        if self._node.stopping.is_set():
+        if node.stopping.is_set():
             return
-        if problem is None and not given_up and not self._announcements.under_pressure:
-            self._node.listeners.detected()
-        if problem is None and (gone := self._shadow.gone(self._node.inventory, self._node.clock.monotonic())):
-            self._announcements.removed_by_others(gone)
-        self._announcements.runtime_asked(problem, self._node.pods_problem)
-        self._announcements.pods_compared(self._node.pods_doubt)
-        now, known = self._node.clock.monotonic(), self._node.summary.paths.imagefs is not None
+        if problem is None:
+            if not given_up and not announcements.under_pressure:
+                node.listeners.detected()
+            self._shadow.look()
+        announcements.runtime_asked(problem, node.pods_problem)
+        now, known = node.clock.monotonic(), node.summary.paths.imagefs is not None
         silent = known and now - began >= PLACES_SECONDS
         soon = given_up or (not silent and (problem is not None or pressed))
         self.due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)

@@ -15,8 +15,8 @@ from typing import TypeVar
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.history_file.reading import why_unusable
-from eviction.node.configuration_warnings import defaults_taken
 from eviction.node.node import Node
+from eviction.reporting.configuration_warnings import defaults_taken
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
 from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
 from eviction.reporting.table_problems import RowFacts, rows_of

@@ -11,8 +11,10 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
-from eviction.decision.headroom import PollPolicy
+from eviction.configuration.policies import policies_of
+from eviction.configuration.restart import needing_restart, until_restart
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.listener import Listeners
@@ -20,9 +22,8 @@ from eviction.node.hold_off import Pause
 from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.one_pass import Cooldowns, Setting
 from eviction.node.pod_source import believed_pods
-from eviction.node.policies import policies_of
 from eviction.node.responder import Responder
-from eviction.node.view import NodeView, eviction_config
+from eviction.node.view import NodeView
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError, Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
@@ -50,33 +51,6 @@ from signals.types import KUBELET_ROLES, FsLayout
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
-
-# Used once, at the start: attribute of the configuration -> field of the file.
-NEEDS_RESTART = {
-    "root_directory": "rootDirectory",
-    "lock_directory": "lockDirectory",
-    "runtime_endpoint": "containerRuntimeEndpoint",
-    "image_endpoint": "imageServiceEndpoint",
-    "control_socket": "controlSocket",
-    "hold_off_seconds": "holdOffAfterStart",
-    "kubelet_healthz": "kubeletHealthzEndpoint",
-    "metrics_address": "metricsAddress",
-    "kubernetes_events": "kubernetesEvents",
-    "kubeconfig": "kubeconfig",
-    "node_name": "nodeName",
-    "pod_logs_dir": "podLogsDir",
-    "container_logs_dir": "containerLogsDir",
-    "state_file": "stateFile",
-    "history_file": "historyFile",
-    "history_size_bytes": "historySize",
-    "kubelet_endpoint": "kubeletEndpoint",
-    "kubelet_place": "kubeletEndpoint",
-    "terminated_by_evidence": "terminatedPods",
-    "terminated_pod_age_seconds": "terminatedPodAge",
-    "periodic_gc": "periodicGC",
-    "filesystems": "filesystems",
-    "functions": "reclaimFunctions",
-}
 
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
@@ -114,7 +88,6 @@ class Node(NodeView):
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
         reclaim_table: ReclaimTable = RECLAIM_TABLE,
-        beside: Node | None = None,
     ):
         super().__init__(
             configuration,
@@ -126,17 +99,13 @@ class Node(NodeView):
         )
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
-        self._beside = beside
         self._given_functions = functions
-        self.functions = self._configured_functions() if functions is None else functions
+        self.functions = self._made_functions()
         self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.client.on_call = self._called
-        if beside is None:
-            self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
-        else:
-            self.removals = beside.removals
+        self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of the runtime that answers then
         self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
@@ -145,14 +114,10 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
-        if beside is None:
-            self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
-            self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
-            self.experience = Experience()
-            self.sightings = Sightings(self.clock)
-        else:
-            self.pods, self.inventory, self.experience = beside.pods, beside.inventory, beside.experience
-            self.sightings = beside.sightings
+        self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+        self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
+        self.experience = Experience()
+        self.sightings = Sightings(self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
@@ -161,7 +126,7 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        setting = Setting(
+        self._setting = Setting(
             self.summary.observe,
             self.functions,
             Cooldowns(),
@@ -170,15 +135,25 @@ class Node(NodeView):
             self.make_executor,
             lambda: self.experience.seconds,
         )
-        self.responder = Responder(setting, self._eviction_config(), configuration.extent, lead=configuration.lead)
+        self.responder = Responder(
+            self._setting, self._eviction_config(), configuration.extent, lead=configuration.lead
+        )
 
-    def _configured_functions(self) -> FunctionTable:
+    def _made_functions(self) -> FunctionTable:
         """The built-in functions, and those of the configuration. Raises FunctionUnusable."""
+        if self._given_functions is not None:
+            return self._given_functions
         if not self.configuration.functions:
             return FUNCTIONS
         from eviction.node.own_functions import functions_of  # only where there are any
 
         return functions_of(self.configuration, self.listeners.program_line)
+
+    def setting_of_dry_runs(self) -> Setting:
+        """For a dry run beside the passes: functions of its own, as a plugin plans on one thread at a time, and
+        executors that cannot remove. Raises FunctionUnusable."""
+        executor = partial(self.make_executor, dry_run=True)
+        return replace(self._setting, functions=self._made_functions(), executor=executor)
 
     def make_executor(
         self,
@@ -186,14 +161,15 @@ class Node(NodeView):
         most: Callable[[], int | None] = lambda: None,
         *,
         parallel: int | None = None,
+        dry_run: bool = False,
     ) -> Executor:
         """An executor for one pass, over the threads and removals of the node. `parallel`: removals side by side; None:
-        as configured."""
+        as configured. `dry_run`: it cannot remove, whatever is configured."""
         return Executor(
             self.clock,
             self.stopping,
             parallel=parallel or self.configuration.parallel_removals,
-            dry_run=self.dry_run,
+            dry_run=dry_run or self.dry_run,
             removals=self.removals,
             patience_seconds=self.configuration.removal_patience_seconds,
             most=most,
@@ -281,7 +257,7 @@ class Node(NodeView):
         self.listeners.called(call, seconds, failed)
 
     def policies(self) -> Policies:
-        """The policies of garbage collection, as configured now."""
+        """Those of garbage collection, as configured now."""
         return policies_of(self.configuration)
 
     def image_fs_space(self) -> tuple[int, int]:
@@ -329,46 +305,15 @@ class Node(NodeView):
 
         Must not be called during a pass.
         """
-        old = {attribute: getattr(self.configuration, attribute) for attribute in NEEDS_RESTART}
-        changed = self.needs_restart(configuration)
-        self.configuration = replace(configuration, **old)
+        changed = needing_restart(self.configuration, configuration)
+        self.configuration = until_restart(self.configuration, configuration)
         self.removals.set_parallel(configuration.parallel_removals)
         self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
         return changed
 
-    def needs_restart(self, configuration: Configuration) -> tuple[str, ...]:
-        """The fields of this configuration that differ from the node's and only a restart can change."""
-        ours = self.configuration
-        changed = (n for a, n in NEEDS_RESTART.items() if getattr(configuration, a) != getattr(ours, a))
-        return tuple(dict.fromkeys(changed))
-
-    def poll_policy(self) -> PollPolicy:
-        """How often filesystems are read, as configured now."""
-        configuration = self.configuration
-        assumed = float(configuration.assumed_fill_rate)
-        return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
-
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout, as the responder uses them."""
         return self.responder.state.config.in_layout(layout)
-
-    def dry_run_copy(self) -> Node:
-        """A second node for a dry run beside this one, with the same state and image records, functions of its own, as
-        a plugin plans on one thread at a time, and executors that cannot remove. Raises FunctionUnusable."""
-        copy = Node(
-            self.configuration,
-            dry_run=True,
-            stopping=self.stopping,
-            reader=self._reader,
-            clock=self.clock,
-            records=self.records,
-            functions=self._given_functions,
-            reclaim_table=self._reclaim_table,
-            beside=self,
-        )
-        copy.summary.locate(self.summary.paths)
-        copy.responder.state, copy.responder.fill_rates = self.responder.state, self.responder.fill_rates
-        return copy
 
     def close(self) -> None:
         """Waits for removals that were sent, 30 s at most, and then ends threads and connections.
@@ -377,9 +322,7 @@ class Node(NodeView):
         """
         self.directory_threads.close()
         self.kubelet_watch.close()
-        if self._beside is not None:
-            super().close()
-        elif self.removals.wait(DRAIN_SECONDS):
+        if self.removals.wait(DRAIN_SECONDS):
             self.removals.workers.close()
             super().close()
 

@@ -71,11 +71,12 @@ class Responder:
         trigger: Trigger,
         request: Request = AS_CONFIGURED,
         *,
+        setting: Setting | None = None,
         gives_way: Callable[[], bool] = lambda: False,
     ) -> OnePass:
-        """The pass that follows; it has done nothing yet."""
+        """The pass that follows; it has done nothing yet. `setting`: in place of that of all passes."""
         return OnePass(
-            self._setting,
+            setting or self._setting,
             self.state.config,
             self._extent,
             self.fill_rates,

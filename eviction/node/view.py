@@ -6,16 +6,13 @@ view alone and so start without importing the rest.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
-from eviction.decision.synchronize import EvictionConfig
+from eviction.configuration.endpoint import choose_endpoint
 from eviction.types import Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.execution.readings import in_time
 from reclaim.execution.workers import Workers
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
@@ -24,63 +21,7 @@ from signals.probe import Probes
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
-GAP_INTERVALS = 3.0  # times the longest polling interval
 MOST_PROBE_THREADS = 32  # one for each filesystem, and those that are stuck in one that was there before
-SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The runtime's socket and the image service's. `tried`: the usual places, where none is configured; `found`: a
-    socket is at one of them."""
-
-    runtime: str
-    image: str
-    found: bool = False
-    tried: tuple[str, ...] = ()
-
-    @property
-    def remark(self) -> str:
-        """How it was chosen, as a sentence; empty where it is configured."""
-        if not self.tried:
-            return ""
-        if self.found:
-            return f"no endpoint configured; using {self.runtime}"
-        return f"no endpoint configured, and no socket found; tried {', '.join(self.tried)}"
-
-
-def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_ENDPOINTS) -> Endpoint:
-    """The configured endpoint, else the first usual socket that exists, else containerd's."""
-    if configuration.runtime_endpoint:
-        return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint)
-    existing = next((endpoint for endpoint in usual if _is_socket(endpoint.removeprefix("unix://"))), None)
-    return Endpoint(existing or usual[0], configuration.image_endpoint, existing is not None, tuple(usual))
-
-
-def _is_socket(path: str) -> bool:
-    try:
-        return stat.S_ISSOCK(in_time(lambda: os.stat(path)).st_mode)
-    except OSError:
-        return False
-
-
-def eviction_config(configuration: Configuration) -> EvictionConfig:
-    """The part of the configuration that `synchronize` uses."""
-    longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
-    return EvictionConfig(
-        configuration.thresholds,
-        configuration.transition_period_seconds,
-        longest_gap_seconds,
-        rows=configuration.rows,
-        kubelets=kubelets_thresholds(configuration),
-    )
-
-
-def kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...] | None:
-    """The thresholds at which the kubelet itself reports DiskPressure; None where its configuration was not read."""
-    if configuration.kubelet is None or not configuration.has_runtime:
-        return None
-    return configuration.kubelet.thresholds.thresholds
 
 
 class NodeView:

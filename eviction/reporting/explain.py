@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from eviction.decision.ladder import LateThreshold
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.record import Pass, PassResult
 from eviction.reporting.attribution import WORDS, Attribution
+from eviction.reporting.ladder import LateThreshold
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
 from eviction.reporting.tables import acted_on_sentence, amount, table

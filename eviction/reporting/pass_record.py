@@ -12,9 +12,17 @@ from dataclasses import replace
 from eviction.record import Pass, Timings
 from eviction.reporting.attribution import attribution_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
-from eviction.reporting.pass_shapes import FunctionJson, OutcomeJson, PassFieldsJson, PassJson, TimingsJson
+from eviction.reporting.pass_shapes import (
+    FunctionJson,
+    NothingToDoJson,
+    OutcomeJson,
+    PassFieldsJson,
+    PassJson,
+    TimingsJson,
+)
 from eviction.types import API_VERSION
 from reclaim.types import Outcome, ReclaimResult, Result
+from signals.types import SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
@@ -69,6 +77,19 @@ def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult
 def pass_json(record: Pass, *, with_kept: bool = True) -> PassJson:
     """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only."""
     return {"apiVersion": API_VERSION, "kind": "Pass", **pass_fields(record, with_kept=with_kept)}
+
+
+def nothing_to_do_json(reason: str, observations: SignalObservations) -> NothingToDoJson:
+    """The answer where there was no pass, as nothing was under pressure."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "NothingToDo",
+        "result": "idle",
+        "reason": reason,
+        "removals": [],
+        "observations": observations_json(observations),
+        "layout": None if observations.layout is None else str(observations.layout),
+    }
 
 
 def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:

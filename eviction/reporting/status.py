@@ -5,13 +5,14 @@ Values for metrics, health pages and the control socket. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from eviction.decision.headroom import FillRates
+from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.json_shapes import Count, Seconds, Time, one_of
-from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observations_json, threshold_json
 from eviction.reporting.pass_shapes import (
     AmountsJson,
     BytesJson,
@@ -164,9 +165,9 @@ class NodeStatus:
     next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
     gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
     removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
-    the kubelet's directories of pods are not believed.
-    `dry_run`: whether nothing is removed. `kubelets_marks_known`: whether it can be told if the kubelet would report
-    DiskPressure.
+    the kubelet's directories of pods are not believed. `dry_run`: whether nothing is removed. `kubelets`: its
+    thresholds, None where they are not known, so that it cannot be told if it would report DiskPressure. The others are
+    as in `StatusFieldsJson`.
     """
 
     observations: SignalObservations | None
@@ -177,11 +178,20 @@ class NodeStatus:
     now: float
     stalled_seconds: float = 0.0
     removal_in_flight_seconds: float = 0.0
-    parked: int = 0
+    parked: tuple[Removal, ...] = ()
     threads_not_started: int = 0
     doubt: Doubt | None = None
     dry_run: bool = False
-    kubelets_marks_known: bool = False
+    kubelets: tuple[Threshold, ...] | None = None
+    pods_problem: str | None = None
+    warnings: tuple[str, ...] = ()
+    held_off: str | None = None
+    doing: str | None = None
+    requests_waiting: int = 0
+    paused_for_seconds: float = 0.0
+    lead_seconds: float = 0.0
+    functions: Mapping[str, FunctionTotalJson] = field(default_factory=dict)
+    passes: Sequence[PassJson] = ()
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:
@@ -198,9 +208,38 @@ def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_sec
     return None
 
 
-def status_json(fields: StatusFieldsJson, fingerprint: dict[str, list[list[object]]]) -> StatusJson:
-    """The answer of the daemon. `fingerprint`: of the configuration that it runs with."""
-    return {"apiVersion": API_VERSION, "kind": "Status", **fields, "configuration": fingerprint}
+def status_json(
+    status: NodeStatus, fingerprint: dict[str, list[list[object]]], history: dict[str, Any] | None = None
+) -> StatusJson:
+    """The answer of the daemon. `fingerprint`: of the configuration that it runs with; `history`: if it is wanted."""
+    seen = status.observations
+    found: StatusJson = {
+        "apiVersion": API_VERSION,
+        "kind": "Status",
+        "heartbeat_age_seconds": round(status.heartbeat_age_seconds, 3),
+        "pods_problem": status.pods_problem,
+        "pod_directories": pod_directories_json(status.doubt),
+        "warnings": list(status.warnings),
+        "dry_run": status.dry_run,
+        "held_off": status.held_off,
+        "doing": status.doing,
+        "stalled_seconds": round(status.stalled_seconds, 3),
+        "parked": [parked_json(removal, status.now) for removal in status.parked],
+        "requests_waiting": status.requests_waiting,
+        "paused_for_seconds": round(status.paused_for_seconds, 3),
+        "lead_seconds": round(status.lead_seconds, 3),
+        "conditions": sorted(map(str, status.conditions)),
+        "disk_pressure": disk_pressure(status.conditions, status.kubelets),
+        "layout": None if seen is None or seen.layout is None else str(seen.layout),
+        "observations": [] if seen is None else observations_json(seen),
+        "thresholds": [] if seen is None else threshold_statuses_json(status.thresholds, seen),
+        "functions": dict(status.functions),
+        "passes": list(status.passes),
+        "configuration": fingerprint,
+    }
+    if history is not None:
+        found["history"] = history
+    return found
 
 
 def parked_json(removal: Removal, now: float) -> ParkedJson:

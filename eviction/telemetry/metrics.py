@@ -224,10 +224,10 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", [((), float(status.dry_run))])
     text = "Seconds since the oldest removal was sent that is not answered"
     yield _gauge("removal_in_flight_seconds", text, [((), status.removal_in_flight_seconds)])
-    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(status.parked))])
+    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(len(status.parked)))])
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
-    known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets_marks_known else [])]
+    known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets is not None else [])]
     conditions = [((str(condition),), float(condition in status.conditions)) for condition in known]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "

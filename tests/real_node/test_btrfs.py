@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import load
 from eviction.node.one_pass import usage_of
-from eviction.node.view import NodeView, eviction_config
+from eviction.node.view import NodeView
 from eviction.reporting.attribution import About
 from eviction.reporting.disk_survey import DiskSurvey, Places
 from reclaim.pods.states import PodStates

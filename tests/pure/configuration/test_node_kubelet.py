@@ -13,7 +13,7 @@ import pytest
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.node_kubelet import KUBELET_CONFIG, find_kubelet, given_flags
-from eviction.node.configuration_warnings import NO_THRESHOLD, configuration_warnings
+from eviction.reporting.configuration_warnings import NO_THRESHOLD, configuration_warnings
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 ONE_GIB = HEAD + "evictionHard: {nodefs.available: 1Gi}\nimageMinimumGCAge: 7m\n"

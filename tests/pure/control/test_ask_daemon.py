@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socket_of, read_words
-from eviction.control.check import CheckOptions, CheckRefused, read_check_options
-from eviction.control.reclaim import ReclaimOptions, ReclaimRefused, read_options
+from eviction.control.answer import RequestRefused
+from eviction.control.check import CheckOptions, read_check_options
+from eviction.control.reclaim import ReclaimOptions, read_options
 from signals.types import Signal
 
 
@@ -74,9 +75,9 @@ def test_the_options_of_check_are_passed_on_and_no_others() -> None:
 def test_the_daemon_checks_the_options_of_check(given: dict[str, Any], allowed: bool) -> None:
     """Any other option is refused with a sentence."""
     if allowed:
-        assert read_check_options(given) == CheckOptions(bool(given.get("npd")), given.get("output") == "json")
+        assert read_check_options(given) == CheckOptions(given.get("output") == "json", npd=bool(given.get("npd")))
     else:
-        with pytest.raises(CheckRefused, match=r"output|signal"):
+        with pytest.raises(RequestRefused, match=r"output|signal"):
             read_check_options(given)
 
 
@@ -135,7 +136,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
 )
 def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
     """One sentence names the option and what is allowed."""
-    with pytest.raises(ReclaimRefused, match=r".") as refusal:
+    with pytest.raises(RequestRefused, match=r".") as refusal:
         read_options(given)
     assert sentence in str(refusal.value)
 
@@ -143,7 +144,7 @@ def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sen
 @pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
 def test_an_invalid_width_is_refused(width: object) -> None:
     """A width is a number of columns above 0."""
-    with pytest.raises(ReclaimRefused, match="width"):
+    with pytest.raises(RequestRefused, match="width"):
         read_options({"width": width})
 
 

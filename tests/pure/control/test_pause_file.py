@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.control.pause_file import LARGEST_BYTES, NotAPause, PauseFile, left_seconds, pause_json
+from eviction.control.pause import LARGEST_BYTES, NotAPause, PauseFile, left_seconds, pause_json
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from reclaim.images.records_json import Moment
 from tests.pure.values import SteppedClock

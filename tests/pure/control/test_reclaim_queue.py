@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from eviction.configuration.fingerprint import Fingerprint
-from eviction.control.reclaim import ReclaimAnswer, ReclaimOptions, ReclaimRefused
-from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue
+from eviction.control.answer import Answer, RequestRefused
+from eviction.control.reclaim import ReclaimOptions
+from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue, Ticket
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
@@ -19,9 +20,9 @@ def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQue
     return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
 
 
-def that_removes(options: ReclaimOptions) -> bool:
+def that_removes(ticket: Ticket) -> bool:
     """Which request is taken."""
-    return not options.dry_run
+    return not ticket.options.dry_run
 
 
 def test_a_request_wakes_the_daemon_and_is_taken_in_its_turn() -> None:
@@ -40,16 +41,17 @@ def test_the_conversation_ends_with_the_answer() -> None:
     assert next(lines) == {"accepted": True, "busy": "relieving nodefs.available"}
     ticket = made.take(that_removes)
     assert ticket is not None
-    ticket.finish(ReclaimAnswer(1, "held off", {"a": 1}, ("x",)))
+    ticket.answer.set_result(Answer(1, "held off", {"a": 1}, ("x",)))
     assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ["x"]}]
 
 
 def test_a_request_whose_turn_does_not_come_is_refused() -> None:
     """After the limit the refusal says what the daemon is doing, and the queue is empty."""
     made = requests("asking the runtime", turn_seconds=0.5)
-    *accepted, last = made.converse(REQUEST, {})
-    assert accepted == [{"accepted": True, "busy": "asking the runtime"}]
-    assert last == {"refused": "its turn has not come within 0.5 s, it is asking the runtime"}
+    lines = made.converse(REQUEST, {})
+    assert next(lines) == {"accepted": True, "busy": "asking the runtime"}
+    with pytest.raises(RequestRefused, match=r"^its turn has not come within 0\.5 s, it is asking the runtime$"):
+        next(lines)
     assert made.waiting == 0
 
 
@@ -61,8 +63,9 @@ def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
     ticket = made.take(that_removes)
     assert ticket is not None
     assert next(lines) == {"accepted": True, "busy": "relieving on request"}
-    ticket.refuse("its pass ended in a defect")
-    assert list(lines) == [{"refused": "its pass ended in a defect"}]
+    ticket.answer.set_exception(RequestRefused("its pass ended in a defect"))
+    with pytest.raises(RequestRefused, match=r"^its pass ended in a defect$"):
+        next(lines)
 
 
 def test_the_request_of_a_client_that_disconnects_is_removed() -> None:
@@ -81,7 +84,7 @@ def test_one_too_many_is_refused() -> None:
     made = requests()
     for _ in range(MOST_WAITING):
         made.ask(ReclaimOptions())
-    with pytest.raises(ReclaimRefused, match="4 requests wait already"):
+    with pytest.raises(RequestRefused, match="4 requests wait already"):
         made.ask(ReclaimOptions())
 
 
@@ -91,26 +94,17 @@ def test_a_daemon_that_stops_refuses_all() -> None:
     lines = made.converse(REQUEST, {})
     next(lines)
     made.close()
-    assert list(lines) == [{"refused": "it is stopping"}]
-    assert list(made.converse(REQUEST, {})) == [{"refused": "it is stopping"}]
-
-
-def test_a_refusal_after_the_answer_is_ignored() -> None:
-    """The answer stays."""
-    made = requests()
-    ticket = made.ask(ReclaimOptions())
-    ticket.finish(ReclaimAnswer(0))
-    ticket.refuse("too late")
-    assert (ticket.answer, ticket.refused) == (ReclaimAnswer(0), "")
+    for later in (lines, made.converse(REQUEST, {})):
+        with pytest.raises(RequestRefused, match=r"^it is stopping$"):
+            next(later)
 
 
 @pytest.mark.parametrize("request_", [{}, {"options": []}, {"options": {}, "told": 5}, {"options": {}}])
 def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> None:
     """Nothing is queued."""
     made = requests()
-    assert list(made.converse(request_, {})) == [
-        {"refused": "a request contains the options and the configuration of the client"}
-    ]
+    with pytest.raises(RequestRefused, match=r"^a request contains the options and the configuration of the client$"):
+        next(made.converse(request_, {}))
     assert made.waiting == 0
 
 
@@ -119,6 +113,6 @@ def test_only_the_same_configuration_or_none_is_served() -> None:
     sent: Fingerprint = {"files": [["/a", 1, 2]], "flags": [], "environment": []}
     others: tuple[Fingerprint, ...] = ({}, {**sent, "flags": [["root-dir", "/x"]]})
     for ours in others:
-        (refusal,) = requests().converse({"options": {}, "told": sent}, ours)
-        assert "another configuration" in refusal["refused"]
+        with pytest.raises(RequestRefused, match="another configuration"):
+            next(requests().converse({"options": {}, "told": sent}, ours))
     assert next(requests().converse({"options": {}, "told": sent}, sent)) == {"accepted": True, "busy": None}

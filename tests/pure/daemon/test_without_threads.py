@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from eviction.daemon.image_records_saver import ImageRecordsSaver
-from eviction.daemon.worker import Worker
+from eviction.daemon.lanes import Lane
 from eviction.reporting.log import Log
+from reclaim.execution.workers import Workers
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile
 from reclaim.types import ImageRecord
@@ -24,18 +25,17 @@ LONGEST_SECONDS = 60.0
 
 
 @pytest.mark.regression
-def test_a_worker_without_a_thread_is_free_for_the_next_task() -> None:
+def test_a_lane_without_a_thread_is_free_for_the_next_task() -> None:
     """It is not at work for ever, the failure is told, and the next task is done."""
-    clock, out, failed, done = SystemClock(), io.StringIO(), threading.Event(), threading.Event()
-    worker = Worker("passes", clock, Log(clock.wall, stream=out), failed.set, lambda: None)
+    clock, out, done = SystemClock(), io.StringIO(), threading.Event()
+    lane = Lane(Workers("lanes", 1), clock, Log(clock.wall, stream=out), lambda: None)
     with no_thread_starts():
-        worker.start("reclaiming", done.set)
-    assert worker.task is None
-    assert failed.is_set()
+        assert not lane.start("reclaiming", done.set)
+    assert lane.free
     assert "reclaiming: no thread can be started" in out.getvalue()
-    worker.start("reclaiming", done.set)
+    assert lane.start("reclaiming", done.set)
     assert done.wait(LONGEST_SECONDS)
-    worker.leave()
+    lane.leave()
 
 
 @pytest.mark.regression

@@ -84,7 +84,7 @@ def test_disk_pressure_has_a_series_where_the_kubelets_marks_are_known(
 ) -> None:
     """1 while the kubelet's own mark is crossed, whatever ours is."""
     conditions = frozenset({NodeCondition.DISK_PRESSURE} if reported else ())
-    found = scraped(Metrics(lambda: replace(QUIET, conditions=conditions, kubelets_marks_known=known)))
+    found = scraped(Metrics(lambda: replace(QUIET, conditions=conditions, kubelets=() if known else None)))
     assert found.get('reclaimd_condition{condition="DiskPressure"}') == value
     assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 0
 

@@ -8,9 +8,7 @@ import time
 
 from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.run import add_arguments
-from eviction.daemon.endpoints import DaemonEndpoints
 from eviction.daemon.manager import Manager
-from eviction.node.hold_off import HoldOff, Holds
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
 from tests.nodes.small_node import SmallNode
@@ -21,14 +19,13 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     by the new one."""
     node, stream, notifier = small_node.node(), io.StringIO(), Notifier({}, 0)
     log = Log(time.time, stream=stream)
-    hold_off = Holds(HoldOff(0.0, 0.0, time.monotonic, lambda: True), node.pause)
     before = node.configuration
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]))
     assert loaded.fingerprint
     manager = Manager(node, log)
-    reload(argparse.Namespace(), manager, loaded, log, DaemonEndpoints(node, hold_off, log, notifier), notifier)
+    reload(argparse.Namespace(), manager, loaded, log, notifier)
     assert "the configuration was not reloaded, the old one stays: AttributeError: " in stream.getvalue()
     assert node.configuration == before
     assert loaded.fingerprint == {}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eviction.node.configuration_warnings import NO_THRESHOLD
+from eviction.reporting.configuration_warnings import NO_THRESHOLD
 from eviction.reporting.replay import replay
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 

@@ -10,7 +10,7 @@ import pytest
 
 from eviction.configuration.configz import NAME
 from eviction.configuration.effective import Configuration, load
-from eviction.node.configuration_warnings import configuration_warnings
+from eviction.reporting.configuration_warnings import configuration_warnings
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
 
 pytestmark = pytest.mark.regression

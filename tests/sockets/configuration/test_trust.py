@@ -351,7 +351,7 @@ def test_no_control_socket_is_made_where_others_could_replace_it(tmp_path: Path)
 def test_a_directory_that_others_may_only_read_is_trusted(tmp_path: Path) -> None:
     """Mode 0755: others see the socket, whose own mode keeps them from connecting."""
     tmp_path.chmod(0o755)
-    server = ControlServer(str(tmp_path / "control.sock"), {"status": lambda: "fine"})
+    server = ControlServer(str(tmp_path / "control.sock"), {"status": lambda _: iter(["fine"])})
     server.start()
     try:
         assert ask(str(tmp_path / "control.sock"), "status") == "fine"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.control.pause_file import PauseFile
+from eviction.control.pause import PauseFile
 from eviction.node.hold_off import Pause
 from signals.clock import SystemClock
 from signals.types import Signal

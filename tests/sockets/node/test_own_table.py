@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.node.configuration_warnings import table_warnings
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import PassResult
+from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Extent
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage

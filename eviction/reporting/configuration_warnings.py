@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import Configuration
 from eviction.configuration.inherited_thresholds import name_of
 from eviction.decision.reclaim_table import FREES
-from eviction.node.view import eviction_config
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.table_problems import row_problems, rows_of
 from eviction.types import Threshold

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
-from eviction.decision.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
 from eviction.decision.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.reporting.explain import late_threshold_sentence
+from eviction.reporting.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
 from eviction.types import Threshold
 from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import GIB, observation, threshold

@@ -7,11 +7,10 @@ from io import StringIO
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.daemon.announcements import Announcements
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.log import Log
-from eviction.reporting.pass_record import pass_summary
+from eviction.telemetry.announcements import Announcements
 from eviction.telemetry.events import LogSink
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
@@ -67,7 +66,7 @@ def test_the_log_of_a_dry_run_names_what_would_go() -> None:
         log = Log(clock.wall, as_json=as_json, stream=out)
         announcements = Announcements(node, log, LogSink(log))
         for _ in range(3):
-            announcements.pass_ended(record, pass_summary(record))
+            announcements.passed(record)
             clock.step(31.0)
         assert out.getvalue().count("request: would remove 2 objects; took ") == 2
         assert out.getvalue().count(names) == times

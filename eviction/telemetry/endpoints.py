@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.validation import parse_address
-from eviction.daemon.manager import Manager
 from eviction.decision.thresholds import thresholds_met
 from eviction.listener import Listener
 from eviction.node.hold_off import Holds
@@ -22,6 +21,7 @@ from eviction.record import Pass
 from eviction.reporting.conditions import conditions_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
+from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
 from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision
@@ -53,16 +53,23 @@ class DaemonEndpoints(Listener):
         self._server: HttpServer | None = None
         self._why_not_alive: Callable[[], str | None] = lambda: None
 
-    def start(self, metrics_address: str, manager: Manager, listening: socket.socket | None = None) -> None:
-        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it."""
-        self._why_not_alive = manager.why_not_alive
+    def start(
+        self,
+        metrics_address: str,
+        status: Callable[[], NodeStatus],
+        why_not_alive: Callable[[], str | None],
+        listening: socket.socket | None = None,
+    ) -> None:
+        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it. Both functions
+        are asked from any thread: for the metrics, and why the daemon should be started anew."""
+        self._why_not_alive = why_not_alive
         address = parse_address(metrics_address)
         if address is None:
             return
         from eviction.telemetry.metrics import Metrics
 
         metrics = Metrics(
-            manager.node_status,
+            status,
             self._hold_off.why,
             self._node.functions,
             lambda: self._log.dropped,
@@ -72,7 +79,7 @@ class DaemonEndpoints(Listener):
             address,
             {
                 "/metrics": metrics.page,
-                "/livez": lambda: livez(manager.why_not_alive()),
+                "/livez": lambda: livez(why_not_alive()),
                 "/readyz": lambda: readyz(
                     located=self._node.summary.paths.imagefs is not None, held_off=self._hold_off.why()
                 ),
@@ -119,18 +126,6 @@ class DaemonEndpoints(Listener):
     def _line(self) -> str:
         """What `systemctl status` shows. No amounts and times: each change of it is sent."""
         return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self._node.dry_run, self._last])
-
-    def reloading(self) -> None:
-        """Before the configuration is read again."""
-        self._notifier.reloading()
-
-    def reloaded(self) -> None:
-        """After the configuration was applied or refused."""
-        self._notifier.ready()
-
-    def stopping(self) -> None:
-        """When the daemon begins to stop."""
-        self._notifier.stopping()
 
     def stop(self) -> None:
         """Stops serving the pages."""

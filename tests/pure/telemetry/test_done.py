@@ -1,10 +1,10 @@
-"""What each reclaim function has done since the start of the daemon."""
+"""What the daemon has done since its start: sums for each reclaim function, and the last passes."""
 
 from __future__ import annotations
 
 from eviction.cli.status import function_lines
-from eviction.daemon.function_totals import FunctionTotals
 from eviction.record import Pass, Trigger
+from eviction.telemetry.done import KEPT_PASSES, Done
 from eviction.types import Decision
 from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
@@ -13,11 +13,10 @@ from tests.pure.values import MIB, observation, observations_of
 SEEN = observations_of(observation(Signal.NODEFS_AVAILABLE, 1, 10))
 
 
-def a_pass(*functions: ReclaimResult, started: float = 1_800_000_000.0) -> Pass:
+def a_pass(*functions: ReclaimResult, started: float = 1_800_000_000.0, name: str = "id", reason: str = "") -> Pass:
     """A pass with these results."""
-    return Pass(
-        "id", started, Trigger.INTERVAL, SEEN, Decision(frozenset(), (), None, (), FsLayout.SINGLE), (), functions
-    )
+    decision = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
+    return Pass(name, started, Trigger.INTERVAL, SEEN, decision, (), functions, reason=reason)
 
 
 def pruned(count: int, seconds: float = 0.5) -> ReclaimResult:
@@ -31,12 +30,12 @@ def pruned(count: int, seconds: float = 0.5) -> ReclaimResult:
 
 def test_calls_are_summed_and_the_last_one_is_kept() -> None:
     """Measured, nominal, seconds, calls."""
-    totals = FunctionTotals()
-    totals.add(a_pass(pruned(2)))
-    totals.add(
+    done = Done()
+    done.passed(a_pass(pruned(2)))
+    done.passed(
         a_pass(pruned(1, 0.25), ReclaimResult("DeleteUnusedImages", error="no runtime"), started=1_800_000_060.0)
     )
-    found = totals.all()
+    found = done.functions()
     last = found["prune"]["last"]
     assert found["prune"] == {
         "last": last,
@@ -52,18 +51,36 @@ def test_calls_are_summed_and_the_last_one_is_kept() -> None:
 
 def test_a_function_that_was_skipped_was_not_called() -> None:
     """Why is kept as its last result."""
-    totals = FunctionTotals()
-    totals.add(a_pass(pruned(1)))
-    totals.add(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
-    assert totals.all()["prune"]["calls"] == 1
-    assert totals.all()["prune"]["last"]["skipped"] == "it rests for 9 s more"
+    done = Done()
+    done.passed(a_pass(pruned(1)))
+    done.passed(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
+    assert done.functions()["prune"]["calls"] == 1
+    assert done.functions()["prune"]["last"]["skipped"] == "it rests for 9 s more"
 
 
 def test_they_are_a_table_of_the_status() -> None:
     """Nothing before the first call."""
-    totals = FunctionTotals()
-    assert function_lines(totals.all()) == []
-    totals.add(a_pass(pruned(2)))
-    _, head, line = function_lines(totals.all())
+    done = Done()
+    assert function_lines(done.functions()) == []
+    done.passed(a_pass(pruned(2)))
+    _, head, line = function_lines(done.functions())
     assert head.split() == ["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST", "CALL"]
     assert line.split() == ["prune", "1", "2", "2.0MiB", "2", "0.5", "2027-01-15T08:00:00Z"]
+
+
+def test_the_oldest_passes_go_first() -> None:
+    """Twenty stay."""
+    done, names = Done(), [str(number) for number in range(KEPT_PASSES + 1)]
+    for name in names:
+        done.passed(a_pass(name=name))
+    assert [kept["id"] for kept in done.passes()] == names[1:]
+
+
+def test_a_pass_that_is_explained_later_is_replaced() -> None:
+    """It keeps its place, is there once, and is not counted twice."""
+    done = Done()
+    for name in "abc":
+        done.passed(a_pass(pruned(1), name=name))
+    done.attributed(a_pass(pruned(1), name="b", reason="explained"))
+    assert [(kept["id"], kept["reason"]) for kept in done.passes()] == [("a", ""), ("b", "explained"), ("c", "")]
+    assert done.functions()["prune"]["calls"] == 3

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from eviction.daemon.worker import Task
-from eviction.decision.ladder import later_than_kubelet
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
-from eviction.node.configuration_warnings import table_warnings
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
 from eviction.reporting.conditions import KUBELETS_IS_OVER, OURS_IS_OVER, kubelets_crossed, ours_crossed
+from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
     NOTHING_IS_REMOVED,
@@ -23,13 +21,14 @@ from eviction.reporting.explain import (
     reclaiming_sentence,
     unreachable_sentences,
 )
+from eviction.reporting.ladder import later_than_kubelet
 from eviction.reporting.log import Level, Log
-from eviction.reporting.pass_shapes import PassJson
+from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.events import EventReason, GCEvent
-from reclaim.pods.states import NO_TROUBLE, Doubt
+from reclaim.pods.states import NO_TROUBLE
 from reclaim.types import Outcome, Result
 from signals.quantity import format_duration
 from signals.types import SignalObservations
@@ -43,7 +42,7 @@ class Announcements(Listener):
 
     def __init__(self, node: Node, log: Log, events: EventSink):
         self._node = node
-        self._log = log
+        self.log = log
         self._events = events
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
@@ -59,18 +58,14 @@ class Announcements(Listener):
         """Whether our own condition is reported."""
         return NodeCondition.RECLAIM_PRESSURE in self.conditions
 
-    def follow(self, observations: SignalObservations, decision: Decision, tasks: tuple[Task, ...], now: float) -> None:
-        """After every observation: unreadable filesystems, a slow runtime, and each condition when it changes."""
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """Unreadable filesystems, and each condition when it changes."""
         self._observations = observations
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.summary.imagefs_problem:
                 continue  # `runtime_asked` announces it
             self._throttled_log.warn(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
         self._warn_of_the_configuration(observations)
-        for task in tasks:
-            if (took := now - task.started) > SLOW_SECONDS:
-                sentence = f"{task.what}: the runtime has not answered for {format_duration(took)}"
-                self._throttled_log.warn(sentence, key=f"slow {task.what}")
         if not decision.thresholds_met:
             while self._unsuccessful:
                 self._throttled_log.resolved(self._unsuccessful.pop())
@@ -84,17 +79,17 @@ class Announcements(Listener):
         fields = {"condition": str(condition), "status": condition in decision.conditions}
         match condition:
             case NodeCondition.RECLAIM_PRESSURE if fields["status"]:
-                self._log.warning(ours_crossed(decision.thresholds_met, observations), **fields)
+                self.log.warning(ours_crossed(decision.thresholds_met, observations), **fields)
             case NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
                 self._explained = False
-                self._log.info(OURS_IS_OVER, **fields)
+                self.log.info(OURS_IS_OVER, **fields)
             case NodeCondition.DISK_PRESSURE if fields["status"]:
                 kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
                 crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
-                self._log.warning(kubelets_crossed(crossed, observations), **fields)
+                self.log.warning(kubelets_crossed(crossed, observations), **fields)
             case NodeCondition.DISK_PRESSURE:
-                self._log.info(KUBELETS_IS_OVER, **fields)
+                self.log.info(KUBELETS_IS_OVER, **fields)
             case _:
                 assert_never(condition)
 
@@ -108,26 +103,28 @@ class Announcements(Listener):
         self._configuration_examined = True
         in_force = self._node.thresholds(observations.layout)
         for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
-            self._log.warning(sentence)
+            self.log.warning(sentence)
         if configuration.kubelet is None:
             return
         kubelets = configuration.kubelet.thresholds.thresholds
         for late in later_than_kubelet(in_force, kubelets, observations.signals):
-            self._log.warning(late_threshold_sentence(late))
+            self.log.warning(late_threshold_sentence(late))
 
-    def removed_by_others(self, sentence: str) -> None:
-        """In a dry run: what would have gone earlier, and is gone now."""
-        self._log.info(sentence)
+    def takes_long(self, what: str, seconds: float) -> None:
+        """While something runs in a lane for so long already."""
+        if seconds > SLOW_SECONDS:
+            sentence = f"{what}: the runtime has not answered for {format_duration(seconds)}"
+            self._throttled_log.warn(sentence, key=f"slow {what}")
 
     def reloaded(self, need_restart: tuple[str, ...]) -> None:
         """After a reload: the fields that differ and only a restart can change."""
         if self._node.dry_run:
-            self._log.warning(NOTHING_IS_REMOVED)
+            self.log.warning(NOTHING_IS_REMOVED)
         self._configuration_examined = False
         if need_restart:
-            self._log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")
+            self.log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")
         else:
-            self._log.info("the configuration was reloaded")
+            self.log.info("the configuration was reloaded")
 
     def defect(self, error: Exception) -> None:
         """After an exception in a turn of the loop."""
@@ -151,7 +148,7 @@ class Announcements(Listener):
 
     def program_line(self, function: str, line: str) -> None:
         """A line that a program of the configuration has printed. Any thread."""
-        self._log.info(f"{function}: {line}", function=function)
+        self.log.info(f"{function}: {line}", function=function)
 
     def row_is_empty(self, threshold: Threshold, now: float) -> None:
         """Instead of a pass where no function is to be called: the kubelet's event all the same, as in each of its own
@@ -160,48 +157,50 @@ class Announcements(Listener):
             self._empty_row_due = now + KUBELET_INTERVAL_SECONDS
             self.reclaiming(threshold)
 
-    def pass_ended(self, record: Pass, summary: PassJson) -> None:
-        """After a pass. One that removed nothing and did not succeed is a repeating warning."""
-        fields = {"pass": record.id, "result": str(record.result), "record": summary}
+    def passed(self, record: Pass) -> None:
+        """One line for each pass. One that removed nothing and did not succeed is a repeating warning."""
+        fields = {"pass": record.id, "result": str(record.result), "record": pass_summary(record)}
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
         if removed := names_of_removed(record.removals):
-            self._log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
+            self.log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED:
-            self._log.info(head, **fields)
+            self.log.info(head, **fields)
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
-            self._log.warning(head, **fields)
+            self.log.warning(head, **fields)
         else:
             key = f"{record.result} {acted_on.signal if acted_on else ''}"
             self._unsuccessful.add(key)  # told anew at the next pressure
             told = self._throttled_log.warn(head, key=key, **fields)
             if told and (planned := names_of_removed(record.removals, Result.PLANNED)):
-                self._log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
+                self.log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
+        self._pods_compared()
 
     def parked(self, outcome: Outcome) -> None:
         """When a pass goes on without a removal."""
-        self._log.warning(f"{outcome.verdict.kind} {outcome.verdict.name}: {outcome.error}", id=outcome.verdict.id)
+        self.log.warning(f"{outcome.verdict.kind} {outcome.verdict.name}: {outcome.error}", id=outcome.verdict.id)
 
     def parked_ended(self, outcome: Outcome) -> None:
         """When a parked removal is answered at last."""
         verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
         how = outcome.result or "nothing was sent"
         error = f": {outcome.error}" if outcome.error else ""
-        self._log.info(
+        self.log.info(
             f"{verdict.kind} {verdict.name}: what was parked has ended after {took}: {how}{error}", id=verdict.id
         )
 
     def left_unanswered(self) -> None:
         """At the end, when a removal that was sent has not been answered within the time that is waited for it."""
         for removal in self._node.removals.begun:
-            self._log.warning(f"leaving while {removal.verdict.kind} {removal.verdict.name} is being removed")
+            self.log.warning(f"leaving while {removal.verdict.kind} {removal.verdict.name} is being removed")
 
-    def pods_compared(self, doubt: Doubt | None) -> None:
+    def _pods_compared(self) -> None:
         """After a comparison of the kubelet's directories with what the runtime holds."""
+        doubt = self._node.pods_doubt
         if doubt is None:
             if self._throttled_log.resolved("directories"):
-                self._log.info("the kubelet's directories of pods are believed again")
+                self.log.info("the kubelet's directories of pods are believed again")
         elif doubt.why not in NO_TROUBLE:
             self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
@@ -210,7 +209,7 @@ class Announcements(Listener):
         if not self._explained:
             self._explained = True
             for why, fields in explained(record):
-                self._log.warning(why, **fields)
+                self.log.warning(why, **fields)
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
@@ -219,10 +218,11 @@ class Announcements(Listener):
         elif pods_problem != self._no_way_to_kubelet:  # a node may have no way for ever, so each sentence is said once
             self._no_way_to_kubelet = pods_problem
             if pods_problem is not None:
-                self._log.warning(pods_problem)
+                self.log.warning(pods_problem)
             else:
-                self._log.info("the kubelet lists its pods again")
+                self.log.info("the kubelet lists its pods again")
         if problem is not None:
             self._throttled_log.warn(f"the container runtime cannot be asked: {problem}", key="runtime")
         elif self._throttled_log.resolved("runtime"):
-            self._log.info("the container runtime answers again")
+            self.log.info("the container runtime answers again")
+        self._pods_compared()

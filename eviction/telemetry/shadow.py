@@ -4,7 +4,7 @@ So an operator sees beside a kubelet what reclaimd would have done and how much 
 
 Only while the daemon is in a dry run: afterwards what is gone may be its own work.
 
-Covers: remembering and comparing. Does not cover: how often (`refresh`).
+Covers: remembering and comparing. Does not cover: how often (`daemon.refresh`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from eviction.listener import Listener
+from eviction.node.node import Node
 from eviction.record import Pass
-from reclaim.inventory import Inventory
+from eviction.reporting.log import Log
+from eviction.types import Decision
 from reclaim.types import Kind, Result, RuntimeUnavailable
 from signals.quantity import format_duration
+from signals.types import SignalObservations
 
 MOST_REMEMBERED = 10_000
 MOST_NAMED = 8
@@ -32,16 +36,27 @@ class _Planned:
     at: float
 
 
-class Shadow:
+class Shadow(Listener):
     """The objects that dry runs would have removed and that are still there. Any thread may call."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: Node, log: Log) -> None:
+        self._node = node
+        self._log = log
         self._lock = threading.Lock()  # over `_planned`
         self._planned: dict[str, _Planned] = {}
         self._asked_at = float("-inf")
 
-    def planned(self, record: Pass, now: float) -> None:
-        """A dry run has ended: what it would have removed is remembered."""
+    def observed(self, _: SignalObservations, __: Decision) -> None:
+        """Forgets everything once the daemon removes things itself."""
+        if self._planned and not self._node.dry_run:
+            with self._lock:
+                self._planned = {}
+
+    def passed(self, record: Pass) -> None:
+        """What a dry run would have removed is remembered."""
+        if not self._node.dry_run:
+            return
+        now = self._node.clock.monotonic()
         with self._lock:
             for outcome in record.removals:
                 verdict = outcome.verdict
@@ -49,29 +64,25 @@ class Shadow:
                 if outcome.result is Result.PLANNED and not left_out:
                     self._planned.setdefault(verdict.id, _Planned(verdict.name, verdict.kind, now))
 
-    def forget(self) -> None:
-        """The daemon removes things itself from now on."""
-        with self._lock:
-            self._planned = {}
-
-    def gone(self, inventory: Inventory, now: float) -> str:
-        """What of it is gone since, as one sentence; empty if nothing is, or the runtime does not say. Forgets it.
-        It is asked every 10 s at most."""
-        if not self._planned or now - self._asked_at < ASK_EVERY_SECONDS:
-            return ""
+    def look(self) -> None:
+        """Tells what of it is gone since, and forgets that. The runtime is asked every 10 s at most."""
+        now = self._node.clock.monotonic()
+        if not self._node.dry_run or not self._planned or now - self._asked_at < ASK_EVERY_SECONDS:
+            return
         self._asked_at = now
+        inventory = self._node.inventory
         try:
             there = {image.id for image in inventory.images(now)}
             there |= {container.id for container in inventory.containers(now)}
             there |= {sandbox.id for sandbox in inventory.sandboxes(now)}
         except RuntimeUnavailable:
-            return ""
+            return
         with self._lock:
             gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
             self._planned = {known: planned for known, planned in self._planned.items() if known in there}
-        if not gone:
-            return ""
-        shown = ", ".join(f"{each.kind} {each.name}" for each in gone[:MOST_NAMED])
-        more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-        earliest = format_duration(round(now - min(each.at for each in gone), 1))
-        return f"somebody else has removed {shown}{more}; a dry run would have begun with them {earliest} before"
+        if gone:
+            shown = ", ".join(f"{each.kind} {each.name}" for each in gone[:MOST_NAMED])
+            more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+            earliest = format_duration(round(now - min(each.at for each in gone), 1))
+            began = f"a dry run would have begun with them {earliest} before"
+            self._log.info(f"somebody else has removed {shown}{more}; {began}")
