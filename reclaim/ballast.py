@@ -1,6 +1,5 @@
 """`ReleaseBallast`: unlinks the file of the ballast, which needs neither a free byte nor a free inode. Also what the
-file must be, whether it is, how it is made, and how a person has it removed; and the keeper, which makes it again
-later, never at pressure.
+file must be, whether it is, how it is made, and how a person has it removed.
 
 Unlinked is only a file of the configured size, with one name, which is root's and nobody else may write. What else has
 that name stays, and the function says so. While a process holds the file open unlinking it frees nothing; the measuring
@@ -30,7 +29,6 @@ import fcntl
 import os
 import stat
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +37,6 @@ from typing import NamedTuple, TypeVar
 
 from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.execution.remover import GONE, Ready, Refused, Stage
-from reclaim.execution.workers import NoThread, Task
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import identity_of
 from reclaim.pod_logs.names import Identity
@@ -51,7 +48,6 @@ BALLAST = "ballast"
 REASONS = ("set_aside", "replaced")
 """Why it is removed, or kept right before that."""
 
-RETRY_SECONDS = 300.0  # between two attempts to make it again
 
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 MODE = 0o600
@@ -460,61 +456,3 @@ class BallastRelease(Stage):
             return False
         except OSError as error:
             raise RuntimeUnavailable(f"{path} cannot be looked for: {error.strerror or error}") from error
-
-
-class BallastKeeper:
-    """Keeps one file of ballast in place. `restore_if_room` and `close` are for one thread.
-
-    The look at the file and its making are done on a thread that is handed in: a disk may hang. When pressure comes
-    while it is made, what there is of it is removed. `run`: has a thread do a task; raises NoThread, also while it does
-    one (`Workers.run`). `report`: called on that thread after an attempt that made the ballast, with it, or that could
-    not make it, with one sentence why; not if it was there.
-    """
-
-    def __init__(
-        self,
-        settings: BallastSettings,
-        run: Callable[[Task], object],
-        report: Callable[[Ballast | str], object],
-    ):
-        self._settings = settings
-        self._run = run
-        self._report = report
-        self._next = float("-inf")
-        self._abandoned = threading.Event()
-
-    def restore_if_room(self, available_bytes: int, mark_bytes: int, now: float, *, under_pressure: bool) -> bool:
-        """Has the ballast made again if it is missing: not under pressure, not while one is made, each 5 minutes at
-        most, and with room for it twice over above the mark. Whether a thread has begun to look. Returns at once, never
-        raises.
-
-        `available_bytes`: of its filesystem, as last read. `mark_bytes`: the highest mark of that filesystem, with what
-        is reclaimed at least. `now`: monotonic seconds. `under_pressure`: a threshold is met on any filesystem, or a
-        condition is reported.
-        """
-        if under_pressure:
-            self._abandoned.set()
-            return False
-        if now < self._next or room_problem(available_bytes, self._settings, mark_bytes) is not None:
-            return False
-        self._next = now + RETRY_SECONDS
-        abandoned = threading.Event()
-        try:
-            self._run(lambda: self._restore(mark_bytes, abandoned))
-        except NoThread:
-            return False
-        self._abandoned = abandoned
-        return True
-
-    def close(self) -> None:
-        """Gives up a file that is being made; its thread removes what there is of it."""
-        self._abandoned.set()
-
-    def _restore(self, mark_bytes: int, abandoned: threading.Event) -> None:
-        try:
-            ballast, made = create_ballast(self._settings, mark_bytes, abandoned.is_set)
-        except BallastRefused as error:
-            self._report(str(error))
-        else:
-            if made:
-                self._report(ballast)

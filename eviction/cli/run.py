@@ -19,7 +19,7 @@ from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
-from eviction.daemon.ballast import BallastKeepers
+from eviction.daemon.ballast import BallastKeeper
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
@@ -37,7 +37,7 @@ from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.execution.readings import in_time
-from reclaim.execution.workers import NoThread
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs import LAUNCHER
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
 
-    ballast = BallastKeepers(node, log)
+    ballast = BallastKeeper(node, log, Workers("ballast", 1))
     manager = Manager(node, log, may_act=hold_off.why, events=events)
     prepare(node, manager, ballast)
     periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
@@ -194,7 +194,7 @@ def started_on(configuration: Configuration) -> str:
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
-def prepare(node: Node, manager: Manager, ballast: BallastKeepers) -> None:
+def prepare(node: Node, manager: Manager, ballast: BallastKeeper) -> None:
     """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
     try:
         node.prepare()

@@ -2,54 +2,78 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 from eviction.configuration.functions import FunctionKind
 from eviction.decision.thresholds import highest_mark
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision
-from reclaim.ballast import Ballast, BallastKeeper, BallastSettings
-from reclaim.execution.workers import Workers
+from reclaim.ballast import BallastRefused, BallastSettings, create_ballast, room_problem
+from reclaim.execution.workers import NoThread, Workers
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
+RETRY_SECONDS = 300.0  # between two attempts
 
-class BallastKeepers(Listener):
-    """The keeper of the ballast of the configuration, by its filesystem; mostly there is none. For one thread."""
 
-    def __init__(self, node: Node, log: Log):
+class BallastKeeper(Listener):
+    """Keeps the file of ballast in place, where the configuration has one. Its methods are for one thread.
+
+    The look at the file and its making are done on a thread of `workers`, of which there is one: a disk may hang. When
+    pressure comes while it is made, what there is of it is removed.
+    """
+
+    def __init__(self, node: Node, log: Log, workers: Workers):
         self._node = node
         self._log = log
-        self._threads = Workers("ballast", 1)
-        self._keepers = {
-            each.frees: BallastKeeper(BallastSettings(each.path, each.size_bytes), self._threads.run, self._report)
-            for each in node.configuration.functions
-            if each.kind is FunctionKind.BALLAST
-        }
+        self._workers = workers
+        functions = node.configuration.functions
+        self._ballast = next((each for each in functions if each.kind is FunctionKind.BALLAST), None)
+        self._next = float("-inf")
+        self._abandoned = threading.Event()
 
     def prepare(self) -> None:
         """Starts the thread that makes it. Raises NoThread."""
-        self._threads.prepare(len(self._keepers))
+        if self._ballast is not None:
+            self._workers.prepare(1)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """After each observation: has what is missing made again, never at pressure nor in a dry run. Never raises."""
-        if self._node.dry_run:
+        """After each observation: has what is missing made again. Never under pressure, that is while a threshold is
+        met on any filesystem or a condition is reported; not in a dry run, not while one is made, each 5 minutes at
+        most, and with room for it twice over above the highest mark of its filesystem. Returns at once, never raises.
+        """
+        ballast, filesystems = self._ballast, observations.filesystems
+        if decision.thresholds_met or decision.conditions:
+            self._abandoned.set()
             return
-        under_pressure = bool(decision.thresholds_met or decision.conditions)
-        for role, keeper in self._keepers.items():
-            if role in observations.filesystems:
-                available = observations.filesystems[role][1].available_bytes
-                mark = highest_mark(self._node.thresholds(observations.layout), observations, role)
-                keeper.restore_if_room(available, mark, observations.time, under_pressure=under_pressure)
+        if ballast is None or ballast.frees not in filesystems or self._node.dry_run or observations.time < self._next:
+            return
+        mark = highest_mark(self._node.thresholds(observations.layout), observations, ballast.frees)
+        settings = BallastSettings(ballast.path, ballast.size_bytes)
+        if room_problem(filesystems[ballast.frees][1].available_bytes, settings, mark) is None:
+            self._next = observations.time + RETRY_SECONDS
+            self._begin(settings, mark)
 
     def close(self) -> None:
-        """Gives up what is being made."""
-        for keeper in self._keepers.values():
-            keeper.close()
-        self._threads.close()
+        """Gives up a file that is being made; its thread removes what there is of it."""
+        self._abandoned.set()
+        self._workers.close()
 
-    def _report(self, made: Ballast | str) -> None:
-        if isinstance(made, str):
-            self._log.warning(f"the ballast is not made again: {made}")
-        else:
-            self._log.info(f"the ballast {made.path} of {format_bytes(made.size_bytes)} is there again")
+    def _begin(self, settings: BallastSettings, mark_bytes: int) -> None:
+        abandoned = threading.Event()
+
+        def restore() -> None:
+            try:
+                made = create_ballast(settings, mark_bytes, abandoned.is_set)[1]
+            except BallastRefused as error:
+                self._log.warning(f"the ballast is not made again: {error}")
+            else:
+                if made:
+                    self._log.info(f"the ballast {settings.path} of {format_bytes(settings.size_bytes)} is there again")
+
+        with suppress(NoThread):  # none can be started, or it is at work
+            self._workers.run(restore)
+            self._abandoned = abandoned

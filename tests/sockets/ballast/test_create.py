@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from reclaim.ballast import (
-    BallastKeeper,
     BallastRefused,
     BallastSettings,
     create_ballast,
@@ -21,7 +19,6 @@ from reclaim.ballast import (
     own_bytes,
     read_ballast,
 )
-from reclaim.execution.workers import NoThread, Task, Workers
 
 MIB = 1 << 20
 SIZE = 4 * MIB
@@ -280,81 +277,3 @@ def test_when_pressure_comes_what_there_is_of_it_is_removed(settings: BallastSet
     sentence = refusal(settings, allocate=only_sets_the_size, abandoned=lambda: next(asked))
     assert sentence == f"{settings.path} is not made: the disk came under pressure meanwhile"
     assert os.listdir(directory) == []
-
-
-# ---- made again
-
-
-class Kept:
-    """A keeper with a thread, and what it has reported."""
-
-    def __init__(self, settings: BallastSettings):
-        self.reports: list[object] = []
-        self.workers = Workers("ballast", 1)
-        self.done = threading.Event()
-        self.keeper = BallastKeeper(settings, self._run, self.reports.append)
-
-    def _run(self, task: Task) -> None:
-        self.done.clear()
-        self.workers.run(task, self.done.set)
-
-    def ask(self, now: float, *, available: int = PLENTY, under_pressure: bool = False) -> bool:
-        """Asks, and waits for the thread if it began."""
-        begun = self.keeper.restore_if_room(available, MIB, now, under_pressure=under_pressure)
-        assert not begun or self.done.wait(60.0)
-        return begun
-
-
-def test_it_is_made_again_when_there_is_room_and_never_at_pressure(settings: BallastSettings, directory: Path) -> None:
-    """At pressure and without room nothing is done; then it is made, reported once, and looked for each 5 minutes."""
-    kept = Kept(settings)
-    assert not kept.ask(0.0, under_pressure=True)
-    assert not kept.ask(1.0, available=2 * SIZE + MIB - 1)
-    assert (os.listdir(directory), kept.reports) == ([], [])
-    assert kept.ask(2.0, available=2 * SIZE + MIB)
-    assert os.listdir(directory) == ["ballast"]
-    (directory / "ballast").unlink()
-    assert not kept.ask(301.9)
-    assert kept.ask(302.0)
-    assert kept.ask(602.0)
-    assert os.listdir(directory) == ["ballast"]
-    assert kept.reports == [read_ballast(settings)] * 2
-
-
-def test_what_keeps_it_from_being_made_is_reported(settings: BallastSettings, directory: Path) -> None:
-    """Each time, in one sentence."""
-    (directory / "ballast").mkdir()
-    kept = Kept(settings)
-    assert (kept.ask(0.0), kept.ask(300.0)) == (True, True)
-    assert kept.reports == [f"{settings.path} is not the ballast: it is a directory"] * 2
-
-
-def test_while_one_is_made_no_other_is_begun(settings: BallastSettings) -> None:
-    """However long a disk that hangs takes; pressure that comes then is not forgotten."""
-    waiting: list[Task] = []
-    reports: list[object] = []
-
-    def run(task: Task) -> None:
-        if waiting:
-            raise NoThread("its thread is at work")
-        waiting.append(task)
-
-    keeper = BallastKeeper(settings, run, reports.append)
-    assert keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False)
-    assert not keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=False)
-    assert not keeper.restore_if_room(PLENTY, 0, 9999.0, under_pressure=True)
-    waiting.pop()()
-    assert reports == [f"{settings.path} is not made: the disk came under pressure meanwhile"]
-    assert read_ballast(settings) is None
-    assert keeper.restore_if_room(PLENTY, 0, 99999.0, under_pressure=False)
-
-
-def test_without_a_thread_it_is_tried_again_later(settings: BallastSettings) -> None:
-    """The limit of processes is reached."""
-
-    def none(_: Task) -> None:
-        raise NoThread("no thread can be started")
-
-    keeper = BallastKeeper(settings, none, lambda _: None)
-    assert not keeper.restore_if_room(PLENTY, 0, 0.0, under_pressure=False)
-    assert not keeper.restore_if_room(PLENTY, 0, 300.0, under_pressure=False)
