@@ -20,8 +20,9 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS, retried
+from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.containerd import ID_PREFIX, Leases
+from reclaim.cri.retry import retried
 from reclaim.cri.status import CallError, Code
 from reclaim.execution.remover import Ready, Stage
 from reclaim.function import ReclaimFunction

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from reclaim.cri.client import retried
+from reclaim.cri.retry import retried
 from reclaim.images.in_use import images_in_use
 from reclaim.images.references import ImageIndex, means
 from reclaim.pods.starts import Directories, look

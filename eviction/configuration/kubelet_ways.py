@@ -18,7 +18,7 @@ this order, as far as the files are there and only root (or our own user) may wr
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
 
-Covers: reading kubeconfigs, trust in files, and which way is accepted. Does not cover: one request
+Covers: reading kubeconfigs, trust in files, which way is accepted, and files that hang. Does not cover: one request
 (`eviction.configuration.kubelet_client`).
 """
 
@@ -28,14 +28,17 @@ import base64
 import binascii
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from eviction.configuration.kubelet import DEFAULT_PORT
 from eviction.configuration.kubelet_client import ANSWER_SECONDS, PODS, ask_kubelet
 from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
 from eviction.configuration.strict_yaml import DocumentError, read_document
+from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
+from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.services import Clock
 from reclaim.trust import file_refusal
@@ -43,6 +46,9 @@ from reclaim.trust import file_refusal
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 60.0
+MOST_ASKING = 8  # at a time
+
+Answer = TypeVar("Answer")
 
 
 class KubeletWay(NamedTuple):
@@ -88,6 +94,31 @@ class KubeletPlace:
         """The address to ask at, as a URL has it."""
         address = ALL_INTERFACES.get(self.address, self.address)
         return f"[{address}]" if ":" in address else address
+
+
+def asking_for_pods(
+    endpoint: KubeletEndpoint | None, place: KubeletPlace | None, clock: Clock
+) -> Callable[[], bytes] | None:
+    """Asks the kubelet for its pods, in time, at the endpoint or where `place` leads; None: it is not asked."""
+    if endpoint is not None:
+        return answered_in_time(partial(ask_kubelet, endpoint), ANSWER_SECONDS)
+    return None if place is None else answered_in_time(KubeletSearch(place, clock).get_pods, ANSWER_SECONDS)
+
+
+def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
+    """The same question, also where a file of its identity hangs; while it does, others fail at once. `seconds`: what
+    the answer itself may take. Any thread may call; KubeletUnavailable is raised in 2 s more."""
+    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), seconds + LOOK_SECONDS)
+
+    def ask_in_time() -> Answer:
+        try:
+            return asked(ask)
+        except ReadingHangs as error:
+            raise KubeletUnavailable(f"the kubelet is not asked: {error}; is a file hanging?", late=True) from None
+        except NoThread:  # none can be started
+            return ask()
+
+    return ask_in_time
 
 
 class KubeletSearch:

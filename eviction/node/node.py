@@ -13,6 +13,7 @@ from importlib import import_module
 
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
+from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.configuration.restart import needing_restart, until_restart
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
@@ -21,7 +22,6 @@ from eviction.listener import Listeners
 from eviction.node.hold_off import Pause
 from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.one_pass import Cooldowns, Setting
-from eviction.node.pod_source import believed_pods
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
@@ -39,6 +39,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
@@ -114,7 +115,9 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
-        self.pods = believed_pods(configuration, directories, self.clock, self.kubelet_watch.healthy_since)
+        ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
+        seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
+        self.pods = BelievedPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
         self.experience = Experience()
         self.sightings = Sightings(self.clock)

@@ -9,7 +9,7 @@ ends one call only.
 * A connection that was used before is read first. If the runtime has closed it or sent GOAWAY, a new one is made.
 * `prepare` makes sockets ahead of time, and one that is closed is replaced at once: a process that has no descriptor
   left can still connect.
-* No call is repeated here. Whether a call may be repeated depends on what it does: see `client`.
+* No call is repeated here. Whether a call may be repeated depends on what it does: see `retry`.
 """
 
 from __future__ import annotations

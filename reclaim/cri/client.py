@@ -43,8 +43,6 @@ from reclaim.types import NEVER, Container, Image, PodSandbox, ReclaimError, Rem
 
 READ_DEADLINE_SECONDS = 10.0
 STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container
-RETRY_FOR_SECONDS = 0.5
-FIRST_WAIT_SECONDS = 0.05
 LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
@@ -333,31 +331,3 @@ def _method(request: Message) -> str:
 
 def _short(method: str) -> str:
     return method.rpartition("/")[2]
-
-
-def retried(
-    read: Callable[[], Answer],
-    retry_for_seconds: float = RETRY_FOR_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Answer:
-    """The answer of `read`, repeated for up to `retry_for_seconds` while it fails with a transient error.
-
-    A runtime that restarts is back within a moment. A read that was not answered within its deadline is not repeated in
-    the same pass, and a removal never is: after its error the pass checks whether the object still exists, and the next
-    pass tries again. Raises the last RuntimeUnavailable.
-    """
-    try:
-        return read()
-    except RuntimeUnavailable as first:
-        if not first.transient:
-            raise
-        import tenacity  # only here, which keeps the start of the commands fast
-
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
-            stop=tenacity.stop_before_delay(retry_for_seconds),
-            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=retry_for_seconds / 2),
-            sleep=sleep,
-            reraise=True,
-        )
-        return attempts(read)

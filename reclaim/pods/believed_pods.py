@@ -108,7 +108,7 @@ class BelievedPods:
         if self._ask is None:
             return states
         asked_at = self._clock.monotonic()
-        pods, self.list_problem = self._list(self._ask, states.present)
+        pods = self._list(self._ask, states.present)
         self._read_at, self._cost_seconds = asked_at, self._clock.monotonic() - asked_at
         self._listed = frozenset(pods.states if pods is not None else ())
         return states if pods is None else replace(states, kubelet=pods.states, sources_ready=pods.from_api_server)
@@ -161,35 +161,36 @@ class BelievedPods:
             self.read()
         return self._images
 
-    def _list(
-        self, ask: Callable[[], bytes], present: frozenset[str] | None
-    ) -> tuple[PodList, None] | tuple[None, str]:
-        """The list, or why there is none."""
+    def _list(self, ask: Callable[[], bytes], present: frozenset[str] | None) -> PodList | None:
+        """The list; None where there is none, and `list_problem` says why."""
         if present is None:
             why = "the kubelet's directory of pods cannot be read, and its list alone does not say which pods are gone"
-            return None, why
+            self.list_problem = why
+            return None
         self._images = {uid: named for uid, named in self._images.items() if uid in present}
         if self._clock.monotonic() < self._ask_from:
-            return None, self._late
+            self.list_problem = self._late
+            return None
         try:
             pods = parse_pod_list(ask())
         except KubeletUnavailable as error:
+            self.list_problem = str(error)
             if error.late:
                 self._late, self._ask_from = str(error), self._clock.monotonic() + PAUSE_SECONDS
-            return None, str(error)
+            return None
         except KubeletAnswerError as error:
-            return None, f"the kubelet's list of pods is not used: {error}"
-        self._images = pods.images
-        return pods, None
+            self.list_problem = f"the kubelet's list of pods is not used: {error}"
+            return None
+        self._images, self.list_problem = pods.images, None
+        return pods
 
     def _seen(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
         """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
         pods; None if they are not believed, by which the count starts anew."""
         if self._healthy_since is None:
             return frozenset()
-        stopped, torn_down = stopped_pods(listing), frozenset[str]()
-        if stopped and on is not None:
-            torn_down = self._directories.torn_down(stopped.keys(), on)
+        stopped = stopped_pods(listing)
+        torn_down = frozenset[str]() if on is None else self._directories.torn_down(stopped.keys(), on)
         with self._lock:
             since = None if on is None else self._healthy_since()
             now, wall = self._clock.monotonic(), self._clock.wall()

@@ -36,7 +36,7 @@ HOMES = {
     "pydantic": {"eviction/configuration/models.py"},
     "yaml": {"eviction/configuration/strict_yaml.py"},
     "rich": {"eviction/cli/top.py"},
-    "tenacity": {"reclaim/cri/client.py"},
+    "tenacity": {"reclaim/cri/retry.py"},
 }
 
 

@@ -48,7 +48,7 @@ def test_a_process_that_ended_is_started_again_after_the_seconds_of_the_unit() -
 def test_every_method_that_the_client_asks_is_a_resource() -> None:
     """All of the client's source that are methods of the runtime, streams of the same lists aside."""
     source = Path(client.__file__).read_text()
-    asked = {method.name for method in METHODS if f'"{method.name}"' in source}
+    asked = {method.name for method in METHODS if f"pb.{method.name}Request(" in source}
     assert asked == NEEDED_FOR.keys() == WRONG.keys()
     assert asked > set(REMOVALS)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.cri.client import retried
+from reclaim.cri.retry import retried
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 
 LOST = RuntimeUnavailable("connection refused", transient=True)
@@ -37,7 +37,7 @@ def test_an_answer_is_an_answer() -> None:
 def test_a_lost_connection_is_tried_again_at_once_and_then_with_growing_waits() -> None:
     """A runtime that restarts is back within a moment: at once, then after 50, 100 and 200 ms."""
     slept: list[float] = []
-    assert retried(answers(LOST, LOST, LOST, LOST, "here")[0], retry_for_seconds=30.0, sleep=slept.append) == "here"
+    assert retried(answers(LOST, LOST, LOST, LOST, "here")[0], sleep=slept.append) == "here"
     assert slept == [0.05, 0.1, 0.2]
 
 
@@ -60,9 +60,9 @@ def test_an_answer_that_is_late_after_a_lost_connection_ends_the_attempts() -> N
 
 
 def test_after_the_time_for_retries_the_last_error_is_raised() -> None:
-    """A runtime that is down for the whole 50 ms is unavailable, after a few attempts."""
+    """A runtime that is down for the whole half second is unavailable, after a few attempts."""
     with pytest.raises(RuntimeUnavailable, match="connection refused"):
-        retried(answers(LOST)[0], retry_for_seconds=0.05)
+        retried(answers(LOST)[0])
 
 
 def test_no_wait_is_longer_than_half_the_time() -> None:
@@ -74,7 +74,7 @@ def test_no_wait_is_longer_than_half_the_time() -> None:
         time.sleep(seconds)
 
     with pytest.raises(RuntimeUnavailable):
-        retried(answers(LOST)[0], retry_for_seconds=0.04, sleep=sleep)
+        retried(answers(LOST)[0], sleep=sleep)
     assert slept
-    assert max(slept) <= 0.02
-    assert sum(slept) <= 0.05
+    assert max(slept) <= 0.25
+    assert sum(slept) <= 0.5
