@@ -20,8 +20,7 @@ from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.types import EvictionError
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records_file import OwnFile, current_boot_id, current_machine_id, reason_of
-from reclaim.images.records_json import Moment
+from reclaim.images.records_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from signals.clock import Clock
 
 KIND = "reclaimd.io/pause"
