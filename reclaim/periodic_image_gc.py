@@ -14,7 +14,7 @@ nothing new is started after a stop, and the one in flight ends. If the runtime 
 it does not wait for a deadline once for every image. An image that is already gone adds nothing to the sum, and neither
 does one whose removal is parked.
 
-Covers: one pass. Does not cover: the plans (`plan`), the arithmetic (`gc_thresholds`), when a pass is due
+Covers: one pass. Does not cover: the plans and the arithmetic (`plan`), when a pass is due
 (`eviction.daemon.periodic_gc`).
 """
 
@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 
 from reclaim.events import GCEvent
 from reclaim.function import ReclaimContext
-from reclaim.images.gc_thresholds import decide_space, invalid_capacity, not_enough_freed
-from reclaim.images.plan import plan_image_gc, plan_maximum_age
+from reclaim.images.plan import decide_space, invalid_capacity, not_enough_freed, plan_image_gc, plan_maximum_age
 from reclaim.types import Action, Outcome, Plan, Reason, ReclaimResult, Result, Rule, RuntimeUnavailable, Verdict
 from reclaim.unused_images import ListedImages, UnusedImages
 

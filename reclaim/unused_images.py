@@ -115,9 +115,8 @@ class UnusedImages:
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
         if known is not None and known.begun_at > oldest:
             return known
-        named_since = (
-            asked_at if alone and known is not None else None
-        )  # the kubelet may not have told of a new pod yet
+        # the kubelet may not have told of a new pod yet
+        named_since = asked_at if alone and known is not None else None
         evidence = self._inventory.evidence(self._listing, oldest, named_since)
         return replace(evidence, listing=evidence.listing.without(self._context.planned))
 
@@ -127,8 +126,8 @@ class UnusedImages:
             return Refused(Reason.IN_USE, Result.IN_USE)
         if usage.unresolved:
             return Refused(Reason.UNRESOLVED_IMAGE)
-        image = self._context.images.image_status(verdict.id)
-        if image is None or image.id != verdict.id:
+        image = self._status(verdict.id)
+        if image is None:
             self._context.records.forget((verdict.id,))
             return GONE
         reason = self._protected(image, evidence.listing)
@@ -159,8 +158,8 @@ class UnusedImages:
         return False
 
     def _is_of(self, repository: str, image_id: str) -> bool:
-        image = self._context.images.image_status(image_id)
-        return image is not None and image.id == image_id and repository in repositories_of(image)
+        image = self._status(image_id)
+        return image is not None and repository in repositories_of(image)
 
     def remove(self, verdict: Verdict) -> bool:
         """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""
@@ -171,12 +170,15 @@ class UnusedImages:
     def present(self, verdict: Verdict) -> bool:
         """True if ImageStatus answers with this very id. What is gone, or may be, has no age any more: should it be
         pulled again, it is a new image."""
-        image, known = None, False
+        there = False
         try:
-            image = self._context.images.image_status(verdict.id)
-            known = True
+            there = self._status(verdict.id) is not None
         finally:
-            there = image is not None and image.id == verdict.id
-            if not (known and there) or verdict.id in self._answered:
+            if not there or verdict.id in self._answered:
                 self._context.records.forget((verdict.id,))
         return there
+
+    def _status(self, image_id: str) -> Image | None:
+        """What ImageStatus says of this very id; None if the runtime does not have it. Raises RuntimeUnavailable."""
+        image = self._context.images.image_status(image_id)
+        return image if image is not None and image.id == image_id else None

@@ -45,8 +45,7 @@ _PERCENT = re.compile(
     re.ASCII,
 )
 LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
-_LARGEST = 2**63 - 1  # amounts are signed 64-bit in Kubernetes; larger ones are capped there
-_LARGEST_DURATION_NS = 2**63 - 1
+_LARGEST = 2**63 - 1  # amounts, and nanoseconds in Go, are signed 64-bit; larger amounts are capped there
 _SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
 _NANO = 10**9
 
@@ -108,12 +107,10 @@ def format_quantity(amount: int) -> str:
 
     `parse_quantity` gives the same amount back.
     """
-    value, index = amount, 0
-    suffixes = list(_BINARY)
-    while value and value % 1024 == 0 and index < len(suffixes):
-        value //= 1024
-        index += 1
-    return f"{value}{suffixes[index - 1] if index else ''}"
+    for suffix, power in reversed(_BINARY.items()):
+        if amount and amount % 1024**power == 0:
+            return f"{amount // 1024**power}{suffix}"
+    return str(amount)
 
 
 def format_bytes(amount: int) -> str:
@@ -219,7 +216,7 @@ def parse_duration(text: str) -> float:
             raise _refuse(text, DURATION_FORMS)
         total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])  # Go truncates each part
         position = match.end()
-    if total_ns > _LARGEST_DURATION_NS:
+    if total_ns > _LARGEST:
         raise _refuse(text, DURATION_FORMS)
     seconds = total_ns / _NANO
     return -seconds if text[0] == "-" else seconds

@@ -25,8 +25,7 @@ from eviction.reporting.log import Log
 from eviction.types import EvictionError
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime, in_time
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records_file import OwnFile, current_boot_id, current_machine_id, reason_of
-from reclaim.images.records_json import Moment
+from reclaim.images.records_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from signals.clock import Clock
 
 LARGEST_BYTES = 4096

@@ -71,8 +71,7 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
             unresolved += missing
     needed = listing.sandbox_image_references
     for reference in listing.named_images:
-        answer = listing.resolved.get(reference)
-        used |= index.find(reference) | (set() if answer is None else {answer})
+        used |= _meant(reference, index, listing.resolved)
     by_sandboxes: set[str] = set()
     for reference in needed or ():
         found, missing = _resolve((reference,), index, listing.resolved)
@@ -98,25 +97,20 @@ def _resolve(
     An id that is listed says which image it is. Otherwise an id or digest must be known by itself, as an image or as
     none: a tag beside it may have moved. Where there are only names one of them must mean an image.
     """
-    found: set[str] = set()
-    unknown: list[str] = []
-    listed_by_id = False
-    for reference in references:
-        ids = set(index.find(reference))
-        answer = answered.get(reference)
-        if answer is not None:
-            ids.add(answer)
-        found |= ids
-        if not ids:
-            unknown.append(reference)
-        elif "@" not in reference and names_one_image(reference):
-            listed_by_id = any(bare_hex(image_id) == bare_hex(reference) for image_id in ids) or listed_by_id
+    ids = {reference: _meant(reference, index, answered) for reference in references}
+    found = set().union(*ids.values())
     lasting = [reference for reference in references if names_one_image(reference)]
-    if listed_by_id:
+    if any("@" not in each and bare_hex(each) in map(bare_hex, ids[each]) for each in lasting):
         return found, []
     if not lasting:
-        return found, [] if found else unknown
-    unknown = [reference for reference in unknown if reference in lasting]
+        return found, [] if found else list(references)
+    unknown = [reference for reference in lasting if not ids[reference]]
     if any("@" in reference and reference in answered for reference in unknown):
         found |= index.without_digest
     return found, [reference for reference in unknown if reference not in answered]
+
+
+def _meant(reference: str, index: ImageIndex, answered: Mapping[str, str | None]) -> frozenset[str]:
+    """The ids that the list, or the runtime's answer, gives for one reference."""
+    answer = answered.get(reference)
+    return index.find(reference) if answer is None else index.find(reference) | {answer}

@@ -1,7 +1,7 @@
 """What is remembered of images: when each was first detected, and last seen in use.
 
 The kubelet keeps the same record in memory (`pkg/kubelet/images/image_gc_manager.go`, detectImages) and starts anew
-after a restart. Here records can be restored (`records_json`), and an image without a record may have a witness of its
+after a restart. Here records can be restored (`records_file`), and an image without a record may have a witness of its
 age: containerd remembers when it was pulled (`cri.image_store`). The witness can only make an image without a record as
 old as it provably is, and an image with a restored record no older than that: it may have been removed and pulled again
 meanwhile. Without record and witness an image counts as new.

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images.gc_thresholds import SpaceDecision, decide_space, human_size, invalid_capacity, not_enough_freed
-from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.plan import (
+    ImageGCPolicy,
+    SpaceDecision,
+    decide_space,
+    human_size,
+    invalid_capacity,
+    not_enough_freed,
+)
 from tests.pure.values import GIB, KIB, MIB
 
 

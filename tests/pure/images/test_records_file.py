@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reclaim.execution.workers import Workers
 from reclaim.images.records_file import (
+    LARGEST_BYTES,
     SAVE_AGAIN_SECONDS,
     Loaded,
     RecordFile,
@@ -20,7 +21,6 @@ from reclaim.images.records_file import (
     current_machine_id,
     load_in_time,
 )
-from reclaim.images.records_json import LARGEST_BYTES
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 
