@@ -24,7 +24,6 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
 from eviction.configuration.effective import Configuration
-from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import ReclaimOptions, read_options, request_of
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
@@ -36,7 +35,7 @@ from eviction.reporting.pass_record import pass_fields
 from eviction.reporting.pass_shapes import PassFieldsJson
 from eviction.reporting.status import PodDirectoriesJson, pod_directories_json
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Extent
+from eviction.types import API_VERSION, EvictionError, Extent
 from reclaim.programs import KINDS as OWN
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
@@ -153,7 +152,7 @@ def _options(arguments: argparse.Namespace, configuration: Configuration) -> Rec
     """The signal and the mark that are asked for. Exits with 2 for what is not allowed."""
     try:
         return read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
-    except RequestRefused as error:
+    except EvictionError as error:
         exit_with(EXIT_USAGE, str(error))
 
 

@@ -25,12 +25,12 @@ from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
-from eviction.control.answer import RequestRefused
 from eviction.control.pause import PauseFile
 from eviction.control.reclaim import ReclaimOptions, read_options, respond
 from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
+from eviction.types import EvictionError
 from reclaim.types import Outcome
 from signals.clock import SystemClock
 
@@ -122,5 +122,5 @@ def _options(arguments: argparse.Namespace, configuration: Configuration) -> Rec
     try:
         given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
         return read_options(given, configuration.signals)
-    except RequestRefused as error:
+    except EvictionError as error:
         exit_with(EXIT_USAGE, str(error))

@@ -43,12 +43,7 @@ class Answer:
 
     def line(self) -> dict[str, Any]:
         """The last line of the conversation with a client."""
-        return {
-            "exit_code": self.exit_code,
-            "sentence": self.sentence,
-            "document": self.document,
-            "lines": list(self.lines),
-        }
+        return {"exit_code": self.exit_code, "sentence": self.sentence, "document": self.document, "lines": self.lines}
 
 
 def read_output(given: Mapping[str, Any], command: str, others: Collection[str]) -> Output:

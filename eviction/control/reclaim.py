@@ -14,7 +14,7 @@ from typing import Any
 
 from eviction.control.answer import Answer, Output, RequestRefused, read_output
 from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.threshold_config import ThresholdConfigError, read_value
+from eviction.decision.threshold_config import read_value
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import HoldOff
@@ -53,7 +53,7 @@ class ReclaimOptions(Output):
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
     """The options from their names on the command line (`-` as `_`). `signals`: those that the node can have.
 
-    Raises RequestRefused with one sentence.
+    Raises RequestRefused or ThresholdConfigError with one sentence.
     """
     output = read_output(given, "reclaim", {"signal", "until", "all", "dry_run", "now"})
     name, until = given.get("signal"), given.get("until")
@@ -61,22 +61,19 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
         raise RequestRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
     if until is not None and name is None:
         raise RequestRefused("--until sets the mark of the signal named by --signal, and that is missing")
+    signal = None if name is None else Signal(name)
+    mark = None
+    if signal is not None and until is not None:
+        mark = Threshold(signal, read_value("--until", signal, until), origin="--until")
     return ReclaimOptions(
         output.as_json,
         output.width,
-        signal=None if name is None else Signal(name),
-        until=None if until is None or name is None else _mark(name, until),
+        signal,
+        mark,
         to_the_end=bool(given.get("all")),
         dry_run=bool(given.get("dry_run")),
         now=bool(given.get("now")),
     )
-
-
-def _mark(signal: str, text: Any) -> Threshold:
-    try:
-        return Threshold(Signal(signal), read_value("--until", signal, text), origin="--until")
-    except ThresholdConfigError as error:
-        raise RequestRefused(str(error)) from None
 
 
 def respond(

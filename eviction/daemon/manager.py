@@ -189,6 +189,7 @@ class Manager:
             self._begin_where_due(each, observations, Trigger.LEAD, now)
         self._serve_requests(observations, decision)
         if not self._lanes.tasks and self._refresher.free and now >= self._refresh.due:
+            self._refresh.due = now + RETRY_SECONDS  # if it cannot begin, or raises
             self._refresher.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds

@@ -49,7 +49,6 @@ class Refresh:
         """
         node, announcements = self._node, self._announcements
         began, passes = node.clock.monotonic(), self._passes()
-        self.due = began + RETRY_SECONDS  # in case it raises
         problem, pressed, given_up = self._locate(), announcements.under_pressure, False
 
         def goes_on() -> bool:

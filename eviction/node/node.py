@@ -25,7 +25,7 @@ from eviction.node.one_pass import Cooldowns, Setting
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import EvictionError, Threshold
+from eviction.types import EvictionError
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
@@ -48,7 +48,7 @@ from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
 from signals.summary import NodeSummary
-from signals.types import KUBELET_ROLES, FsLayout
+from signals.types import KUBELET_ROLES
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
@@ -61,12 +61,6 @@ DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
 
 class CannotPrepare(EvictionError):
     """What a pass needs cannot be made. The message is one sentence."""
-
-
-def import_what_is_used_later() -> None:
-    """Imports the modules that are else imported when they are first used: then a descriptor or memory may be short."""
-    for name in IMPORTED_LATER:
-        import_module(name)
 
 
 class Node(NodeView):
@@ -232,15 +226,15 @@ class Node(NodeView):
 
         Raises CannotPrepare with one sentence.
         """
-        import_what_is_used_later()
+        for name in IMPORTED_LATER:
+            import_module(name)
         try:
             self.removals.prepare()
             self.probe_threads.prepare(len(KUBELET_ROLES) + len(self.configuration.filesystems))
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
+            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
-        try:
-            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
         except OSError as error:
             raise CannotPrepare(f"no sockets can be made for the runtime: {error.strerror or error}") from None
 
@@ -313,10 +307,6 @@ class Node(NodeView):
         self.removals.set_parallel(configuration.parallel_removals)
         self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
         return changed
-
-    def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds in force in a layout, as the responder uses them."""
-        return self.responder.state.config.in_layout(layout)
 
     def close(self) -> None:
         """Waits for removals that were sent, 30 s at most, and then ends threads and connections.

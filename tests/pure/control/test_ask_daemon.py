@@ -11,6 +11,7 @@ from eviction.cli.ask_daemon import CONTROL_SOCKET, NotAskedError, control_socke
 from eviction.control.answer import RequestRefused
 from eviction.control.check import CheckOptions, read_check_options
 from eviction.control.reclaim import ReclaimOptions, read_options
+from eviction.types import EvictionError
 from signals.types import Signal
 
 
@@ -136,7 +137,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
 )
 def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:
     """One sentence names the option and what is allowed."""
-    with pytest.raises(RequestRefused, match=r".") as refusal:
+    with pytest.raises(EvictionError, match=r".") as refusal:
         read_options(given)
     assert sentence in str(refusal.value)
 

@@ -42,7 +42,7 @@ def test_the_conversation_ends_with_the_answer() -> None:
     ticket = made.take(that_removes)
     assert ticket is not None
     ticket.answer.set_result(Answer(1, "held off", {"a": 1}, ("x",)))
-    assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ["x"]}]
+    assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ("x",)}]
 
 
 def test_a_request_whose_turn_does_not_come_is_refused() -> None:
