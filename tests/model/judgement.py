@@ -5,7 +5,7 @@ from __future__ import annotations
 from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.pod_records import Container, Sandbox
 from reclaim.types import ContainerState
-from tests.model.ledger import FRESH_SECONDS, STATES, Since
+from tests.model.ledger import FRESH_SECONDS, HANGS_SECONDS, STATES, Since
 from tests.model.observed_runtime import ObservedRuntime
 
 
@@ -40,6 +40,8 @@ def wrong_with_image(runtime: ObservedRuntime, image: Image) -> list[str]:
     """Why this image must not be removed now."""
     wrong = []
     age_of_list = runtime.arrived - runtime.answered_at.get("ListContainers", float("-inf"))
+    checked = runtime.answered_calls.get(image.id, runtime.calls)  # what passed since stalled nobody but its sender
+    age_of_list -= HANGS_SECONDS * sum(call >= checked for call in runtime.hung_at)
     if age_of_list > FRESH_SECONDS:
         wrong.append(f"the last list of containers was {age_of_list:.1f} s old")
     for user in runtime.users_of(image):

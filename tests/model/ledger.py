@@ -8,6 +8,9 @@ from typing import Literal
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import ContainerState
 
+HANGS_SECONDS = 5.0
+"""How much time passes when a call begins to hang: more than anybody's patience."""
+
 FRESH_SECONDS = 1.0
 STATES = {
     pb.CONTAINER_CREATED: ContainerState.CREATED,

@@ -36,6 +36,7 @@ class ObservedRuntime(EmbeddedRuntime):
         self.answered_calls: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of a call
         self.answered_at: dict[str, float] = {}  # method -> when it was answered last
         self.arrived = 0.0
+        self.hung_at: list[int] = []  # the numbers of the calls before which time has passed because one hangs
         self.listed_images = 0  # the number of the call with which reclaimd's last complete listing of images began
         self._clock = clock
         self._who = threading.local()

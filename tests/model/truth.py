@@ -18,12 +18,9 @@ from eviction.drill.runtime.pod_records import Container, Sandbox
 from reclaim.cri import cri_pb2 as pb
 from tests.model import judgement
 from tests.model.held_calls import HeldCall, HeldCalls
-from tests.model.ledger import STATES, Entry
+from tests.model.ledger import HANGS_SECONDS, STATES, Entry
 from tests.model.observed_runtime import ObservedRuntime
 from tests.model.ticking import TickingClock
-
-HANGS_SECONDS = 5.0
-"""How much time passes when a call begins to hang: more than anybody's patience."""
 
 BY_DIGEST = "tests.model/image-digest"
 """The annotation of a container whose pod names its image by this digest."""
@@ -76,6 +73,7 @@ class TrueRuntime(ObservedRuntime):
             wrong = self._wrong_with(method, held.object_id)
         self._who.held = held, wrong
         self._who.failing = held.way.fails
+        self.hung_at.append(self.calls)
         self._clock.step(HANGS_SECONDS)
         try:
             return self.held.hold(held, act)
