@@ -43,7 +43,7 @@ from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, RuntimeUnavailable
+from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
@@ -206,12 +206,18 @@ class Node(NodeView):
         return CriClient(runtime, image, ASK_SECONDS) if self.configuration.has_runtime else None
 
     def function_problems(self) -> tuple[tuple[str, str], ...]:
-        """Functions of the configuration that cannot be called as things are: name, and one sentence why."""
-        if not self.configuration.functions:
-            return ()
-        from eviction.node.own_functions import problems_of  # only where there are any
-
-        return problems_of(self.functions, self.client, self.log_paths)
+        """Functions that cannot be called as things are: name, and one sentence why. Asks the runtime only for those
+        that need a certain one, and says nothing of them while it does not answer."""
+        problems = []
+        for function in self.functions.values():
+            try:
+                if function.examine is not None:
+                    function.examine(self.client, self.log_paths)
+            except RuntimeUnavailable:
+                continue
+            except ReclaimError as error:
+                problems.append((function.name, str(error)))
+        return tuple(problems)
 
     def watch_kubelet(self) -> None:
         """Begins to watch whether the kubelet is healthy: as long as that ends the hold-off after the start, and always

@@ -1,4 +1,4 @@
-"""The reclaim functions of a configuration, as entries of the table, and why one cannot be called as things are.
+"""The reclaim functions of a configuration, as entries of the table.
 
 Covers: which function an entry of `reclaimFunctions` is. Does not cover: what the functions do (`reclaim`).
 """
@@ -17,11 +17,8 @@ from reclaim.execution.readings import in_time
 from reclaim.function import ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.plugins import PluginFailed, load, plugin_function
-from reclaim.pod_logs.names import LogPaths
 from reclaim.programs import LogLine, Program, ProgramUser, program_function
 from reclaim.rotated_logs import delete_rotated_logs_function
-from reclaim.services import RuntimeService
-from reclaim.types import ReclaimError, RuntimeUnavailable
 
 PLUGIN_SECONDS = 30.0  # for the import and the constructor of one
 
@@ -58,18 +55,3 @@ def _made(function: ConfiguredFunction, log: LogLine) -> ReclaimFunction:
             return collect_garbage_function(name, timeout_seconds, frees)
         case _:
             assert_never(function.kind)
-
-
-def problems_of(functions: FunctionTable, runtime: RuntimeService, log_paths: LogPaths) -> tuple[tuple[str, str], ...]:
-    """Functions of the table that cannot be called as things are: the name, and one sentence why. Asks the runtime only
-    for those that need a certain one, and says nothing of them while it does not answer."""
-    problems = []
-    for function in functions.values():
-        try:
-            if function.examine is not None:
-                function.examine(runtime, log_paths)
-        except RuntimeUnavailable:
-            continue
-        except ReclaimError as error:
-            problems.append((function.name, str(error)))
-    return tuple(problems)

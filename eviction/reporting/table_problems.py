@@ -1,7 +1,7 @@
 """What is wrong with rows of the reclaim table, as the node is now. Pure.
 
 Covers: rows that are empty, that nothing calls, or whose functions free space elsewhere. Does not cover: names that
-nothing has, which the configuration refuses, and functions that cannot be called (`node.own_functions`).
+nothing has, which the configuration refuses, and functions that cannot be called (`node.node`).
 """
 
 from __future__ import annotations
