@@ -1,5 +1,4 @@
-"""`ReleaseBallast`: unlinks the file of the ballast, which needs neither a free byte nor a free inode. Also what the
-file must be, whether it is, how it is made, and how a person has it removed.
+"""`ReleaseBallast`: unlinks the file of the ballast, which needs neither a free byte nor a free inode.
 
 Unlinked is only a file of the configured size, with one name, which is root's and nobody else may write. What else has
 that name stays, and the function says so. While a process holds the file open unlinking it frees nothing; the measuring
@@ -7,33 +6,19 @@ after the removal shows it, as of any removal. Between the last look at the name
 that name for some microseconds; only a user who may write the directory can do that, and these are trusted.
 
 Its directory must be one that only trusted users may write (`reclaim.trust`), as whoever writes it could put another
-file in its place. A symlink above the file is followed, one in the place of the file is not. It is made so that its
-bytes are really taken, and never where room is short:
+file in its place. A symlink above the file is followed, one in the place of the file is not.
 
-* It has no name (O_TMPFILE) before it is whole and on the disk, so a process that dies leaves nothing of it, and it
-  takes the place of nothing. Of two processes that make it at a time one has nothing in the end, and as each wants room
-  for it twice over above the mark, both together do not go below the mark.
-* `fallocate` is tried first. It may do nothing but set the size (ZFS), or write zeros that are compressed away. So the
-  extents are read (FS_IOC_FIEMAP), and where they are not all there, the file is written with bytes that nothing can
-  compress. Of tmpfs, NFS, ZFS and other filesystems without that call it is only known how many blocks a file takes.
-* What is sparse, shared or compressed even then is removed again and refused.
-
-Sources: open(2) and linkat(2) for a file without a name; posix_fallocate(3), whose emulation writes a byte into each
-block; the kernel's Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.
+Covers: what the file must be, whether it is there, removing it. Does not cover: making it (`eviction.ballast`).
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
-import struct
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.execution.remover import GONE, Ready, Refused, Stage
@@ -50,28 +35,6 @@ REASONS = ("set_aside", "replaced")
 
 
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
-MODE = 0o600
-CHUNK = 1 << 20
-WRITTEN_OUT_SECONDS = 30.0
-COUNTED_SECONDS = 10.0  # ZFS counts the blocks of a file some seconds after they were written (zfs_txg_timeout is 5 s)
-COUNTED_POLL_SECONDS = 0.25
-
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
-_NO_FIEMAP = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS)
-_FS_IOC_FIEMAP = 0xC020660B  # _IOWR('f', 11, struct fiemap), the same on every architecture that Kubernetes runs on
-_HEAD = struct.Struct("=QQIIII")  # start, length, flags, mapped extents, room for extents, reserved
-_EXTENT = struct.Struct("=Q8xQ16xI12x")  # logical, length, flags
-_WHOLE_FILE = (1 << 64) - 1
-_SYNC = 0x1
-UNPLACED = 0x2 | 0x4  # its place is unknown, or will be chosen when it is written out
-ENCODED, ENCRYPTED = 0x8, 0x80  # compressed is what has the first and not the second
-INLINE = 0x200 | 0x400  # in the metadata, in a block with others
-SHARED = 0x2000
-
-Allocate = Callable[[int, int, int], None]
-"""Allocates so many bytes of an opened file from an offset on, as `os.posix_fallocate`. Raises OSError."""
-
 Answer = TypeVar("Answer")
 
 
@@ -96,44 +59,6 @@ class BallastSettings:
     def name(self) -> str:
         """Its name in that directory."""
         return self.path.rpartition("/")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Ballast:
-    """A file of ballast that is there.
-
-    `allocated_bytes`: how many of its bytes are allocated for it alone. `extents`: in how many pieces; None where the
-    filesystem does not tell. `problem`: why it does not hold its bytes, as the end of a sentence; empty if it does.
-    """
-
-    path: str
-    size_bytes: int
-    allocated_bytes: int
-    extents: int | None
-    problem: str = ""
-
-
-class Extent(NamedTuple):
-    """A piece of a file, bytes; `flags` are those of the kernel's `struct fiemap_extent`."""
-
-    logical: int
-    length: int
-    flags: int = 0
-
-
-def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: int = 0) -> str | None:
-    """Why the ballast is not made now, as one sentence; None: there is room for it twice over.
-
-    `mark_bytes`: what must stay available besides, the highest mark of the filesystem.
-    """
-    wanted = 2 * settings.size_bytes + mark_bytes
-    if available_bytes >= wanted:
-        return None
-    above = f" above the mark of {mark_bytes} bytes" if mark_bytes else ""
-    return (
-        f"{settings.path} is not made: {available_bytes} bytes are available, and it is only made where twice its size "
-        f"is{above}, {wanted} bytes"
-    )
 
 
 # ---- what is there
@@ -187,14 +112,6 @@ def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
     return owner_only_refusal("it", status)
 
 
-def read_ballast(settings: BallastSettings) -> Ballast | None:
-    """The ballast as it is; None if it is not there. Writes out what of it is in memory, so not for a full disk.
-
-    Raises BallastRefused if something else is there, or it cannot be read within `WRITTEN_OUT_SECONDS`.
-    """
-    return looked_at(settings, "read", _ballast_in, WRITTEN_OUT_SECONDS)
-
-
 def looked_at(
     settings: BallastSettings,
     what: str,
@@ -223,112 +140,6 @@ def _is_read_only(directory: int, settings: BallastSettings) -> bool:
     return bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
 
 
-def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
-    """The same, of an opened directory. Raises BallastRefused, OSError."""
-    status = status_in(directory, settings)
-    if status is None:
-        return None
-    descriptor = os.open(settings.name, _OPEN, dir_fd=directory)
-    try:
-        if identity_of(os.fstat(descriptor)) != identity_of(status):
-            raise BallastRefused(f"{settings.path} is not the ballast: another file has just taken its name")
-        return _held(descriptor, settings)
-    finally:
-        os.close(descriptor)
-
-
-def _held(descriptor: int, settings: BallastSettings) -> Ballast:
-    """What an opened file holds. Raises OSError."""
-    extents = extents_of(descriptor)
-    if extents is None:
-        allocated = os.fstat(descriptor).st_blocks * BLOCK
-        return Ballast(settings.path, settings.size_bytes, allocated, None, _sparse(allocated, settings.size_bytes))
-    allocated, problem = own_bytes(extents, settings.size_bytes), extents_problem(extents, settings.size_bytes)
-    return Ballast(settings.path, settings.size_bytes, allocated, len(extents), problem)
-
-
-# ---- its extents
-
-
-def extents_of(descriptor: int) -> tuple[Extent, ...] | None:
-    """The extents of an opened file, in its order, after what it has in memory was written out; None where the
-    filesystem does not tell. Raises OSError."""
-    try:
-        count, _ = _extents(descriptor, room=0)
-        return _extents(descriptor, room=count)[1]
-    except OSError as error:
-        if error.errno in _NO_FIEMAP:
-            return None
-        raise
-
-
-def _extents(descriptor: int, room: int) -> tuple[int, tuple[Extent, ...]]:
-    """How many there are, and as many as there is room for. Raises OSError."""
-    buffer = bytearray(_HEAD.size + room * _EXTENT.size)
-    _HEAD.pack_into(buffer, 0, 0, _WHOLE_FILE, _SYNC, 0, room, 0)
-    fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
-    count = _HEAD.unpack_from(buffer)[3]
-    return count, tuple(map(Extent._make, _EXTENT.iter_unpack(buffer[_HEAD.size :])))[:count]
-
-
-def own_bytes(extents: Sequence[Extent], size_bytes: int) -> int:
-    """The bytes of a file that come free when it is unlinked; what is allocated behind its end does not count."""
-    own = [each for each in extents if not each.flags & (UNPLACED | INLINE | SHARED) and not _compressed(each)]
-    return sum(max(min(each.logical + each.length, size_bytes) - each.logical, 0) for each in own)
-
-
-def extents_problem(extents: Sequence[Extent], size_bytes: int) -> str:
-    """Why a file with these extents does not hold `size_bytes`, as the end of a sentence; empty: it does."""
-    if any(each.flags & SHARED for each in extents):
-        return "it shares extents with another file, so unlinking it does not free them"
-    if any(each.flags & INLINE for each in extents):
-        return "it is stored in the metadata, not in blocks of its own"
-    if any(_compressed(each) for each in extents):
-        return "it is compressed"
-    return _sparse(own_bytes(extents, size_bytes), size_bytes)
-
-
-def _compressed(extent: Extent) -> bool:
-    return bool(extent.flags & ENCODED) and not extent.flags & (ENCRYPTED | UNPLACED)
-
-
-def _sparse(allocated_bytes: int, size_bytes: int) -> str:
-    if allocated_bytes >= size_bytes:
-        return ""
-    return f"it is sparse: {allocated_bytes} of its {size_bytes} bytes are allocated"
-
-
-# ---- making and removing it
-
-
-def create_ballast(
-    settings: BallastSettings,
-    mark_bytes: int = 0,
-    abandoned: Callable[[], bool] = lambda: False,
-    allocate: Allocate = os.posix_fallocate,
-) -> tuple[Ballast, bool]:
-    """The ballast, made now or there already, whole; and whether it was made now.
-
-    `mark_bytes`: what must stay available of the filesystem besides twice the size. `abandoned`: asked now and then;
-    True: the file is not needed any more, and what there is of it is removed.
-
-    Raises BallastRefused if something else is there, the room is short, the filesystem does not take the bytes, or it
-    was abandoned; then nothing of it is left.
-    """
-
-    def go_on() -> None:
-        if abandoned():
-            raise BallastRefused(f"{settings.path} is not made: the disk came under pressure meanwhile")
-
-    with refused(settings, "made"), opened_directory(settings) as directory:
-        there = _ballast_in(directory, settings)
-        if there is None:
-            return _made(directory, settings, mark_bytes, go_on, allocate), True
-    if there.problem:
-        raise BallastRefused(f"{settings.path} is not the ballast: {there.problem}")
-    return there, False
-
-
 def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -> int | None:
     """Unlinks the ballast now; the bytes that were allocated, None if it was not there. `planned`: it has to be this
     file. Raises BallastRefused if something else is there, or it cannot be unlinked."""
@@ -340,66 +151,6 @@ def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -
             raise BallastRefused(f"{settings.path} is another file now, not the one that was planned")
         os.unlink(settings.name, dir_fd=directory)
         return found.st_blocks * BLOCK
-
-
-def _made(
-    directory: int, settings: BallastSettings, mark_bytes: int, go_on: Callable[[], None], allocate: Allocate
-) -> Ballast:
-    """The file, whole and under its name. Raises BallastRefused, OSError; then nothing of it is left."""
-    problem = room_problem(_available_bytes(directory), settings, mark_bytes)
-    if problem is not None:
-        raise BallastRefused(problem)
-    descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
-    try:
-        ballast = _filled(descriptor, settings, go_on, allocate)
-        if _available_bytes(directory) < mark_bytes:
-            raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
-        os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
-        os.fsync(directory)
-    finally:
-        os.close(descriptor)
-    return ballast
-
-
-def _filled(descriptor: int, settings: BallastSettings, go_on: Callable[[], None], allocate: Allocate) -> Ballast:
-    """What it holds when its bytes are taken. Raises BallastRefused, OSError."""
-    os.fchmod(descriptor, MODE)  # whatever the umask left of it
-    try:
-        allocate(descriptor, 0, settings.size_bytes)
-    except OSError as error:
-        if error.errno not in _NO_FALLOCATE:
-            raise
-    os.fsync(descriptor)
-    ballast = _held(descriptor, settings)
-    if ballast.problem:
-        ballast = _written(descriptor, settings, go_on)
-    if ballast.problem:
-        raise BallastRefused(
-            f"{settings.path} is not made, as this filesystem does not take its bytes: {ballast.problem}"
-        )
-    go_on()
-    return ballast
-
-
-def _written(descriptor: int, settings: BallastSettings, go_on: Callable[[], None]) -> Ballast:
-    left = settings.size_bytes
-    while left:
-        go_on()
-        left -= os.write(descriptor, os.urandom(min(CHUNK, left)))
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # nobody reads it: it needs no memory
-    deadline = time.monotonic() + COUNTED_SECONDS
-    ballast = _held(descriptor, settings)
-    while ballast.problem and ballast.extents is None and time.monotonic() < deadline:
-        go_on()
-        time.sleep(COUNTED_POLL_SECONDS)
-        ballast = _held(descriptor, settings)
-    return ballast
-
-
-def _available_bytes(directory: int) -> int:
-    found = os.fstatvfs(directory)
-    return found.f_bavail * found.f_frsize
 
 
 # ---- the function

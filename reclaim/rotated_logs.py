@@ -31,7 +31,6 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from reclaim.execution.readings import in_time
@@ -202,7 +201,7 @@ class RotatedLogs(Stage):
         """Ready if it is the planned file, as it was, and is not being compressed."""
         planned, read_at = self._files[verdict.id], self._clock.monotonic()
         try:
-            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
+            with opened(self._root, planned.pod, planned.container) as logs:
                 return self._refusal(logs, planned) or Ready(read_at)
         except OSError as error:
             return GONE if error.errno in _NOT_THERE else Refused(Reason.UNREADABLE)
@@ -211,7 +210,7 @@ class RotatedLogs(Stage):
         """Unlinks it; within the same call it looks once more whether it may go."""
         planned = self._files[verdict.id]
         try:
-            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
+            with opened(self._root, planned.pod, planned.container) as logs:
                 refused = self._refusal(logs, planned)
                 if refused is None:
                     os.unlink(planned.name, dir_fd=logs)
@@ -227,7 +226,7 @@ class RotatedLogs(Stage):
         """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
         planned = self._files[verdict.id]
         try:
-            with opened(self._root) as root, _beneath(root, planned.pod, planned.container) as logs:
+            with opened(self._root, planned.pod, planned.container) as logs:
                 found = _file(logs, planned.pod, planned.container, planned.name)
         except OSError as error:
             if error.errno in _NOT_THERE:
@@ -259,8 +258,11 @@ def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
             found = [LogFile(name, problem=Reason.NOT_KUBELETS)]
         else:
             try:
-                with _beneath(directory, name) as entered:
+                entered = open_beneath(directory, name)
+                try:
                     found = list(_files(entered, *above, name))
+                finally:
+                    os.close(entered)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -268,16 +270,6 @@ def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
                 pod, container = (*above, name, b"")[:2]
                 found = [LogFile(pod, container, problem=why)]
         yield from found
-
-
-@contextmanager
-def _beneath(directory: int, *names: bytes) -> Iterator[int]:
-    """The descriptor of the directory that these names lead to from an opened one. Raises OSError."""
-    with ExitStack() as stack:
-        for name in names:
-            directory = open_beneath(directory, name)
-            stack.callback(os.close, directory)
-        yield directory
 
 
 def _file(logs: int, pod: bytes, container: bytes, name: bytes) -> LogFile | None:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from reclaim.containers import NOT_DEAD, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
+from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimContext
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
@@ -65,12 +65,8 @@ def container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = 
     return tuple(stage(context, evict_non_deleted_pods=evict_non_deleted_pods) for stage in stages)
 
 
-class _Stage:
+class _Stage(Stage):
     """What the four have in common: the last question is whether the pod has come back."""
-
-    fresh_seconds = STATUS_FRESH_SECONDS
-    frees_late = False
-    patience_seconds: float | None = None
 
     def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
         self._context = context

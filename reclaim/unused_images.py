@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from reclaim.execution.remover import GONE, Ready, Refused, Wait
+from reclaim.execution.remover import GONE, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
 from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.newest import NewestOfRepositories, repositories_of
@@ -32,7 +32,7 @@ class ListedImages:
     list_seconds: float
 
 
-class UnusedImages:
+class UnusedImages(Stage):
     """Removes an image that a list of containers shows to be unused: a list that is at most a quarter of a second old,
     and of after the newest pod began to start. Removals that run side by side share one.
 
@@ -41,8 +41,6 @@ class UnusedImages:
     """
 
     fresh_seconds = FRESH_SECONDS
-    frees_late = False
-    patience_seconds: float | None = None
 
     def __init__(self, context: ReclaimContext):
         policy = context.policies.images

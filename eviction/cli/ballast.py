@@ -7,6 +7,7 @@ import signal
 from contextlib import closing
 from typing import Literal, NotRequired, TypedDict
 
+from eviction.ballast import Ballast, create_ballast, read_ballast
 from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
@@ -23,14 +24,7 @@ from eviction.decision.thresholds import highest_mark
 from eviction.node.view import NodeView
 from eviction.reporting.json_shapes import Count
 from eviction.types import API_VERSION
-from reclaim.ballast import (
-    Ballast,
-    BallastRefused,
-    BallastSettings,
-    create_ballast,
-    read_ballast,
-    remove_ballast,
-)
+from reclaim.ballast import BallastRefused, BallastSettings, remove_ballast
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole
 

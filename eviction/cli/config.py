@@ -19,7 +19,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.node.view import NodeView
 from eviction.reporting.configuration_warnings import configuration_warnings, table_warnings
 from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences

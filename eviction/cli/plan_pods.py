@@ -15,12 +15,8 @@ from eviction.configuration.inherited_thresholds import name_of
 from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
 from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
-from eviction.decision.threshold_config import (
-    KUBELET_EVICTION_HARD,
-    EvictionMaps,
-    parse_threshold_config,
-    update_container_fs_thresholds,
-)
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
+from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.node.view import NodeView
 from eviction.pod_eviction.local_storage import exceeded_limit
 from eviction.pod_eviction.pods import parse_active_pods

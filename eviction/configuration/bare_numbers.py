@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from eviction.configuration.strict_yaml import quoted
-from eviction.decision.threshold_config import LEFT_TO_KUBELET
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from signals.quantity import LONGEST_TEXT
 from signals.types import AVAILABLE
 

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, TypeVar
 from eviction.configuration.file import ConfigurationFile, FunctionEntry
 from eviction.configuration.sources import ConfigurationError, Origins
 from eviction.configuration.strict_yaml import quoted
+from eviction.configuration.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.reclaim_table import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
     RowEntry,
     Rows,
 )
-from eviction.decision.threshold_config import ThresholdConfigError, read_value
 from signals.quantity import QuantityError, parse_duration, parse_quantity, whole
 from signals.types import (
     KUBELET_ROLES,

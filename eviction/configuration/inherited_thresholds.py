@@ -14,7 +14,7 @@ from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.configuration.sources import DEFAULT, Origins
 from eviction.configuration.strict_yaml import quoted
-from eviction.decision.threshold_config import (
+from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     EvictionMaps,
     ThresholdConfigError,

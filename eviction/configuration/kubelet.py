@@ -26,7 +26,7 @@ from typing import Any
 from eviction.configuration.models import ConfigDict, Model, ValidationError
 from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document, required_value
 from eviction.configuration.texts import unfit_texts
-from eviction.decision.threshold_config import (
+from eviction.configuration.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
     ThresholdConfigError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from eviction.configuration.models import Field
-from eviction.decision.threshold_config import LEFT_TO_KUBELET
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from signals.quantity import AMOUNT_PATTERN, DURATION_PATTERN, LONGEST_TEXT, PERCENTAGE_PATTERN, QUANTITY_PATTERN
 from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eviction.configuration.threshold_config import read_value
 from eviction.control.answer import Answer, Output, RequestRefused, read_output
 from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.threshold_config import read_value
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import HoldOff

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+from eviction.ballast import create_ballast, room_problem
 from eviction.configuration.functions import FunctionKind
 from eviction.decision.thresholds import highest_mark
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision
-from reclaim.ballast import BallastRefused, BallastSettings, create_ballast, room_problem
+from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.execution.workers import NoThread, Workers
 from signals.quantity import format_bytes
 from signals.types import SignalObservations

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from eviction.decision.threshold_config import filesystem_of_writable_layers
+from eviction.decision.thresholds import filesystem_of_writable_layers
 from eviction.types import Threshold, ThresholdValue
 from signals.types import FilesystemRole, FsLayout, Signal, signals_about
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, Rows, below_of, functions_of, relieved_by, row
-from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 

@@ -16,15 +16,18 @@ The kubelet leaves the order of several thresholds open. Ours: the largest defic
 order of the enum.
 
 A signal without an observation, or with a stale one, is skipped: it raises no condition and blocks nothing.
+
+Thresholds of containerfs never take effect as configured: they are derived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from eviction.types import NodeCondition, Threshold
-from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations, order_of
 
 Observations = Mapping[Signal, SignalObservation]
 
@@ -158,3 +161,32 @@ def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -
     """Whether a threshold that was met stays so only because its minimum reclaim is not reached."""
     capacity = observation.capacity
     return threshold.mark(capacity) <= observation.available < threshold.mark_with_min_reclaim(capacity)
+
+
+def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
+    """The filesystem that, for the kubelet, holds the writable layers: the thresholds of containerfs are derived from
+    its thresholds. (In the split layout they may be elsewhere; they have the thresholds of nodefs even so.)"""
+    return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
+
+
+def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
+    """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
+
+    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs where it is dedicated,
+    nodefs otherwise; matched by unit and by hard or soft; of several the last wins. Configured containerfs thresholds
+    are dropped, also where there is nothing to copy and while the layout is not known (None).
+    """
+    source = None if layout is None else filesystem_of_writable_layers(layout)
+    derived: dict[tuple[bool, bool], Threshold] = {}
+    kept: list[Threshold] = []
+    for threshold in thresholds:
+        if threshold.signal.filesystem is FilesystemRole.CONTAINERFS:
+            continue
+        kept.append(threshold)
+        if threshold.signal.filesystem is source:
+            inodes = threshold.signal.counts_inodes
+            signal = Signal.CONTAINERFS_INODES_FREE if inodes else Signal.CONTAINERFS_AVAILABLE
+            origin = f"derived from {threshold.signal}"
+            derived[threshold.hard, inodes] = replace(threshold, signal=signal, origin=origin)
+    order = [(hard, inodes) for hard in (True, False) for inodes in (False, True)]
+    return (*kept, *(derived[key] for key in order if key in derived))

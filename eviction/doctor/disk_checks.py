@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.decision.threshold_config import update_container_fs_thresholds
-from eviction.decision.thresholds import thresholds_met
+from eviction.decision.thresholds import thresholds_met, update_container_fs_thresholds
 from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.configuration_warnings import has_no_threshold, tiny_marks
 from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences

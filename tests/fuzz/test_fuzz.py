@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import KIND
 from eviction.configuration.strict_yaml import DocumentError, parse_document
-from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from eviction.configuration.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.records_file import Moment, NotRecords, records_from_json, records_json

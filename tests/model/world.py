@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from eviction.configuration.effective import load
-from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31
 from eviction.drill.runtime.failpoints import Distort, Hang, MethodFault, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from eviction.configuration.effective import load
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime

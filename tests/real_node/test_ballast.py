@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast import BallastRefused, BallastRelease, BallastSettings, create_ballast, read_ballast
+from eviction.ballast import create_ballast, read_ballast
+from reclaim.ballast import BallastRefused, BallastRelease, BallastSettings
 from signals.clock import SystemClock
 from tests.full_disk import full
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 from eviction.configuration.effective import load
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
 from eviction.node.node import Node
 from eviction.record import PassResult
 from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, examine

@@ -14,6 +14,7 @@ import tempfile
 from types import TracebackType
 from typing import Any, Self
 
+from eviction.ballast import create_ballast
 from eviction.drill.node.loop_mounts import mount_loop
 from eviction.drill.node.own_functions import entries_of, write_entries, write_programs
 from eviction.drill.node.pod_maker import PodMaker
@@ -27,7 +28,7 @@ from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario.amounts import amount_of
 from eviction.drill.scenario.reader import BALLAST
 from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemSpec, FilesystemType, RuntimeSpec, Scenario
-from reclaim.ballast import BallastRefused, BallastSettings, create_ballast
+from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.types import RuntimeUnavailable
 from signals.filesystems import FilesystemReader
 from signals.types import FilesystemRole, FsLayout

@@ -12,7 +12,7 @@ from typing import Any
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.models import ValidationError
 from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
-from eviction.decision.threshold_config import KUBELET_EVICTION_HARD
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.scenario.amounts import ScenarioError, amount_of, refuse_duplicates, seconds_of, seconds_or_none
 from eviction.drill.scenario.expectations import expectation_of
 from eviction.drill.scenario.filesystem_types import refuse_too_small

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.ballast import (
+from eviction.ballast import (
     ENCODED,
     ENCRYPTED,
     INLINE,
     SHARED,
     UNPLACED,
-    BallastSettings,
     Extent,
     extents_problem,
     own_bytes,
     room_problem,
 )
+from reclaim.ballast import BallastSettings
 from tests.pure.values import MIB
 
 SETTINGS = BallastSettings("/var/lib/kubelet/reclaimd.ballast", 8 * MIB)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import KIND, parse_pairs
-from eviction.decision.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from eviction.configuration.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION, Extent
 from signals.quantity import parse_percentage, parse_quantity
 from signals.types import Signal

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.threshold_config import update_container_fs_thresholds
+from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.types import Threshold
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 from tests.pure.values import threshold

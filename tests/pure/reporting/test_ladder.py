@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
-from eviction.decision.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.reporting.explain import late_threshold_sentence
 from eviction.reporting.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
 from eviction.types import Threshold

@@ -11,14 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.ballast import (
-    BallastRefused,
-    BallastSettings,
-    create_ballast,
-    extents_of,
-    own_bytes,
-    read_ballast,
-)
+from eviction.ballast import create_ballast, extents_of, own_bytes, read_ballast
+from reclaim.ballast import BallastRefused, BallastSettings
 
 MIB = 1 << 20
 SIZE = 4 * MIB

@@ -7,12 +7,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from eviction.ballast import create_ballast
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
-from reclaim.ballast import BallastRefused, BallastSettings, create_ballast, release_ballast_function
+from reclaim.ballast import BallastRefused, BallastSettings, release_ballast_function
 from reclaim.functions import FUNCTIONS, table_of
 from signals.types import Signal
 from tests.full_disk import available, full

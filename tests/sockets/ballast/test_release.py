@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from eviction.ballast import create_ballast
 from reclaim.ballast import (
     BallastRefused,
     BallastRelease,
     BallastSettings,
-    create_ballast,
     examine,
     release_ballast_function,
     remove_ballast,

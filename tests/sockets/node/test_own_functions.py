@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from eviction.ballast import create_ballast
 from eviction.node.one_pass import Request
 from eviction.record import PassResult, Trigger
 from eviction.types import FunctionUnusable, Threshold
-from reclaim.ballast import BallastSettings, create_ballast
+from reclaim.ballast import BallastSettings
 from signals.interval import FillRate
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.decision.threshold_config import (
+from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     LEFT_TO_KUBELET,
     EvictionMaps,

@@ -14,13 +14,13 @@ The thresholds are returned hard before soft, each in the order of the signals; 
 
 Memory and PID signals are checked like the others and left to the kubelet: they are returned apart.
 
-Thresholds of containerfs never take effect as configured; see `update_container_fs_thresholds`.
+Thresholds of containerfs never take effect as configured; see `decision.thresholds.update_container_fs_thresholds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eviction.types import EvictionError, Threshold, ThresholdValue
 from signals.quantity import (
@@ -32,7 +32,7 @@ from signals.quantity import (
     parse_percentage,
     parse_quantity,
 )
-from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, Signal
 
 # kubelet, pkg/kubelet/eviction/defaults_linux.go
 KUBELET_EVICTION_HARD: Mapping[str, str] = {
@@ -197,32 +197,3 @@ def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -
     if written is None:
         return dict(KUBELET_EVICTION_HARD)
     return {**KUBELET_EVICTION_HARD, **written} if merge_defaults else dict(written)
-
-
-def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
-    """The filesystem that, for the kubelet, holds the writable layers: the thresholds of containerfs are derived from
-    its thresholds. (In the split layout they may be elsewhere; they have the thresholds of nodefs even so.)"""
-    return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
-
-
-def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
-    """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
-
-    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs where it is dedicated,
-    nodefs otherwise; matched by unit and by hard or soft; of several the last wins. Configured containerfs thresholds
-    are dropped, also where there is nothing to copy and while the layout is not known (None).
-    """
-    source = None if layout is None else filesystem_of_writable_layers(layout)
-    derived: dict[tuple[bool, bool], Threshold] = {}
-    kept: list[Threshold] = []
-    for threshold in thresholds:
-        if threshold.signal.filesystem is FilesystemRole.CONTAINERFS:
-            continue
-        kept.append(threshold)
-        if threshold.signal.filesystem is source:
-            inodes = threshold.signal.counts_inodes
-            signal = Signal.CONTAINERFS_INODES_FREE if inodes else Signal.CONTAINERFS_AVAILABLE
-            origin = f"derived from {threshold.signal}"
-            derived[threshold.hard, inodes] = replace(threshold, signal=signal, origin=origin)
-    order = [(hard, inodes) for hard in (True, False) for inodes in (False, True)]
-    return (*kept, *(derived[key] for key in order if key in derived))
