@@ -215,14 +215,19 @@ class _Execution:
     def run(self) -> None:
         for each in self._works:
             each.leave_out(self._executor.removals.ids)
-        disk = self._now()
+        disk = before = self._now()  # before: when a removal last ended, so that what the next one frees is its own
         while True:
             while (work := self._next(disk)) is not None and self._begin(work):
                 pass
             if not self.in_flight:
                 break
             outcome = self.next_outcome(self._executor.patience(self._works, disk), LOOK_SECONDS)
-            disk = self._now() if outcome is None else self._after(outcome, disk)
+            if outcome is None:
+                disk = self._now()
+            elif outcome.result in (None, Result.IN_USE):
+                self._work_of[outcome.verdict.id].kept.append(outcome)
+            else:
+                disk = before = self._after(outcome, before)
         order = {object_id: number for number, object_id in enumerate(self._work_of)}
         for each in self._works:
             if each.stage.frees_late and any(outcome.result is Result.REMOVED for outcome in each.outcomes):
@@ -317,12 +322,8 @@ class _Execution:
 
     def _after(self, outcome: Outcome, before: DiskState) -> DiskState:
         """Records what one removal has freed; returns the disk as it is now."""
-        work, experience = self._work_of[outcome.verdict.id], self._executor.experience
-        promised = outcome.verdict.size_bytes or 0
+        experience, promised = self._executor.experience, outcome.verdict.size_bytes or 0
         self._executor.progress.mark()
-        if outcome.result is None or outcome.result is Result.IN_USE:
-            work.kept.append(outcome)
-            return before
         if outcome.result is Result.PLANNED:
             self._credit += promised
         elif outcome.result is Result.UNANSWERED:
@@ -337,7 +338,7 @@ class _Execution:
             outcome = replace(outcome, freed_bytes=max(gained, 0), freed_inodes=max(inodes, 0))
             if promised:
                 experience.removed(outcome.duration_seconds)
-        work.outcomes.append(outcome)
+        self._work_of[outcome.verdict.id].outcomes.append(outcome)
         return disk
 
     def _late_space(self, disk: DiskState) -> DiskState:

@@ -66,9 +66,9 @@ def test_what_xfs_allocates_ahead_counts_as_used(tmp_path: Path) -> None:
 
 def test_what_is_too_small_for_a_type_is_refused(tmp_path: Path) -> None:
     """By the size that it needs, before anything is made."""
-    process = reclaimd("drill", "late-space", "--filesystem-type", "xfs", "--report", str(tmp_path))
+    process = reclaimd("drill", "answers-lost", "--filesystem-type", "xfs", "--report", str(tmp_path))
     assert process.returncode == 2
     assert (
         process.stderr
-        == "reclaimd: late-space: the size of nodefs: must be at least 300.0MiB for xfs, but it was 128.0MiB\n"
+        == "reclaimd: answers-lost: the size of nodefs: must be at least 300.0MiB for xfs, but it was 128.0MiB\n"
     )

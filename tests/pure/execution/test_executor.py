@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -170,6 +171,22 @@ def test_nothing_more_is_started_than_what_is_in_flight_is_expected_to_free() ->
     executed = site.execute()
     assert site.store.sent == ["a"]
     assert reasons(executed) == dict.fromkeys("bcde", Reason.RELIEVED)
+
+
+@pytest.mark.regression
+def test_what_a_removal_frees_long_before_it_ends_is_its_own() -> None:
+    """A program that frees 10 MiB at once and goes on: the disk is measured meanwhile, and it has freed 10 MiB."""
+    site = Site(1, wanted_mib=10)
+
+    def remove(name: str) -> None:
+        site.disk.free(site.store.sizes[name])
+        site.store.sizes[name] = 0
+        measured = len(site.disk.credits)
+        while len(site.disk.credits) < measured + 2:
+            time.sleep(0.001)
+
+    site.store.on_remove = remove
+    assert [outcome.freed_bytes for outcome in site.execute().outcomes] == [10 * MIB]
 
 
 def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> None:
