@@ -346,7 +346,7 @@ class _Walk:
                 self._fail(level, name, why or error.strerror)
 
     def _check(self) -> None:
-        """Raises _Changed when one of the lowest 8 directories has left the directory it was entered from."""
+        """Raises _Moved when one of the lowest 8 directories has left the directory it was entered from."""
         above = b".."
         for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
             try:
