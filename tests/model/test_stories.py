@@ -21,6 +21,7 @@ A_LIST_OF_IMAGES = 8  # of a pass over a node without containers, about
 LONG = 700.0  # seconds: longer than any minimum age
 ALL, TWO_MINUTES = 1, 4  # of the mode of a world: `extent: all`, and an image's minimum age
 CONTAINERD_2_1, CONTAINERD_1_6 = 0, 1  # of DIALECTS
+READ_DEADLINE_SECONDS = 10.0  # real time: no read hangs in a story, and a busy machine is late
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedParts]:
 @pytest.fixture
 def world(shared: SharedParts, request: pytest.FixtureRequest) -> Iterator[World]:
     """A node, of containerd 2.1 unless the test says another dialect and mode."""
-    made = World(shared, *getattr(request, "param", (CONTAINERD_2_1, 0)))
+    made = World(shared, *getattr(request, "param", (CONTAINERD_2_1, 0)), read_deadline_seconds=READ_DEADLINE_SECONDS)
     yield made
     made.close()
 
