@@ -132,6 +132,13 @@ def read_statvfs(path: str, now: float) -> Reading:
     )
 
 
+def available_and_inodes_free(path: str) -> tuple[int, int]:
+    """Bytes available and inodes free by `statvfs` alone, for a poll. Raises OSError. It costs 2 µs, and a whole
+    reading at a mount point 21: a daemon at rest close to its marks would take half as much again of a core."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_ffree
+
+
 class KubeletsReader:
     """Reads a filesystem as the kubelet sees it: at a mount point, and by one number however many subvolumes it has.
 
@@ -144,6 +151,7 @@ class KubeletsReader:
     ) -> None:
         self._directories = frozenset(directories)
         self._reader = reader
+        self._quick_reader = quick_reader_of(reader)
         self._table = table
         self._places: dict[str, _Place] = {}
 
@@ -166,11 +174,10 @@ class KubeletsReader:
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
         return replace(found, stats=there.stats, in_directory=here.stats if limited else None)
 
-    def quick(self, path: str, now: float) -> Reading:
-        """A reading where the path was last read, for a poll: it costs 5 µs, and one of a place that is looked at
-        again 15 to 20."""
+    def quick(self, path: str) -> tuple[int, int]:
+        """Bytes available and inodes free where the path was last read."""
         place = self._places.get(path)
-        return self._reader(path if place is None else place.point, now)
+        return self._quick_reader(path if place is None else place.point)
 
     def _place(self, path: str, st_dev: int) -> _Place:
         real, mounts = os.path.realpath(path), read_mounts(self._table)
@@ -186,3 +193,17 @@ class _Place:
     st_dev: int
     device_id: int
     point: str
+
+
+def quick_reader_of(reader: FilesystemReader) -> Callable[[str], tuple[int, int]]:
+    """What agrees with `reader` in bytes available and inodes free, and costs less where it reads by `statvfs`."""
+    if isinstance(reader, KubeletsReader):
+        return reader.quick
+    if reader is read_statvfs:
+        return available_and_inodes_free
+
+    def read_both(path: str) -> tuple[int, int]:
+        stats = reader(path, 0.0).stats
+        return stats.available_bytes, stats.inodes_free
+
+    return read_both

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemReader, KubeletsReader, Reading, read_statvfs
+from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
 from signals.interval import MOST_STEPS, Notify, ThresholdNotifier, WatchedLevels
 from signals.types import Poll, ReadingUnavailable
 
@@ -53,7 +53,7 @@ class Probe:
     ):
         self.path = path
         self._reader = reader
-        self._quick_reader = reader.quick if isinstance(reader, KubeletsReader) else reader
+        self._quick_reader = quick_reader_of(reader)
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()  # held during a reading
@@ -156,9 +156,9 @@ class Probe:
             return
         now = self._clock.monotonic()
         try:
-            stats = self._quick_reader(self.path, 0.0).stats  # a poll has no time of its own
-            self._keep(Poll(now, stats.available_bytes, stats.inodes_free))
-            observation_due = notifier.update(stats.available_bytes, stats.inodes_free, now)
+            available_bytes, inodes_free = self._quick_reader(self.path)
+            self._keep(Poll(now, available_bytes, inodes_free))
+            observation_due = notifier.update(available_bytes, inodes_free, now)
         except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
             observation_due = True
         if not observation_due:

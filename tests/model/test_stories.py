@@ -35,7 +35,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedParts]:
 @pytest.fixture
 def world(shared: SharedParts, request: pytest.FixtureRequest) -> Iterator[World]:
     """A node, of containerd 2.1 unless the test says another dialect and mode."""
-    made = World(shared, *getattr(request, "param", (CONTAINERD_2_1, 0)), read_deadline_seconds=READ_DEADLINE_SECONDS)
+    dialect, mode = getattr(request, "param", (CONTAINERD_2_1, 0))
+    made = World(shared, dialect, mode, READ_DEADLINE_SECONDS)
     yield made
     made.close()
 
