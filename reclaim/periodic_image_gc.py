@@ -117,8 +117,6 @@ class ImageGC:
             if self._executor.stopping.is_set():
                 return [*part, *_kept(verdicts[number:], Reason.STOPPING)]
             outcome = self._executor.remove(verdict, self._stage)
-            if outcome.verdict.action is Action.KEEP:  # the check right before the removal is a guard of ours
-                outcome = replace(outcome, verdict=outcome.verdict._replace(rule=Rule.GUARD))
             part.append(outcome)
             if outcome.result is Result.UNANSWERED:
                 return [*part, *_kept(verdicts[number + 1 :], Reason.INCOMPLETE_LISTING)]
@@ -131,7 +129,7 @@ class ImageGC:
 def _kept(verdicts: Iterable[Verdict], reason: Reason) -> list[Outcome]:
     """These are kept after all. That enough was freed is the kubelet's rule, other reasons are ours."""
     rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
-    return [Outcome(verdict._replace(action=Action.KEEP, reason=reason, rule=rule)) for verdict in verdicts]
+    return [Outcome(verdict.kept(reason, rule)) for verdict in verdicts]
 
 
 def _nominal_bytes(part: Iterable[Outcome]) -> int:
