@@ -40,7 +40,7 @@ OF_SOME_SIZE = 1 / 8  # of the second largest fall: a log that grows between the
 FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
 MOST_STEPS = 64  # in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
-IDLE_FLOORS = 3  # polls while nobody fills are so many floors apart: waking up costs more than a poll
+IDLE_FLOORS = 5  # polls while nobody fills are so many floors apart: waking up costs more than a poll
 IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
 MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
 
@@ -188,7 +188,7 @@ class WatchedLevels:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
         `bytes_rate`, `inodes_rate`: the fastest fills that the polls have found, units a second. `idle`: nothing fills
-        the filesystem now. Then polls are at least three floors apart.
+        the filesystem now. Then polls are at least five floors apart.
         """
         levels = (
             (self.available_bytes, available_bytes, max(self.bytes_per_second, bytes_rate)),

@@ -141,10 +141,10 @@ def test_a_fill_that_the_polls_found_only_shortens_the_interval(
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40))
-def test_an_idle_filesystem_is_polled_every_30_ms_at_most(available_bytes: int, inodes_free: int) -> None:
-    """Close to the level every 30 ms instead of 10, else as often as one that is filled."""
+def test_an_idle_filesystem_is_polled_every_50_ms_at_most(available_bytes: int, inodes_free: int) -> None:
+    """Close to the level every 50 ms instead of 10, else as often as one that is filled."""
     filling, idle = (LEVELS.poll_interval(available_bytes, inodes_free, idle=idle) for idle in (False, True))
-    assert idle == max(filling, 3 * FLOOR)
+    assert idle == max(filling, 5 * FLOOR)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_afte
     st.floats(float(MIB), 1000.0 * MIB),
     st.lists(st.just(0.0) | st.floats(0.01, 1.0), min_size=1, max_size=50),
 )
-def test_no_fill_up_to_twice_the_assumed_rate_that_begins_on_an_idle_filesystem_is_found_later_than_30_ms(
+def test_no_fill_up_to_twice_the_assumed_rate_that_begins_on_an_idle_filesystem_is_found_later_than_50_ms(
     headroom: int, rate: float, shares: list[float]
 ) -> None:
-    """An idle filesystem is polled every 30 ms at most: a fill of up to 1000 MiB/s, where 500 are assumed, is found
-    below the level at most 30 ms after it crossed it, whenever it begins and whatever it does."""
+    """An idle filesystem is polled every 50 ms at most: a fill of up to 1000 MiB/s, where 500 are assumed, is found
+    below the level at most 50 ms after it crossed it, whenever it begins and whatever it does."""
     available, now, crossed_at, idle = float(GIB + headroom), 0.0, None, True
     for step in range(400):
         wait = LEVELS.poll_interval(int(available), 10**9, idle=idle)
@@ -203,5 +203,5 @@ def test_no_fill_up_to_twice_the_assumed_rate_that_begins_on_an_idle_filesystem_
         available, now = available - speed * wait, now + wait
         if int(available) < GIB:
             assert crossed_at is not None
-            assert now - crossed_at <= 3 * FLOOR + 1e-6
+            assert now - crossed_at <= 5 * FLOOR + 1e-6
             return

@@ -72,7 +72,7 @@ def test_the_levels_are_compared_however_long_the_filesystem_was_idle() -> None:
 
 @pytest.mark.parametrize("available_bytes", [GIB, GIB + 30 * MIB, 3 * GIB])
 def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(available_bytes: int) -> None:
-    """Two polls show that it is idle; all later ones are one idle interval apart, 30 ms close to the level."""
+    """Two polls show that it is idle; all later ones are one idle interval apart, 50 ms close to the level."""
     times, due = polls(LEVELS, constant(available_bytes), 0.0, 100.0)
     assert not due
     idle = LEVELS.poll_interval(available_bytes, MANY_INODES, idle=True)
