@@ -40,6 +40,7 @@ USED_IMAGES = [
     Image(f"reclaimd.test/used:{number}", (BASE, random_layer(1000 + number, 2 * MIB))) for number in range(11)
 ]
 SETTLE_SECONDS = 40.0  # after the fill: the kubelet evicts one pod each 10 s as long as it has to
+UNTOUCHED_SECONDS = 12.0  # where its mark was not passed: it looks once more
 NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
 
@@ -156,7 +157,9 @@ def duel(
             try:
                 with Sampler(node.disk, fill) as sampler:
                     fill.wait(600.0)
-                    time.sleep(SETTLE_SECONDS)
+                    time.sleep(UNTOUCHED_SECONDS)
+                    if sampler.lowest < mark:
+                        time.sleep(SETTLE_SECONDS - UNTOUCHED_SECONDS)
             finally:
                 fill.stop()
         pods = node.api.pods()
