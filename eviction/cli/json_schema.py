@@ -1,7 +1,8 @@
 """JSON Schemas (draft 2020-12) of what is read and of what is printed, made from its types.
 
 * Of a file that is read: from its pydantic model. Fields that it does not know are refused, as by the program.
-* Of a document that is printed: from its TypedDict. Further fields are allowed, as a later version may have some.
+* Of a document that is printed: from its dataclass or TypedDict. Further fields are allowed: a later version may have
+  some.
 
 The descriptions are docstrings: of a class, and of a field the literal text below it, which Python itself ignores; so
 they are taken from the source.
@@ -13,6 +14,9 @@ import ast
 import inspect
 import sys
 import types
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import StrEnum
 from typing import (
     Annotated,
     Any,
@@ -26,7 +30,7 @@ from typing import (
 )
 
 from eviction.configuration.models import Model
-from eviction.reporting.json_shapes import Keywords
+from eviction.reporting.json_shapes import Keywords, LeftOut
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -60,7 +64,7 @@ def schema_of_model(model: type[Model], name: str) -> Schema:
 
 
 def schema_of_document(shape: Any, name: str) -> Schema:
-    """The schema of a document of this TypedDict. `name`: its `$id`."""
+    """The schema of a document of this dataclass or TypedDict. `name`: its `$id`."""
     shapes = _Shapes()
     root = shapes.of(shape)["$ref"].rpartition("/")[2]
     schema = shapes.definitions.pop(root)
@@ -82,8 +86,10 @@ class _Shapes:
         """The schema of a type. Raises TypeError for one that JSON does not have."""
         if hint in _PLAIN:
             return dict(_PLAIN[hint])
-        if is_typeddict(hint):
+        if is_typeddict(hint) or is_dataclass(hint):
             return {"$ref": f"#/$defs/{self._define(hint)}"}
+        if inspect.isclass(hint) and issubclass(hint, StrEnum):
+            return {"type": "string", "enum": [str(word) for word in hint]}
         origin, arguments = get_origin(hint), get_args(hint)
         if origin is Annotated:
             added = [each.keywords for each in arguments[1:] if isinstance(each, Keywords)]
@@ -93,10 +99,11 @@ class _Shapes:
         if origin is Literal:
             return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
         if origin in (Union, types.UnionType):
-            return {"anyOf": [self.of(each) for each in arguments]}
-        if origin is list:
+            present = [each for each in arguments if each is not LeftOut]
+            return self.of(present[0]) if len(present) == 1 else {"anyOf": [self.of(each) for each in present]}
+        if origin in (list, tuple, frozenset):
             return {"type": "array", "items": self.of(arguments[0])}
-        if origin is dict:
+        if origin in (dict, Mapping):
             names = {word: value for word, value in self.of(arguments[0]).items() if word != "type"}
             values = {"type": "object", "additionalProperties": self.of(arguments[1])}
             return {**values, "propertyNames": names} if names else values
@@ -117,7 +124,11 @@ class _Shapes:
                 **_described(shape),
                 "type": "object",
                 "properties": properties,
-                "required": [key for key, hint in hints.items() if get_origin(hint) is not NotRequired],
+                "required": [
+                    key
+                    for key, hint in hints.items()
+                    if get_origin(hint) is not NotRequired and LeftOut not in get_args(hint)
+                ],
             }
         return name
 

@@ -1,15 +1,16 @@
-"""What JSON documents have in common: their version, and words for types that say more than Python's.
+"""What JSON documents have in common: how a record becomes one, and words for types that say more than Python's.
 
-A document's shape is a TypedDict beside what makes it, so mypy holds the two together. JSON Schemas are made from these
-(`eviction.cli.schemas`): the docstring of a class or of a field is its description.
+A record that is printed as it is, is one frozen dataclass: `to_json` makes its document, and its JSON Schema is made
+from it too (`eviction.cli.schemas`), with the docstring of the class and of each field as description. A document that
+differs from the record behind it has a TypedDict beside what makes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum, StrEnum
+from typing import Annotated, Any, Final
 
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
@@ -43,3 +44,31 @@ SignalName = Annotated[str, Keywords({"pattern": rf"^{ROLE_NAME.pattern}\.({AVAI
 
 RoleName = Annotated[str, Keywords({"pattern": f"^{ROLE_NAME.pattern}$"})]
 """A filesystem: nodefs, imagefs, containerfs, or one of the configuration's own."""
+
+
+class LeftOut(Enum):
+    """The value of a field that is not in the document: `cost: Cost | LeftOut = LEFT_OUT`."""
+
+    LEFT_OUT = "left out"
+
+
+LEFT_OUT: Final = LeftOut.LEFT_OUT
+
+
+def to_json(record: Any) -> Any:
+    """The document of a frozen dataclass: its fields by their names, without those that are `LEFT_OUT`.
+
+    Enumerations become texts, tuples and sets (sorted) lists. Numbers are as they are: who makes the record rounds.
+    """
+    if isinstance(record, StrEnum):
+        return str(record)
+    if isinstance(record, Mapping):
+        return {str(name): to_json(value) for name, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [to_json(value) for value in record]
+    if isinstance(record, set | frozenset):
+        return sorted(to_json(value) for value in record)
+    if is_dataclass(record):
+        values = {field.name: getattr(record, field.name) for field in fields(record)}
+        return {name: to_json(value) for name, value in values.items() if value is not LEFT_OUT}
+    return record
