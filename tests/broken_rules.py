@@ -1,0 +1,470 @@
+"""Breaks one guard or rule of the product at a time, on purpose, and looks which test notices.
+
+    python -m tests.broken_rules [NAME …] [--rings 2] [--to FILE]
+
+Each break is one piece of text replaced in a copy of the repository, in which the rings of tests then run until one
+fails: pure tests first, real nodes last. A break that no test notices is a test that is missing, or a rule that nobody
+needs. A text that is not there any more, or that is there twice, is an error: the list is of the program as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.repository import ROOT
+
+RINGS: tuple[tuple[str, ...], ...] = (
+    ("tests/pure",),
+    ("tests/model", "tests/sockets"),
+    ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
+)
+WHAT_PAGES_SAY = ("tests/pure/test_readme.py", "tests/pure/test_console_pages.py")  # no test of the product
+COPIED = ("eviction", "reclaim", "signals", "tests", "config")
+SECONDS = 1200.0  # of one ring: a break may make something wait for ever
+
+
+@dataclass(frozen=True)
+class Break:
+    """One change: `new` in place of `old`, which the file has once."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """What became of one break. `by`: the tests that failed, of the first ring in which one did; none: nobody has
+    noticed it. `rings`: how many of them ran."""
+
+    name: str
+    by: tuple[str, ...]
+    rings: int
+    seconds: float
+
+
+IMAGES, IN_USE, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/images/in_use.py", "reclaim/unused_images.py"
+NEWEST, KEEP_LIST, REFERENCES = (
+    "reclaim/images/newest.py",
+    "reclaim/images/keep_list.py",
+    "reclaim/images/references.py",
+)
+RECORDS, RECORDS_FILE = "reclaim/images/records.py", "reclaim/images/records_file.py"
+CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
+LOG_PLAN, TREES = "reclaim/pod_logs/plan.py", "reclaim/pod_logs/directories.py"
+STATES, BELIEF, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/belief.py", "reclaim/pods/evidence.py"
+BELIEVED, STARTS, INVENTORY = "reclaim/pods/believed_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
+REMOVER, REMOVALS, EXECUTOR = (f"reclaim/execution/{each}.py" for each in ("remover", "removals", "executor"))
+THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
+HEADROOM, ONE_PASS, HOLD_OFF = "eviction/decision/headroom.py", "eviction/node/one_pass.py", "eviction/node/hold_off.py"
+TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/rotated_logs.py"
+
+BREAKS = (
+    # ---- images
+    Break("an image of a container may go", IMAGES, "(image.id in usage.by_containers, ", "(False, "),
+    Break("the image of sandboxes may go", IMAGES, "(image.id in usage.by_sandboxes, ", "(False, "),
+    Break("a pinned image may go", IMAGES, "(image.pinned, Reason.PINNED", "(False, Reason.PINNED"),
+    Break("an image on the keep-list may go", IMAGES, "(image.id in kept_ids, ", "(False, "),
+    Break("the newest of a repository may go", IMAGES, "(image.id in newest.ids, ", "(False, "),
+    Break("an image that was just used may go", IMAGES, "(last_used >= now, Reason.IN_USE", "(False, Reason.IN_USE"),
+    Break("an unresolved reference stops nothing", IMAGES, "(bool(usage.unresolved), ", "(False, "),
+    Break("an unknown sandbox image stops nothing", IMAGES, "(not usage.sandbox_image_known, ", "(False, "),
+    Break("the minimum age is not asked", IMAGES, "if wait > 0:  # equal is old enough", "if wait > 1e9:"),
+    Break("an image as old as the minimum age stays", IMAGES, "if wait > 0:  # equal", "if wait >= 0:  # equal"),
+    Break(
+        "the newest image goes first",
+        IMAGES,
+        "found.append(((last_used, record.first_detected, image.id), verdict))",
+        "found.append(((-last_used, -record.first_detected, image.id), verdict))",
+    ),
+    Break(
+        "usage is rounded down",
+        IMAGES,
+        "usage = 100 - free * 100 // capacity",
+        "usage = (capacity - free) * 100 // capacity",
+    ),
+    Break(
+        "the high mark itself is no pressure",
+        IMAGES,
+        "usage >= policy.high_threshold_percent",
+        "usage > policy.high_threshold_percent",
+    ),
+    Break("the loop runs at a high mark of 100", IMAGES, "self.high_threshold_percent != 100 or", "True or"),
+    Break(
+        "the maximum age counts from the start", IMAGES, "maximum == 0 or now - started_at <= maximum", "maximum == 0"
+    ),
+    Break(
+        "an image that no container names is unused although its tag is short",
+        REFERENCES,
+        'head, rest = "docker.io", name',
+        'head, rest = "", name',
+    ),
+    Break("a digest is found by its tag", REFERENCES, 'return f"{head}/{repository}@{digest}" if at else', "return"),
+    Break("what specs name is unused", IN_USE, "for reference in listing.named_images:", "for reference in ():"),
+    Break("an image volume is unused", IN_USE, "for references in (own, *volumes):", "for references in (own,):"),
+    Break("in use is not looked for again", UNUSED_IMAGES, "if verdict.id in usage.by_containers:", "if False:"),
+    Break(
+        "an unknown user is not looked for again",
+        UNUSED_IMAGES,
+        "        if usage.unresolved:\n",
+        "        if False:\n",
+    ),
+    Break("a pin is not looked for again", UNUSED_IMAGES, "        if image.pinned:\n", "        if False:\n"),
+    Break(
+        "the keep-list is not looked at again", UNUSED_IMAGES, "if self._policy.keep.kept_ids((image,)):", "if False:"
+    ),
+    Break(
+        "newest is not looked at again", UNUSED_IMAGES, "        if self._is_newest(image):\n", "        if False:\n"
+    ),
+    Break("a list serves for ever", UNUSED_IMAGES, "LIST_AGE_SECONDS = 0.25", "LIST_AGE_SECONDS = 1e9"),
+    Break("no pod is waited for", UNUSED_IMAGES, "if self._waits else 0.0", "if False else 0.0"),
+    Break("a removed image keeps its age", UNUSED_IMAGES, "if not there or verdict.id in self._answered:", "if False:"),
+    Break(
+        "an image without a record is old",
+        RECORDS,
+        "                return ImageRecord(now)\n",
+        "                return ImageRecord(0.0)\n",
+    ),
+    Break(
+        "a witness makes older than the clocks are known",
+        RECORDS,
+        "max(witnessed, self._known_since, self._detected_at)",
+        "witnessed",
+    ),
+    Break(
+        "the time off counts after a reboot",
+        RECORDS_FILE,
+        "return min(at_save, max(now.wall - time, 0.0))",
+        "return max(now.wall - time, 0.0)",
+    ),
+    Break(
+        "records of another machine count",
+        RECORDS_FILE,
+        "saved.machine_id and now.machine_id and saved.machine_id != now.machine_id",
+        "False",
+    ),
+    # ---- containers, sandboxes, logs
+    Break("a running container is dead", CONTAINERS, "container.state is ContainerState.RUNNING or (", "False or ("),
+    Break(
+        "one that was created is dead",
+        CONTAINERS,
+        "(guarded and container.state is not ContainerState.EXITED)",
+        "False",
+    ),
+    Break(
+        "the newest copy of a live pod may go",
+        CONTAINERS,
+        "if judge.guarded else set[str]()",
+        "if False else set[str]()",
+    ),
+    Break(
+        "a gone pod need not settle", CONTAINERS, "held, None if held else self.policy.settle_seconds)", "held, None)"
+    ),
+    Break("a pod of which something runs is gone", CONTAINERS, "held = uid in self.alive", "held = False"),
+    Break("a static pod leaves nothing behind", STATES, "return state is not None and state.static", "return False"),
+    Break("a ready sandbox may go", CONTAINERS, "if sandbox.state is PodSandboxState.READY:", "if False:"),
+    Break("a sandbox with containers may go", CONTAINERS, "elif sandbox.id in occupied:", "elif False:"),
+    Break("the newest sandbox may go", CONTAINERS, "elif fate.removable is None and sandbox is newest:", "elif False:"),
+    Break(
+        "the newest dead container goes first",
+        CONTAINERS,
+        "removed.sort(key=lambda item: (item[0], item[1], item[2].id))",
+        "removed.sort(key=lambda item: (item[0], -item[1], item[2].id))",
+    ),
+    Break("sources that are not ready do not matter", CONTAINERS, "if judge.pods.sources_ready else", "if True else"),
+    Break("a status is not read again", UNUSED_CONTAINERS, "if status.state in NOT_DEAD and (", "if False and ("),
+    Break(
+        "another object under the same id may go",
+        UNUSED_CONTAINERS,
+        "if None not in (verdict.identity, identity) and verdict.identity != identity:",
+        "if False:",
+    ),
+    Break(
+        "the newer copy need not be there",
+        UNUSED_CONTAINERS,
+        "        if not verdict.superseded_by:\n",
+        "        if True:\n",
+    ),
+    Break(
+        "an occupied sandbox is not looked for again",
+        UNUSED_CONTAINERS,
+        "return Refused(Reason.HAS_CONTAINERS) if occupied else None",
+        "return None",
+    ),
+    Break(
+        "a sandbox that is ready by now may go",
+        UNUSED_CONTAINERS,
+        "        if status.state is PodSandboxState.READY:\n",
+        "        if False:\n",
+    ),
+    Break(
+        "a pod that has come back loses its remains",
+        UNUSED_CONTAINERS,
+        "if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):",
+        "if True:",
+    ),
+    Break("logs go although sources are not ready", LOG_PLAN, "if not pods.sources_ready:", "if False:"),
+    Break("logs of a pod with containers go", LOG_PLAN, "if uid in in_runtime:", "if False:"),
+    Break(
+        "logs go without complete lists",
+        LOG_PLAN,
+        "    if in_runtime is None:\n        return Reason.INCOMPLETE_LISTING\n",
+        "    in_runtime = in_runtime or ()\n",
+    ),
+    Break(
+        "a link is dangling while its container runs",
+        LOG_PLAN,
+        "return Reason.ROTATING, Rule.KUBELET",
+        "return Reason.DANGLING, Rule.KUBELET",
+    ),
+    Break(
+        "another directory of the name is removed",
+        TREES,
+        "if expected is not None and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected:",
+        "if False:",
+    ),
+    Break(
+        "a log that is compressed goes",
+        ROTATED,
+        'return BEING_ROTATED if compressing or may_be_written else ""',
+        'return ""',
+    ),
+    # ---- which pods exist
+    Break("directories without those of running pods are believed", BELIEF, "    if without:\n", "    if False:\n"),
+    Break(
+        "exchanged directories are believed", BELIEF, "if believed is None or states.identity == believed:", "if True:"
+    ),
+    Break(
+        "empty directories are believed",
+        BELIEF,
+        "if not present.isdisjoint(held) or (states.known and states.sources_ready):",
+        "if True:",
+    ),
+    Break("with a doubt a pod is gone", STATES, "        if self.doubt is not None:\n            return False\n", ""),
+    Break(
+        "a listed pod is gone without its directory",
+        STATES,
+        "return uid not in self.kubelet and uid not in (self.present or ())",
+        "return uid not in (self.present or ())",
+    ),
+    Break(
+        "a pod that stands still has terminated",
+        EVIDENCE,
+        "if (self.made or uid in self.ran) and self.at - still.since >= age_seconds",
+        "if True",
+    ),
+    Break("a gap proves nothing, and counts", EVIDENCE, "or not 0 <= passed <= LONGEST_GAP_SECONDS", "or False"),
+    Break(
+        "a check believes directories for ever",
+        BELIEVED,
+        "self._doubt = self._doubt or self._other(states.identity)",
+        "self._doubt = self._doubt",
+    ),
+    Break("a pod that is being made needs no image", STARTS, "if age < self._hold_off_seconds:", "if False:"),
+    Break(
+        "a new pod does not make a list old",
+        STARTS,
+        "return now is not None and now.parts <= self.parts",
+        "return True",
+    ),
+    Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
+    # ---- removing
+    Break("a dry run removes", REMOVER, "    if dry_run:\n        return outcome(Result.PLANNED)\n", ""),
+    Break("a stop is not looked for before the call", REMOVER, "    if not may_send():\n", "    if False:\n"),
+    Break("what is still there was removed", REMOVER, "        if stage.present(verdict):\n", "        if False:\n"),
+    Break(
+        "a check is fresh for ever",
+        REMOVER,
+        "if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:",
+        "if holds:",
+    ),
+    Break(
+        "a parked removal is sent",
+        REMOVALS,
+        "if removal.parked or self._stopping.is_set():",
+        "if self._stopping.is_set():",
+    ),
+    Break("a stuck runtime is asked on", REMOVALS, "return len(self.parked) > self.parallel", "return False"),
+    Break(
+        "relief stops nothing", EXECUTOR, "or self._error or disk.verdict is not DiskVerdict.GO_ON:", "or self._error:"
+    ),
+    Break(
+        "what is in flight promises nothing",
+        EXECUTOR,
+        "promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())",
+        "promised = 0",
+    ),
+    # ---- deciding
+    Break(
+        "at the mark is below it",
+        THRESHOLDS,
+        "and mark(threshold, observation.capacity) > observation.available",
+        "and mark(threshold, observation.capacity) >= observation.available",
+    ),
+    Break("a stale reading counts", THRESHOLDS, "        and not observation.stale\n", ""),
+    Break("a grace period is over at once", THRESHOLDS, "if now - seen >= threshold.grace_seconds)", "if True)"),
+    Break("an old reading is acted on", THRESHOLDS, "return observation.time > last.time", "return True"),
+    Break(
+        "the smallest deficit first",
+        THRESHOLDS,
+        "key=lambda t: (-deficit(t, observations), ",
+        "key=lambda t: (deficit(t, observations), ",
+    ),
+    Break(
+        "the minimum reclaim is forgotten",
+        SYNCHRONIZE,
+        "unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)",
+        "unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=False)",
+    ),
+    Break(
+        "a failed reading clears a threshold",
+        SYNCHRONIZE,
+        "met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)",
+        "met = rules.merge_thresholds(met, unresolved)",
+    ),
+    Break(
+        "a grace period survives a gap",
+        SYNCHRONIZE,
+        "known = {} if last is not None and now - last > gap else",
+        "known =",
+    ),
+    Break(
+        "a row that is empty is chosen",
+        SYNCHRONIZE,
+        "key=lambda threshold: not config.row(threshold.signal, observations)",
+        "key=lambda threshold: True",
+    ),
+    Break(
+        "a soft threshold is led",
+        HEADROOM,
+        "        if threshold.hard\n        and headroom >= 0",
+        "        if headroom >= 0",
+    ),
+    Break(
+        "a jump is a rate",
+        INTERVAL,
+        "return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)",
+        "return fallen / seconds",
+    ),
+    Break(
+        "an unreadable disk is reclaimed on",
+        ONE_PASS,
+        "if entry.stops and _has_stale_reading(entry.goal, observations):",
+        "if False:",
+    ),
+    Break(
+        "a function that waits for a lower mark is called", ONE_PASS, "        if entry.waits:\n", "        if False:\n"
+    ),
+    Break("a cooldown is over at once", ONE_PASS, "if cooldown_seconds > 0:", "if False:"),
+    Break("the lead removes as much as it likes", ONE_PASS, "lambda: None if self._crossed else 1)", "lambda: None)"),
+    Break("nothing is held off after a start", HOLD_OFF, "        if left <= 0:\n", "        if True:\n"),
+    Break(
+        "a pause holds nothing",
+        HOLD_OFF,
+        "return self._pause.why() or self._hold_off.why()",
+        "return self._hold_off.why()",
+    ),
+    Break("anybody's file is trusted", TRUST, "    if credentials.trusts(status.st_uid):\n", "    if True:\n"),
+    Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns 1 if a break was not noticed, 2 if one could not be made."""
+    asked = _parser().parse_args(arguments)
+    chosen = [each for each in BREAKS if not asked.names or each.name in asked.names]
+    for wrong in (name for name in asked.names if name not in {each.name for each in BREAKS}):
+        print(f"no break is named {wrong!r}", file=sys.stderr)
+        return 2
+    if wrong := [problem for each in chosen if (problem := problem_of(each))]:
+        print("\n".join(wrong), file=sys.stderr)
+        return 2
+    found: list[Noticed] = []
+    for each in chosen:
+        found.append(tried(each, RINGS[: asked.rings]))
+        print(_line(found[-1]), flush=True)
+        if asked.to is not None:
+            asked.to.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
+    missed = [one.name for one in found if not one.by]
+    print(f"{len(found) - len(missed)} of {len(found)} breaks were noticed")
+    print("\n".join(f"not noticed: {name}" for name in missed))
+    return 1 if missed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.broken_rules")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="of breaks (all)")
+    parser.add_argument("--rings", type=int, default=len(RINGS), help="how many rings of tests run at most (all)")
+    parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
+    return parser
+
+
+def problem_of(each: Break) -> str:
+    """Why a break cannot be made, as a sentence; empty: it can."""
+    count = (ROOT / each.file).read_text().count(each.old)
+    return "" if count == 1 else f"{each.name}: {each.file} has {each.old!r} {count} times, and not once"
+
+
+def tried(each: Break, rings: Sequence[Sequence[str]]) -> Noticed:
+    """Makes the break in a copy, and runs one ring after the other until a test fails."""
+    began = time.monotonic()
+    with _copy() as copy:
+        broken = copy / each.file
+        broken.write_text(broken.read_text().replace(each.old, each.new))
+        failed: tuple[str, ...] = ()
+        ran = 0
+        while not failed and ran < len(rings):
+            failed = _failed(copy, rings[ran])
+            ran += 1
+    return Noticed(each.name, failed, ran, round(time.monotonic() - began, 1))
+
+
+@contextmanager
+def _copy() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="broken-") as directory:
+        copy = Path(directory)
+        for name in COPIED:
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        yield copy
+
+
+def _failed(copy: Path, ring: Sequence[str]) -> tuple[str, ...]:
+    """The tests of a ring that fail in the copy; none if all pass. Programs that tests start run from it too."""
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PROPERTY_EXAMPLES": "25"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
+    try:
+        run = subprocess.run(
+            [*command, *(f"--ignore={name}" for name in WHAT_PAGES_SAY), *ring],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return ("it does not end",)
+    lines = [line.split(" - ")[0] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return tuple(lines) or (() if run.returncode == 0 else (run.stdout[-300:] + run.stderr[-300:],))
+
+
+def _line(found: Noticed) -> str:
+    by = found.by[0] if found.by else "NOBODY"
+    return f"{found.name}: {by} ({found.seconds:.0f} s)"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
