@@ -1,0 +1,75 @@
+"""What an earlier version has left behind is read as before: its configuration, records of images, history, documents.
+
+The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reclaim.images.records_file import Moment, records_from_json
+from tests.reclaimd_process import answer, reclaimd_here, write_configuration
+from tests.repository import ROOT
+from tests.schemas import strict_validator
+
+EARLIER = ROOT / "tests" / "earlier"
+DOCUMENTS: dict[str, Any] = json.loads((EARLIER / "documents.json").read_text())
+WENT = {"order", "released", "jumped", "xfs_helper"}  # fields, with the rules that they were about
+CAME = {"lead_seconds", "warnings", "quota", "went"}  # fields of later versions
+
+
+def without(document: Any, names: set[str]) -> Any:
+    """A document without the fields of these names, at any depth."""
+    if isinstance(document, list):
+        return [without(each, names) for each in document]
+    if isinstance(document, dict):
+        return {key: without(value, names) for key, value in document.items() if key not in names}
+    return document
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_field_that_was_printed_is_printed_still(name: str) -> None:
+    """By its name and of its type: a program that reads a document of then reads one of now."""
+    errors = list(strict_validator(name).iter_errors(without(DOCUMENTS[name], WENT)))
+    missing = {error.message.split("'")[1] for error in errors if error.validator == "required"}
+    assert missing <= CAME
+    assert [error.message for error in errors if error.validator != "required"] == []
+
+
+def test_its_configuration_means_what_it_meant(tmp_path: Path) -> None:
+    """The annotated file with every field, and what was in force by it; a field that went is left out."""
+    lines = (EARLIER / "reclaimd.yaml").read_text().splitlines()
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text("\n".join(line for line in lines if not line.startswith("xfsHelperSocket")) + "\n")
+    file.chmod(0o644)
+    values = answer(reclaimd_here("config", "--config", str(file), "-o", "json"))["values"]
+    then = DOCUMENTS["effective-configuration"]["values"]
+    assert {name: values[name] for name in then if name in values} == without(then, {"xfsHelperSocket"})
+
+
+def test_its_records_of_images_are_restored() -> None:
+    """Both images, as old as they were when they were saved."""
+    text = (EARLIER / "images.json").read_bytes()
+    document = json.loads(text)
+    saved = document["saved"]
+    now = Moment(5.0, saved["wall"] + 100.0, "another boot")
+    records, _ = records_from_json(text, now)
+    assert records.keys() == document["images"].keys()
+    for key, record in records.items():
+        at_save = saved["wall"] - document["images"][key]["first_detected"]
+        assert now.monotonic - record.first_detected == pytest.approx(at_save)
+
+
+def test_its_history_is_shown(tmp_path: Path) -> None:
+    """Every entry, as the version of then has shown it."""
+    file = tmp_path / "history"
+    file.write_bytes(gzip.decompress((EARLIER / "history.gz").read_bytes()))
+    configuration = write_configuration(tmp_path / "reclaimd.yaml", historyFile=str(file), historySize="1Mi")
+    told = json.loads(reclaimd_here("history", "--config", str(configuration), "-o", "json").stdout)
+    assert without(told["records"], WENT) == without(DOCUMENTS["history"]["records"], WENT)
+    assert [each["kind"] for each in told["records"]] == ["started", "pass", "stopped"]
