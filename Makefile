@@ -1,5 +1,6 @@
 # make run     the built-in drill on an embedded node (nothing else is needed, not even root)
-# make test    the tests; as root on Debian also those on a real containerd
+# make test    the tests; as root on Debian also those on a real containerd. make test-newest: on the newest Python
+# make broken-rules breaks each guard and rule on purpose, and says which test notices
 # make install puts the program, units and manual on this node and starts the service (DESTDIR=: below another root); once
 #              more is an upgrade. make uninstall takes them away (PURGE=1: configuration and state too)
 # make bundle  makes an archive in dist/ that installs without a network
@@ -25,7 +26,7 @@ PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto reclaim/cri/image_store
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test install install-program install-files uninstall bundle check fuzz soak bench kubelet picture manual schema proto clean environment development newest
+.PHONY: run test test-newest broken-rules install install-program install-files uninstall bundle check fuzz soak bench kubelet picture manual schema proto clean environment development newest
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -52,14 +53,19 @@ newest: development
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" = "$$($(BIN)/python -V)" ]; then rm -rf $(NEWEST); else .ci/venv $(NEWEST) $$newest test; fi
 
-# The newest Python first, on the product alone; then everything on the default one, so that the last line is the
-# summary of the complete run.
-test: development newest
+# Without the tests of packaging, pages and the tests' own tools, where nothing of theirs has changed; HOUSE=1 runs them.
+test: development
 	@.ci/debian-packages $(PACKAGES)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
+
+test-newest: newest
 	@if [ -d $(NEWEST) ]; then \
 	  PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
 	fi
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
+
+# What breaks when a guard or a rule is broken on purpose, one after the other: hours.
+broken-rules: development
+	@$(BIN)/python -m tests.broken_rules
 
 # EXTRAS=[kubernetes] for events to the API server, [ui] for a coloured top, [drill] for drills on an embedded node;
 # EXTRAS=[kubernetes,ui] for two of them. An interpreter is handed over where one was named: install.sh has a default.

@@ -1,15 +1,17 @@
-"""What all rings share: mounts that are private to the test process, scheduling on workers, and the mark soak."""
+"""What all rings share: mounts private to the test process, scheduling on workers, and the marks soak and house."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import subprocess
 
 import pytest
 
 from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
 from eviction.drill.scenario.library import library
+from tests.repository import ROOT
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
 
@@ -52,11 +54,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return ByRing(config, log)
 
 
+def changed_files() -> tuple[str, ...]:
+    """What differs from the last commit, as paths in the repository; everything (an empty path) without git."""
+    command = ["git", "-C", str(ROOT), "status", "--porcelain", "--no-renames", "--untracked-files=all"]
+    try:
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ("",)
+    return tuple(line[3:] for line in told.splitlines())
+
+
+def is_left_out(item: pytest.Item, markexpr: str, changed: tuple[str, ...]) -> bool:
+    """Whether a test waits for a run that names its mark, or for a change of what it is about."""
+    if item.get_closest_marker("soak") is not None:
+        return "soak" not in markexpr
+    house = item.get_closest_marker("house")
+    if house is None or "house" in markexpr or os.environ.get("HOUSE"):
+        return False
+    about = (item.path.relative_to(ROOT).as_posix(), *house.args)
+    return not any(path.startswith(about) or not path for path in changed)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects the soak tests in every run whose -m expression does not name them."""
-    if "soak" in config.option.markexpr:
-        return
-    soak = [item for item in items if item.get_closest_marker("soak") is not None]
-    if soak:
-        config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if item.get_closest_marker("soak") is None]
+    """Deselects the tests that are left out of this run."""
+    changed = changed_files()
+    waiting = [is_left_out(item, config.option.markexpr, changed) for item in items]
+    if any(waiting):
+        config.hook.pytest_deselected(items=[item for item, waits in zip(items, waiting, strict=True) if waits])
+        items[:] = [item for item, waits in zip(items, waiting, strict=True) if not waits]

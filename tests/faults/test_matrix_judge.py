@@ -12,6 +12,8 @@ from tests.faults.matrix.pressure import Cycle
 from tests.faults.matrix.program import Answer
 from tests.faults.matrix.rows import SLACK_SECONDS, Fault, Kind, Livez, Relief, Row, When
 
+pytestmark = pytest.mark.house("tests/faults/matrix")
+
 LATE = 2.0 + SLACK_SECONDS + 1.0
 GOES_ON = Row("x", Fault.ABSENT, Relief(When.GOES_ON))
 COMES_BACK = Row("x", Fault.ABSENT, Relief(When.COMES_BACK, meanwhile=frozenset({Kind.CONTAINER})))

@@ -20,6 +20,8 @@ from tests.faults.matrix.rows import Fault, Kind, Livez, When
 from tests.faults.matrix.table import IMPOSSIBLE, IN_SUITE, NEEDED_FOR, REMOVALS, RESOURCES, TABLE, WRONG
 from tests.repository import ROOT
 
+pytestmark = pytest.mark.house("tests/faults/matrix")
+
 LEAST_ROWS = 60
 CELLS = [(resource, fault) for resource in RESOURCES for fault in Fault]
 TESTS = (test_matrix_cri, test_matrix_process, test_matrix_removals)

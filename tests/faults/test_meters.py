@@ -10,6 +10,9 @@ import time
 
 from tests.faults.meters import MIB, Meters, longest_gap
 from tests.reclaimd_process import came_true
+import pytest
+
+pytestmark = pytest.mark.house("tests/faults/meters.py")
 
 LEAK = """
 import os, sys, threading, time

@@ -12,6 +12,8 @@ from reclaim.types import Outcome, Result
 from tests.faults.pass_check import LONGEST_LINE_BYTES, PopulatedNode, contradictions, log_line, pass_under_fault
 from tests.sockets.mounts import need_mounts
 
+pytestmark = pytest.mark.house("tests/faults/pass_check.py")
+
 
 @pytest.fixture
 def populated(tmp_path: Path) -> PopulatedNode:

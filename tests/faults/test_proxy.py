@@ -18,6 +18,8 @@ from reclaim.types import RuntimeUnavailable
 from tests.faults.proxy import Proxy
 from tests.nodes.bare_runtime import NAME, BareRuntime
 
+pytestmark = pytest.mark.house("tests/faults/proxy.py")
+
 UNKNOWN_FIELD = b"\xaa\x3e\x05hello"  # field 1000, a text
 
 

@@ -21,6 +21,8 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
 
+pytestmark = pytest.mark.house("tests/faults/silent_filesystem.py")
+
 PROBE_LIMIT_SECONDS = 2.0  # how long one observation waits for a filesystem, once
 SLACK_SECONDS = 20.0  # the machine is shared
 EXIT_SECONDS = 2.0

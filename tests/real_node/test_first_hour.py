@@ -33,6 +33,8 @@ from tests.pages import FIRST_HOUR, INSTALLATION, code_blocks
 from tests.real_node.conftest import NodeFactory
 from tests.reclaimd_process import came_true
 
+pytestmark = pytest.mark.house("config/examples/first-hour.md")
+
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
 DRY_RUN, RELIEVED = "a dry run (dryRun)", "ReclaimPressure (was below our mark)"

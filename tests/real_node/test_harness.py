@@ -20,6 +20,8 @@ from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import LoopFilesystem, holders_of, loop_devices_of, mounts_below
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image
 
+pytestmark = pytest.mark.house("tests/real_node")
+
 MIB = 1 << 20
 UID = "11111111-2222-3333-4444-555555555555"
 

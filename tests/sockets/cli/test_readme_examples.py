@@ -18,6 +18,8 @@ from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
+pytestmark = pytest.mark.house("README.md", "config/examples")
+
 EXAMPLES: dict[str, list[str]] = {
     block.splitlines()[0]: block.splitlines()[1:] for page in PAGES for block in code_blocks(page, "console")
 }

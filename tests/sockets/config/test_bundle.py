@@ -17,6 +17,8 @@ from tests.nodes.own_root import OwnRoot
 from tests.plugin_distributions import write_distribution
 from tests.sockets.config.test_install import files_in
 
+pytestmark = pytest.mark.house("config/install", "pyproject.toml")
+
 STAGED, MOVED = "/srv/staged", "/srv/moved"
 START = [
     "daemon-reload",

@@ -19,6 +19,8 @@ import pytest
 from tests.plugin_distributions import write_distribution
 from tests.repository import ROOT
 
+pytestmark = pytest.mark.house("config/install", "config/systemd", "Makefile")
+
 INSTALLER = ROOT / "config" / "install" / "install.sh"
 UNITS = ROOT / "config" / "systemd"
 PYTHON = Path("/usr/bin/python3")
