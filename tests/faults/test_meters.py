@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 
+import pytest
+
 from tests.faults.meters import MIB, Meters, longest_gap
 from tests.reclaimd_process import came_true
-import pytest
 
 pytestmark = pytest.mark.house("tests/faults/meters.py")
 
