@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eviction.cli.ballast import BallastJson
+from eviction.ballast import Ballast
 from eviction.cli.config import EffectiveConfigurationJson
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
@@ -30,7 +30,7 @@ from eviction.types import API_VERSION
 from json_schema import Schema, schema_of_document, schema_of_model
 
 PRINTED: dict[str, Any] = {
-    "ballast": BallastJson,
+    "ballast": Ballast,
     "check": CheckJson,
     "doctor": DoctorJson,
     "drill-report": DrillReportJson,

@@ -23,8 +23,10 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut
+from eviction.types import API_VERSION
 from reclaim.ballast import BLOCK, BallastRefused, BallastSettings, looked_at, opened_directory, refused, status_in
 from reclaim.pod_logs.directories import identity_of
 
@@ -51,19 +53,30 @@ Allocate = Callable[[int, int, int], None]
 """Allocates so many bytes of an opened file from an offset on, as `os.posix_fallocate`. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ballast:
-    """A file of ballast that is there.
+    """The file that is given up when the disk is full: the answer of `reclaimd ballast`."""
 
-    `allocated_bytes`: how many of its bytes are allocated for it alone. `extents`: in how many pieces; None where the
-    filesystem does not tell. `problem`: why it does not hold its bytes, as the end of a sentence; empty if it does.
-    """
-
-    path: str
-    size_bytes: int
-    allocated_bytes: int
-    extents: int | None
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Ballast"] = "Ballast"
+    """What the document is."""
+    file: str
+    """Its path."""
+    size_bytes: Count
+    """Its size as configured."""
+    there: bool
+    """Whether it is there."""
+    whole: bool
+    """Whether it is as it should be."""
+    allocated_bytes: Count = 0
+    """What it takes on the disk."""
+    extents: Count | None = None
+    """In how many pieces; null where the filesystem does not tell."""
     problem: str = ""
+    """What is wrong with it; empty if nothing is."""
+    removed_bytes: Count | LeftOut | None = LEFT_OUT
+    """After `remove`: what it took; null: it was not there."""
 
 
 class Extent(NamedTuple):
@@ -113,12 +126,21 @@ def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
 
 def _held(descriptor: int, settings: BallastSettings) -> Ballast:
     """What an opened file holds. Raises OSError."""
-    extents = extents_of(descriptor)
+    extents, size_bytes = extents_of(descriptor), settings.size_bytes
     if extents is None:
         allocated = os.fstat(descriptor).st_blocks * BLOCK
-        return Ballast(settings.path, settings.size_bytes, allocated, None, _sparse(allocated, settings.size_bytes))
-    allocated, problem = own_bytes(extents, settings.size_bytes), extents_problem(extents, settings.size_bytes)
-    return Ballast(settings.path, settings.size_bytes, allocated, len(extents), problem)
+        problem = _sparse(allocated, size_bytes)
+    else:
+        allocated, problem = own_bytes(extents, size_bytes), extents_problem(extents, size_bytes)
+    return Ballast(
+        file=settings.path,
+        size_bytes=size_bytes,
+        there=True,
+        whole=not problem,
+        allocated_bytes=allocated,
+        extents=None if extents is None else len(extents),
+        problem=problem,
+    )
 
 
 # ---- its extents
