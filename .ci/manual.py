@@ -9,11 +9,10 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from eviction.cli import COMMANDS
-from eviction.cli.parser import Parser
+from eviction.cli.parser import command_of
 from signals.types import KUBELET_SIGNALS
 
 PATHS = ("FILE", "DIR")
@@ -60,8 +59,7 @@ class Option:
 
 def options_of(command: str) -> tuple[Option, ...]:
     """The options of a command, in the order of its help."""
-    parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command])
-    import_module(f"eviction.cli.{command}").add_arguments(parser)
+    parser, _ = command_of(command)
     return tuple(_option(action) for action in parser._actions)  # noqa: SLF001 # argparse has no other way to list them
 
 

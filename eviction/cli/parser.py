@@ -11,6 +11,7 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import NoReturn
 
 
@@ -47,15 +48,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def command_of(name: str) -> tuple[Parser, ModuleType]:
+    """The parser of a subcommand, with its options, and the module that runs it."""
+    module = import_module(f"eviction.cli.{'pause' if name == 'resume' else name}")
+    parser = Parser(prog=f"reclaimd {name}", description=COMMANDS[name], allow_abbrev=False)
+    module.add_arguments(parser)
+    return parser, module
+
+
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the subcommand that is the first argument; returns its exit code, or exits with 2."""
     command = next((word for word in arguments[:1] if word in COMMANDS), None)
     if command is None:
         build_parser().parse_args(arguments)
         return EXIT_USAGE
-    module = import_module(f"eviction.cli.{command}")
-    parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command], allow_abbrev=False)
-    module.add_arguments(parser)
+    parser, module = command_of(command)
     words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in manual
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
