@@ -16,8 +16,8 @@ from typing import NoReturn
 from eviction.cli import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.cli.drill_observe import limits_of, marks_table, observation_of
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
+from eviction.cli.node_lock import hold_node
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, log_of, print_words
-from eviction.cli.run import hold_node
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin

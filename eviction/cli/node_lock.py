@@ -16,12 +16,42 @@ import fcntl
 import os
 import stat
 
+from eviction.cli import EXIT_HELD, EXIT_USAGE
+from eviction.cli.options import exit_with
+from eviction.configuration.effective import Configuration
+from eviction.reporting.log import Log
 from eviction.types import EvictionError
+from reclaim.execution.readings import in_time
 from reclaim.trust import own_directory_refusal
 
 MODE = 0o700
 FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TRIES = 10  # the directory may be replaced between opening and locking it
+
+
+def hold_node(configuration: Configuration, log: Log) -> NodeLock:
+    """Locks the node, or goes on without the lock, with a warning.
+
+    Exits with 2 when the kubelet's directory cannot be opened or the lock is not trusted, and with 75 when another
+    instance holds the lock.
+    """
+    root = configuration.root_directory
+    if configuration.has_runtime:
+        try:
+            in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
+        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
+            log.warning(f"rootDirectory: {root}: {error.strerror}")
+        except OSError as error:
+            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
+    try:
+        lock = NodeLock(configuration.lock_directory)
+    except NodeHeld as held:
+        exit_with(EXIT_HELD, str(held))
+    except LockRefused as refused:
+        exit_with(EXIT_USAGE, str(refused))
+    if lock.problem is not None:
+        log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
+    return lock
 
 
 class NodeHeld(EvictionError):

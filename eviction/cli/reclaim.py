@@ -23,7 +23,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
-from eviction.cli.termination import block_termination, on_signals
+from eviction.cli.termination import on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause import PauseFile
 from eviction.control.reclaim import ReclaimOptions, read_options, respond
@@ -66,7 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable, 6 paused."""
     configuration = configuration_of(arguments)
     options = _options(arguments, configuration)
-    block_termination()
     stopping = threading.Event()
     on_signals(stopping.set)
     ended: list[Outcome] = []

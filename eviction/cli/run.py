@@ -7,12 +7,14 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
-from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
-from eviction.cli.options import STDERR, add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli import EXIT_NO_RESOURCES, EXIT_OK
+from eviction.cli.node_lock import NodeLock, hold_node
+from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.progress import STDERR
 from eviction.cli.reload import LoadedConfiguration, reload
-from eviction.cli.termination import block_reload, block_termination, on_signals
+from eviction.cli.termination import on_signals
 from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind
@@ -36,7 +38,6 @@ from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.execution.readings import in_time
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs import LAUNCHER
 from signals.types import SignalObservations
@@ -62,8 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
     log = log_of(arguments)
-    block_termination()
-    block_reload()
     ending = Ending(log)
     problem = on_signals(ending.end, ending.reload, ending.leave)
     loaded = LoadedConfiguration(arguments)
@@ -86,7 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     ballast = BallastKeeper(node, log, Workers("ballast", 1))
     manager = Manager(node, log, may_act=hold_off.why, events=events)
-    prepare(node, manager, ballast)
+    with exit_without_resources():
+        node.prepare()
+        node.watch_kubelet()
+        manager.prepare()
+        ballast.prepare()
+        if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
+            LAUNCHER.prepare()
     periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
 
     def observe_now() -> None:
@@ -118,7 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
     if problem is not None:
         log.warning(problem)
     if periodic is not None:
-        start_periodic_gc(periodic)
+        with exit_without_resources():
+            periodic.start()
     manager.run()
     ballast.close()
     history.stopped()
@@ -194,24 +200,12 @@ def started_on(configuration: Configuration) -> str:
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
-def prepare(node: Node, manager: Manager, ballast: BallastKeeper) -> None:
-    """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
+@contextmanager
+def exit_without_resources() -> Iterator[None]:
+    """Exits with 71 where a thread or a descriptor that a pass needs cannot be made."""
     try:
-        node.prepare()
-        node.watch_kubelet()
-        manager.prepare()
-        ballast.prepare()
-        if any(function.kind is FunctionKind.PROGRAM for function in node.configuration.functions):
-            LAUNCHER.prepare()
+        yield
     except (CannotPrepare, NoThread, OSError) as error:
-        exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
-
-
-def start_periodic_gc(periodic: PeriodicGC) -> None:
-    """Starts the periodic loops. Exits with 71 without threads for them."""
-    try:
-        periodic.start()
-    except NoThread as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
@@ -247,31 +241,6 @@ def start_control(
         log.warning(f"no control socket: {error}")
         return None
     return server
-
-
-def hold_node(configuration: Configuration, log: Log) -> NodeLock:
-    """Locks the node, or goes on without the lock, with a warning.
-
-    Exits with 2 when the kubelet's directory cannot be opened or the lock is not trusted, and with 75 when another
-    instance holds the lock.
-    """
-    root = configuration.root_directory
-    if configuration.has_runtime:
-        try:
-            in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
-        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
-            log.warning(f"rootDirectory: {root}: {error.strerror}")
-        except OSError as error:
-            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
-    try:
-        lock = NodeLock(configuration.lock_directory)
-    except NodeHeld as held:
-        exit_with(EXIT_HELD, str(held))
-    except LockRefused as refused:
-        exit_with(EXIT_USAGE, str(refused))
-    if lock.problem is not None:
-        log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
-    return lock
 
 
 class _Watches(Listener):

@@ -27,11 +27,6 @@ def block_termination() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, END)
 
 
-def block_reload() -> None:
-    """The same for SIGHUP, for a program that has something to reload."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, RELOAD)
-
-
 @contextmanager
 def termination_let_through() -> Iterator[None]:
     """Unblocks SIGTERM and SIGINT for the `with` block, so that they end the process while it waits for an answer."""
@@ -50,6 +45,7 @@ def on_signals(
 ) -> str | None:
     """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload`,
     where it is given, after each SIGHUP on a further thread: one that hangs or raises keeps no `end` from being called.
+    Blocks these signals, so call it, or `block_termination`, before any other thread starts.
 
     `leave` is called where the process is still there so many seconds after the first of them: something hangs.
 
@@ -58,6 +54,7 @@ def on_signals(
     """
     asked = threading.Event()
     awaited = END if reload is None else END | RELOAD
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 
     def wait_for_end() -> None:
         until: float | None = None
