@@ -38,11 +38,7 @@ _HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}
 
 
 class NotAskedError(Exception):
-    """The daemon does not do the work. `silent`: no message is needed, because there is no daemon."""
-
-    def __init__(self, sentence: str, *, silent: bool = False):
-        super().__init__(sentence)
-        self.silent = silent
+    """The daemon does not do the work. Without a sentence where none is needed, because there is no daemon."""
 
 
 def ask_daemon(command: str, words: Sequence[str]) -> int | None:
@@ -58,7 +54,7 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
             options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
         answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
-        if not reason.silent:
+        if str(reason):
             mention(f"{reason}; doing the work here")
         return None
     except OSError:  # a configuration file cannot be read, or hangs: the command itself reports that
@@ -97,23 +93,22 @@ def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict
 def _fingerprint_in_time(files: tuple[str | None, str | None]) -> tuple[Fingerprint, str]:
     """The fingerprint of the configuration, and the path of the control socket. Raises NotAskedError; OSError, also for
     a file that hangs: its thread is left behind."""
-    found: list[tuple[Fingerprint, str]] = []
-    raised: list[Exception] = []
+    found: list[tuple[Fingerprint, str] | Exception] = []
 
     def look() -> None:
         try:
             fingerprint = fingerprint_of(*files, {}, os.environ)
             found.append((fingerprint, control_socket_of(fingerprint)))
         except Exception as error:  # noqa: BLE001 # raised again by the caller
-            raised.append(error)
+            found.append(error)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(FILES_SECONDS)
-    for error in raised:
-        raise error
     if not found:
         raise OSError("a file of the configuration does not answer")
+    if isinstance(found[0], Exception):
+        raise found[0]
     return found[0]
 
 
@@ -130,7 +125,7 @@ def control_socket_of(fingerprint: Fingerprint) -> str:
             for found in _HINT.finditer(text.read()):
                 path = found[1]
     if not path:
-        raise NotAskedError("the configuration switches the control socket off", silent=True)
+        raise NotAskedError
     return path
 
 
@@ -146,7 +141,7 @@ def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
             with daemon.makefile("rb") as lines:
                 return _answer(daemon, lines)
     except (FileNotFoundError, ConnectionRefusedError):
-        raise NotAskedError("no daemon", silent=True) from None
+        raise NotAskedError from None
     except TimeoutError:
         raise NotAskedError("the daemon does not answer") from None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -98,8 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         manager.observe_now()
         endpoints.on_watch_event()
 
-    watches = _Watches(FsWatcher((), observe_now), node, enabled=not arguments.no_watch)
-    for listener in (watches, ballast, endpoints, history, saver):
+    watches = _Watches(FsWatcher((), observe_now), node)
+    for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
     log.info(
@@ -110,7 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in filter(None, (*warnings_at_start(node), pause_problem)):
         log.warning(sentence)
     history.started()
-    watches.start(log)
+    if not arguments.no_watch:
+        node.listeners.add(watches)
+        watches.start(log)
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, manager.status, manager.why_not_alive, listening)
@@ -134,8 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     finish_events()
     watches.stop()
     endpoints.stop()
-    if control is not None:
-        control.stop()
+    control.stop()
     if not node.removals.begun:
         node.close()
     log.info("stopped")
@@ -223,10 +224,8 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
 def start_control(
     path: str, node: Node, manager: Manager, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
-) -> ControlServer | None:
-    """Starts the control socket; None if it is switched off or, with a warning, cannot be created."""
-    if not path:
-        return None
+) -> ControlServer:
+    """The control socket, started where it is switched on; a warning says so if it cannot be created."""
     commands: dict[str, Conversation] = {
         "status": lambda _: iter([status_json(manager.status(), loaded.fingerprint, node.responder.history.dump())]),
         "brief": lambda _: iter([status_json(manager.status(), loaded.fingerprint)]),
@@ -236,10 +235,10 @@ def start_control(
     }
     server = ControlServer(path, commands)
     try:
-        server.start()
+        if path:
+            server.start()
     except ControlUnavailable as error:
         log.warning(f"no control socket: {error}")
-        return None
     return server
 
 
@@ -247,18 +246,16 @@ class _Watches(Listener):
     """Watches directories with inotify, of those filesystems that are near their marks: elsewhere no event could bring
     a reading earlier that matters."""
 
-    def __init__(self, watcher: FsWatcher, node: Node, *, enabled: bool):
+    def __init__(self, watcher: FsWatcher, node: Node):
         self._watcher = watcher
         self._node = node
-        self._enabled = enabled
         self._near: frozenset[int] = frozenset()
         self._watched: frozenset[str] = frozenset()
 
     def start(self, log: Log) -> None:
-        if self._enabled:
-            self._watcher.start()
-            if self._watcher.problem is not None:
-                log.warning(self._watcher.problem)
+        self._watcher.start()
+        if self._watcher.problem is not None:
+            log.warning(self._watcher.problem)
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
@@ -268,7 +265,7 @@ class _Watches(Listener):
         identities = [identity for identity, _ in observations.filesystems.values()]
         paths = {identity.path for identity in identities if identity.device_id in self._near}
         wanted = frozenset(directory for path in paths for directory in early_signs(path))
-        if self._enabled and wanted != self._watched:
+        if wanted != self._watched:
             self._watched = wanted
             self._watcher.watch(wanted)
 
