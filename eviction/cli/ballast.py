@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 
 from eviction.ballast import Ballast, create_ballast, read_ballast
-from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -21,6 +20,7 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.node.view import NodeView
 from eviction.reporting.json_shapes import to_json
 from reclaim.ballast import BallastRefused, BallastSettings, remove_ballast

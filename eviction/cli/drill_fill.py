@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from eviction.cli import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.cli.drill_observe import limits_of, marks_table, observation_of
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
 from eviction.cli.node_lock import hold_node
@@ -28,6 +27,7 @@ from eviction.drill.report.to_json import observation_lines, result_json, verdic
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.types import Scenario
+from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.node.hold_off import HoldOff
 from eviction.node.kubelet_watch import kubelet_is_healthy
 from eviction.reporting.explain import pass_lines

@@ -16,9 +16,9 @@ import fcntl
 import os
 import stat
 
-from eviction.cli import EXIT_HELD, EXIT_USAGE
 from eviction.cli.options import exit_with
 from eviction.configuration.effective import Configuration
+from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
 from reclaim.execution.readings import in_time

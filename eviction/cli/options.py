@@ -11,13 +11,13 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from eviction.cli import EXIT_USAGE
 from eviction.cli.progress import STDERR
 from eviction.cli.progress import mention as mention
 from eviction.cli.progress import print_words as print_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import parse_pairs
 from eviction.configuration.usual_files import configuration_files
+from eviction.exit_codes import EXIT_USAGE
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.readings import in_time

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli import EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.options import add_configuration, answer_lines, configuration_of, exit_with, mention
 from eviction.configuration.effective import Configuration
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from signals.clock import SystemClock
 from signals.quantity import QuantityError, parse_duration

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing
 
-from eviction.cli import EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -27,6 +26,7 @@ from eviction.cli.termination import on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause import PauseFile
 from eviction.control.reclaim import ReclaimOptions, read_options, respond
+from eviction.exit_codes import EXIT_USAGE
 from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from eviction.cli import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.cli.node_lock import NodeLock, hold_node
 from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
 from eviction.cli.progress import STDERR
@@ -26,6 +25,7 @@ from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.decision.headroom import near_their_marks
+from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff, Holds

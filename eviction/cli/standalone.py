@@ -3,9 +3,9 @@ observation."""
 
 from __future__ import annotations
 
-from eviction.cli import EXIT_READING, EXIT_RUNTIME
 from eviction.cli.options import exit_with, mention
 from eviction.cli.progress import Progress
+from eviction.exit_codes import EXIT_READING, EXIT_RUNTIME
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.types import Decision, Extent
