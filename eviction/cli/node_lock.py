@@ -32,8 +32,8 @@ TRIES = 10  # the directory may be replaced between opening and locking it
 def hold_node(configuration: Configuration, log: Log) -> NodeLock:
     """Locks the node, or goes on without the lock, with a warning.
 
-    Exits with 2 when the kubelet's directory cannot be opened or the lock is not trusted, and with 75 when another
-    instance holds the lock.
+    Exits with 2 when the kubelet's directory cannot be opened, and with 75 when another instance holds the lock. Raises
+    LockRefused when the lock is not trusted.
     """
     root = configuration.root_directory
     if configuration.has_runtime:
@@ -47,8 +47,6 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
         lock = NodeLock(configuration.lock_directory)
     except NodeHeld as held:
         exit_with(EXIT_HELD, str(held))
-    except LockRefused as refused:
-        exit_with(EXIT_USAGE, str(refused))
     if lock.problem is not None:
         log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
     return lock
@@ -88,7 +86,8 @@ class NodeLock:
         try:
             descriptor = os.open(directory, FLAGS)
         except FileNotFoundError:
-            _make(directory)
+            for missing in (os.path.dirname(directory), directory):
+                os.makedirs(missing, MODE, exist_ok=True)
             descriptor = os.open(directory, FLAGS)
         try:
             refusal = own_directory_refusal(directory, os.fstat(descriptor))
@@ -98,24 +97,17 @@ class NodeLock:
                 _remove(directory)
                 return False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(directory, descriptor):
+            if os.path.samestat(os.lstat(directory), os.fstat(descriptor)):
                 self._descriptor, descriptor = descriptor, -1
                 return True
+        except FileNotFoundError:  # it was removed meanwhile
+            pass
         except BlockingIOError:
             raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
         return False
-
-
-def _make(directory: str) -> None:
-    """Makes the directory and those above it. Raises OSError."""
-    os.makedirs(os.path.dirname(directory), MODE, exist_ok=True)
-    try:
-        os.mkdir(directory, MODE)
-    except FileExistsError:  # another instance was faster
-        pass
 
 
 def _remove(directory: str) -> None:
@@ -128,10 +120,3 @@ def _remove(directory: str) -> None:
         raise LockRefused(
             f"lockDirectory: {directory} is not trusted: others may open it, and it is not empty"
         ) from None
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -17,7 +17,6 @@ from eviction.cli.progress import print_words as print_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import parse_pairs
 from eviction.configuration.usual_files import configuration_files
-from eviction.exit_codes import EXIT_USAGE
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.readings import in_time
@@ -91,21 +90,13 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configuration_of(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Exits with 2 and one sentence when it is invalid."""
-    try:
-        return read_configuration(arguments)
-    except ConfigurationError as error:
-        exit_with(EXIT_USAGE, str(error))
-
-
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     """The configuration flags by name; None for those that were not given."""
     return {flag: getattr(arguments, flag.replace("-", "_")) for flag in _FLAGS}
 
 
-def read_configuration(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Raises ConfigurationError with one sentence."""
+def configuration_of(arguments: argparse.Namespace) -> Configuration:
+    """The effective configuration. Raises ConfigurationError with one sentence, with which a command exits with 2."""
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:

@@ -66,9 +66,10 @@ def run_command(arguments: Sequence[str]) -> int:
     words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in manual
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
-    from eviction.types import FunctionUnusable  # not for --help
+    from eviction.cli.options import exit_with  # not for --help
+    from eviction.types import EvictionError
 
     try:
         return int(module.run(parsed))
-    except FunctionUnusable as error:  # by whatever command makes the node
-        parser.exit(EXIT_USAGE, f"reclaimd: {error}\n")
+    except EvictionError as error:  # what a command does not handle itself is wrong in what it was given
+        exit_with(EXIT_USAGE, str(error))

@@ -25,12 +25,10 @@ from eviction.cli.standalone import observe
 from eviction.cli.termination import on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause import PauseFile
-from eviction.control.reclaim import ReclaimOptions, read_options, respond
-from eviction.exit_codes import EXIT_USAGE
+from eviction.control.reclaim import read_options, respond
 from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
-from eviction.types import EvictionError
 from reclaim.types import Outcome
 from signals.clock import SystemClock
 
@@ -65,7 +63,9 @@ class _Parked(Listener):
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable, 6 paused."""
     configuration = configuration_of(arguments)
-    options = _options(arguments, configuration)
+    names = ("signal", "until", "all", "dry_run", "now", "output")
+    given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
+    options = read_options(given, configuration.signals)
     stopping = threading.Event()
     on_signals(stopping.set)
     ended: list[Outcome] = []
@@ -114,12 +114,3 @@ def write_history(configuration: Configuration, record: Pass, ended: Sequence[Ou
 def removing(node: Node) -> str:
     """The objects that are being removed now, as text; empty while lists are read."""
     return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.removals.begun)
-
-
-def _options(arguments: argparse.Namespace, configuration: Configuration) -> ReclaimOptions:
-    names = ("signal", "until", "all", "dry_run", "now", "output")
-    try:
-        given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
-        return read_options(given, configuration.signals)
-    except EvictionError as error:
-        exit_with(EXIT_USAGE, str(error))

@@ -13,11 +13,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 LEAVE_SECONDS = 34.0  # more than all that the end of the daemon waits for
+FOREVER = 1e9  # monotonic seconds: 31 years after the boot
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
 
@@ -57,18 +58,18 @@ def on_signals(
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 
     def wait_for_end() -> None:
-        until: float | None = None
+        until = FOREVER
         while True:
-            received = _next_signal(awaited, until)
+            received = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
             with suppress(Exception):  # whatever it did, this thread waits for the next signal
                 if received is None:
-                    until = None
+                    until = FOREVER
                     if leave is not None:
                         leave()
-                elif received in RELOAD:
+                elif received.si_signo in RELOAD:
                     asked.set()
                 else:
-                    until = time.monotonic() + leave_seconds if until is None else until
+                    until = min(until, time.monotonic() + leave_seconds)
                     end()
 
     def wait_for_reload(reload: Callable[[], None]) -> None:
@@ -90,14 +91,6 @@ def on_signals(
     except RuntimeError:
         return "no thread can be started for reloading: SIGHUP does nothing"
     return None
-
-
-def _next_signal(awaited: Collection[int], until: float | None) -> int | None:
-    """The next one; None if there was none until then, in monotonic seconds."""
-    if until is None:
-        return signal.sigwait(awaited)
-    found = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
-    return None if found is None else found.si_signo
 
 
 def _send_again(number: int, _: FrameType | None) -> None:
