@@ -2,13 +2,13 @@
 
 It is made so that its bytes are really taken, and never where room is short:
 
-* It has no name (O_TMPFILE) before it is whole and on the disk, so a process that dies leaves nothing of it, and it
-  takes the place of nothing. Of two processes that make it at a time one has nothing in the end, and as each wants room
-  for it twice over above the mark, both together do not go below the mark.
+* It gets its name only when it is complete and on the disk (O_TMPFILE), so a process that dies leaves nothing behind,
+  and nothing is overwritten. If two processes make it at the same time, only one of them succeeds; as each requires
+  room for it twice over above the mark, the two together do not go below the mark.
 * `fallocate` is tried first. It may do nothing but set the size (ZFS), or write zeros that are compressed away. So the
   extents are read (FS_IOC_FIEMAP), and where they are not all there, the file is written with bytes that nothing can
-  compress. Of tmpfs, NFS, ZFS and other filesystems without that call it is only known how many blocks a file takes.
-* What is sparse, shared or compressed even then is removed again and refused.
+  compress. On tmpfs, NFS, ZFS and other filesystems without that call only the number of a file's blocks is known.
+* A file that is sparse, shared or compressed even then is removed again and refused.
 
 Sources: open(2) and linkat(2) for a file without a name; posix_fallocate(3), whose emulation writes a byte into each
 block; the kernel's Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.

@@ -38,7 +38,7 @@ _HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}
 
 
 class NotAskedError(Exception):
-    """The daemon does not do the work. Without a sentence where none is needed, because there is no daemon."""
+    """The daemon does not do the work. Has no message where there is simply no daemon to ask."""
 
 
 def ask_daemon(command: str, words: Sequence[str]) -> int | None:

@@ -1,11 +1,11 @@
 """One instance a node: a lock on a directory that only root can enter.
 
 The lock is the kernel's (flock(2)) on the directory itself: no file is created, and it is released with the process. A
-lock on a directory that others may open could be taken by any local user, for ever; so the directory has mode 0700 and
-belongs to root or to the own user. It is made where it is missing, with that mode from its first moment.
+lock on a directory that others may open could be taken by any local user, forever; so the directory has mode 0700 and
+belongs to root or to the user that the program runs as. A missing directory is created with that mode.
 
-One that others could open is replaced by a new one: somebody may hold a lock on it already. Where the directory can
-be neither made nor opened (not an inode left in /run, for example), relief is worth more than exclusion: the daemon
+A directory that others could open is replaced by a new one, as somebody may already hold a lock on it. Where it can be
+neither made nor opened (not an inode left in /run, for example), relief is worth more than exclusion: the daemon
 goes on without the lock and says so. Two instances are still guarded by the checks that come before each removal.
 """
 
@@ -76,13 +76,13 @@ class NodeLock:
             self.problem = f"{directory}: {error.strerror or error}"
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _taken(self, directory: str) -> bool:
-        """False if the directory is not at the path any more: a lock on it would exclude nobody. Raises OSError."""
+        """False if the directory is no longer at the path: a lock on it would exclude nobody. Raises OSError."""
         try:
             descriptor = os.open(directory, FLAGS)
         except FileNotFoundError:

@@ -58,11 +58,10 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the subcommand that is the first argument; returns its exit code, or exits with 2."""
-    command = next((word for word in arguments[:1] if word in COMMANDS), None)
-    if command is None:
+    if not arguments or arguments[0] not in COMMANDS:
         build_parser().parse_args(arguments)
         return EXIT_USAGE
-    parser, module = command_of(command)
+    parser, module = command_of(arguments[0])
     words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in manual
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])

@@ -146,10 +146,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Ending:
-    """What the signals do, from before the first look at a file on, which may hang.
+    """What the signals do, already before the first file is read, as reading it may hang.
 
-    `stopping`: set by the first SIGTERM or SIGINT. `lock`: given back at the end, although the kernel may keep the
-    process.
+    `stopping`: set by the first SIGTERM or SIGINT. `lock`: released at the end, even if the kernel keeps the process.
     """
 
     def __init__(self, log: Log):
@@ -161,7 +160,7 @@ class Ending:
         self.lock: NodeLock | None = None
 
     def started(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-        """There is something to stop and to reload."""
+        """From now on there is something to stop and to reload."""
         self._stop, self._reload = stop, reload
         self._started.set()
 

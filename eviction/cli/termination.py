@@ -4,7 +4,8 @@ A Python signal handler runs between two instructions of the main thread; if it 
 holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
 that could hang or fail: reloading, which reads files, has a thread of its own.
 
-A thread of a plugin may let the signals through. One that comes to it is sent once more, for the thread that waits.
+A thread of a plugin may let the signals through. A signal that reaches such a thread is sent again, for the thread that
+waits.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def on_signals(
     where it is given, after each SIGHUP on a further thread: one that hangs or raises keeps no `end` from being called.
     Blocks these signals, so call it, or `block_termination`, before any other thread starts.
 
-    `leave` is called where the process is still there so many seconds after the first of them: something hangs.
+    `leave` is called if the process is still running `leave_seconds` after the first of them, because something hangs.
 
-    Returns what does not work because a thread could not be started, as a sentence; else None. Without the first one
-    SIGTERM and SIGINT end the process at once.
+    Returns a sentence that says what does not work because a thread could not be started, else None. Without the first
+    thread SIGTERM and SIGINT end the process at once.
     """
     asked = threading.Event()
     awaited = END if reload is None else END | RELOAD
@@ -94,5 +95,5 @@ def on_signals(
 
 
 def _send_again(number: int, _: FrameType | None) -> None:
-    """On the main thread, which has the signal blocked."""
+    """Runs on the main thread, which has the signal blocked."""
     os.kill(os.getpid(), number)
