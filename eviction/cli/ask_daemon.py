@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from eviction.cli.progress import StatusLine, mention, print_words
+from eviction.cli.progress import StatusLine, mention
 from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.configuration.usual_files import configuration_files
 
@@ -59,8 +59,7 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
         return None
     except OSError:  # a configuration file cannot be read, or hangs: the command itself reports that
         return None
-    if answer["sentence"]:
-        print_words(f"reclaimd: {answer['sentence']}")
+    mention(answer["sentence"])
     if answer["document"] is not None:
         print(json.dumps(answer["document"], indent=2))  # noqa: T201 # data on stdout
     elif answer["lines"]:

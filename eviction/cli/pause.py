@@ -32,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ControlUnavailable as error:
         exit_with(EXIT_RUNTIME, str(error) if seconds else f"{error}{_forgotten(configuration)}")
     answer_lines([answer["sentence"]])
-    if answer.get("warning"):  # an older daemon does not say it
-        mention(answer["warning"])
+    mention(answer.get("warning", ""))  # an older daemon does not say it
     return EXIT_OK
 
 

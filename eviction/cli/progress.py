@@ -36,8 +36,9 @@ def takes_words(descriptor: int) -> bool:
 
 
 def mention(sentence: str) -> None:
-    """Prints a sentence on stderr, unless nobody reads there: what comes next must not wait for a reader."""
-    if takes_words(STDERR):
+    """Prints a sentence on stderr, if there is one, unless nobody reads there: what comes next must not wait for a
+    reader."""
+    if sentence and takes_words(STDERR):
         print_words(f"reclaimd: {sentence}")
 
 

@@ -17,7 +17,6 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    exit_with,
     mention,
 )
 from eviction.cli.progress import Progress
@@ -72,9 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         node.listeners.add(_Parked(ended))
         if not (options.now or options.dry_run):
-            unknown = PauseFile(configuration.state_file, node.clock).restore(node.pause)
-            if unknown:
-                mention(unknown)
+            mention(PauseFile(configuration.state_file, node.clock).restore(node.pause))
         if node.endpoint.found:
             mention(node.endpoint.remark)
         problem, observations, decision = observe(node)
@@ -84,10 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
-    if answer.sentence and answer.record is None:
-        exit_with(answer.exit_code, answer.sentence)
-    if answer.sentence:
-        mention(answer.sentence)
+    mention(answer.sentence)
     if answer.document is not None:
         answer_json(answer.document)
     else:

@@ -92,13 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
         ballast.prepare()
         if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
             LAUNCHER.prepare()
-    periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
 
     def observe_now() -> None:
         manager.observe_now()
         endpoints.on_watch_event()
 
     watches = _Watches(FsWatcher((), observe_now), node)
+    if not arguments.no_watch:
+        watches.start(log)
+        node.listeners.add(watches)
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
@@ -107,12 +109,9 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
-    for sentence in filter(None, (*warnings_at_start(node), pause_problem)):
+    for sentence in filter(None, (*warnings_at_start(node), pause_problem, problem)):
         log.warning(sentence)
     history.started()
-    if not arguments.no_watch:
-        node.listeners.add(watches)
-        watches.start(log)
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, manager.status, manager.why_not_alive, listening)
@@ -122,11 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
         notifier.stopping()
 
     ending.started(stop, lambda: reload(arguments, manager, loaded, log, notifier))
-    if problem is not None:
-        log.warning(problem)
-    if periodic is not None:
+    if configuration.periodic_gc:
         with exit_without_resources():
-            periodic.start()
+            PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
     history.stopped()

@@ -17,9 +17,7 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
 
     Progress, and why records could not be restored, go to stderr.
     """
-    not_restored = node.restore_image_records()
-    if not_restored:
-        mention(not_restored)
+    mention(node.restore_image_records())
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")
