@@ -234,33 +234,26 @@ def _made(
         raise BallastRefused(problem)
     descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
     try:
-        ballast = _filled(descriptor, settings, go_on, allocate)
+        os.fchmod(descriptor, MODE)  # whatever the umask left of it
+        try:
+            allocate(descriptor, 0, settings.size_bytes)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
+        os.fsync(descriptor)
+        ballast = _held(descriptor, settings)
+        if ballast.problem:
+            ballast = _written(descriptor, settings, go_on)
+        if ballast.problem:
+            why = f"this filesystem does not take its bytes: {ballast.problem}"
+            raise BallastRefused(f"{settings.path} is not made, as {why}")
+        go_on()
         if _available_bytes(directory) < mark_bytes:
             raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
         os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
         os.fsync(directory)
     finally:
         os.close(descriptor)
-    return ballast
-
-
-def _filled(descriptor: int, settings: BallastSettings, go_on: Callable[[], None], allocate: Allocate) -> Ballast:
-    """What it holds when its bytes are taken. Raises BallastRefused, OSError."""
-    os.fchmod(descriptor, MODE)  # whatever the umask left of it
-    try:
-        allocate(descriptor, 0, settings.size_bytes)
-    except OSError as error:
-        if error.errno not in _NO_FALLOCATE:
-            raise
-    os.fsync(descriptor)
-    ballast = _held(descriptor, settings)
-    if ballast.problem:
-        ballast = _written(descriptor, settings, go_on)
-    if ballast.problem:
-        raise BallastRefused(
-            f"{settings.path} is not made, as this filesystem does not take its bytes: {ballast.problem}"
-        )
-    go_on()
     return ballast
 
 

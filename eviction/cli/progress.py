@@ -62,30 +62,19 @@ class StatusLine:
 
     def rewrite(self, text: str) -> None:
         """Replaces the line by the text."""
-        if self.live:
-            self._write(ERASE + _escaped(text)[: self._columns() - 1])
-            self._shown = True
+        try:
+            if self.live and takes_words(self._stream.fileno()):  # a terminal may be stopped
+                width = os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
+                self._stream.write(ERASE + _escaped(text)[: width - 1])
+                self._stream.flush()
+                self._shown = bool(text)
+        except (OSError, ValueError):  # the terminal was closed; the work goes on
+            self.live = False
 
     def erase(self) -> None:
         """Erases the line."""
         if self._shown:
-            self._write(ERASE)
-            self._shown = False
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
-        except OSError:
-            return USUAL_COLUMNS
-
-    def _write(self, text: str) -> None:
-        try:
-            if not takes_words(self._stream.fileno()):  # a terminal that was stopped
-                return
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):  # the terminal was closed; the work goes on
-            self.live = False
+            self.rewrite("")
 
 
 class Progress:
