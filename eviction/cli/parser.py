@@ -62,7 +62,7 @@ def run_command(arguments: Sequence[str]) -> int:
         build_parser().parse_args(arguments)
         return EXIT_USAGE
     parser, module = command_of(arguments[0])
-    words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in manual
+    words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in .ci/manual.py
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
     from eviction.cli.options import exit_with  # not for --help

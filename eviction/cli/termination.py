@@ -40,16 +40,13 @@ def termination_let_through() -> Iterator[None]:
 
 
 def on_signals(
-    end: Callable[[], None],
-    reload: Callable[[], None] | None = None,
-    leave: Callable[[], None] | None = None,
-    leave_seconds: float = LEAVE_SECONDS,
+    end: Callable[[], None], reload: Callable[[], None] | None = None, leave: Callable[[], None] = lambda: None
 ) -> str | None:
     """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload`,
     where it is given, after each SIGHUP on a further thread: one that hangs or raises keeps no `end` from being called.
     Blocks these signals, so call it, or `block_termination`, before any other thread starts.
 
-    `leave` is called if the process is still running `leave_seconds` after the first of them, because something hangs.
+    `leave` is called if the process is still running 34 s after the first of them, because something hangs.
 
     Returns a sentence that says what does not work because a thread could not be started, else None. Without the first
     thread SIGTERM and SIGINT end the process at once.
@@ -65,12 +62,11 @@ def on_signals(
             with suppress(Exception):  # whatever it did, this thread waits for the next signal
                 if received is None:
                     until = FOREVER
-                    if leave is not None:
-                        leave()
+                    leave()
                 elif received.si_signo in RELOAD:
                     asked.set()
                 else:
-                    until = min(until, time.monotonic() + leave_seconds)
+                    until = min(until, time.monotonic() + LEAVE_SECONDS)
                     end()
 
     def wait_for_reload(reload: Callable[[], None]) -> None:
