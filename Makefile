@@ -4,7 +4,7 @@
 # make install puts the program, units and manual on this node and starts the service (DESTDIR=: below another root); once
 #              more is an upgrade. make uninstall takes them away (PURGE=1: configuration and state too)
 # make bundle  makes an archive in dist/ that installs without a network
-# make check   format, lint, types, import contracts, generated code and schemas; how many lines each room has
+# make check   format, lint, types, import contracts, generated code, schemas and manual; how many lines each room has
 # make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
 # make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
@@ -22,6 +22,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
+MADE := $(VENV)/made
 PROTOS := reclaim/cri/cri.proto reclaim/cri/leases.proto reclaim/cri/image_store.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
@@ -95,7 +96,8 @@ check: development
 	$(BIN)/lint-imports
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
-	@rm -rf $(VENV)/schema; $(BIN)/python -m eviction.cli.schemas $(VENV); diff -r $(VENV)/schema config/schema
+	@rm -rf $(MADE); $(BIN)/python .ci/schemas.py $(MADE); $(BIN)/python .ci/manual.py $(MADE)
+	@for made in schema man completions; do diff -r $(MADE)/$$made config/$$made || exit 1; done
 	@.ci/lines
 
 fuzz: development
@@ -121,10 +123,10 @@ picture: environment
 	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
 
 manual: development
-	$(BIN)/python -m eviction.cli.manual config
+	$(BIN)/python .ci/manual.py config
 
 schema: development
-	$(BIN)/python -m eviction.cli.schemas config
+	$(BIN)/python .ci/schemas.py config
 
 proto: development
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

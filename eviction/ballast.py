@@ -2,13 +2,13 @@
 
 It is made so that its bytes are really taken, and never where room is short:
 
-* It has no name (O_TMPFILE) before it is whole and on the disk, so a process that dies leaves nothing of it, and it
-  takes the place of nothing. Of two processes that make it at a time one has nothing in the end, and as each wants room
-  for it twice over above the mark, both together do not go below the mark.
+* It gets its name only when it is complete and on the disk (O_TMPFILE), so a process that dies leaves nothing behind,
+  and nothing is overwritten. If two processes make it at the same time, only one of them succeeds; as each requires
+  room for it twice over above the mark, the two together do not go below the mark.
 * `fallocate` is tried first. It may do nothing but set the size (ZFS), or write zeros that are compressed away. So the
   extents are read (FS_IOC_FIEMAP), and where they are not all there, the file is written with bytes that nothing can
-  compress. Of tmpfs, NFS, ZFS and other filesystems without that call it is only known how many blocks a file takes.
-* What is sparse, shared or compressed even then is removed again and refused.
+  compress. On tmpfs, NFS, ZFS and other filesystems without that call only the number of a file's blocks is known.
+* A file that is sparse, shared or compressed even then is removed again and refused.
 
 Sources: open(2) and linkat(2) for a file without a name; posix_fallocate(3), whose emulation writes a byte into each
 block; the kernel's Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.
@@ -23,8 +23,10 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut
+from eviction.types import API_VERSION
 from reclaim.ballast import BLOCK, BallastRefused, BallastSettings, looked_at, opened_directory, refused, status_in
 from reclaim.pod_logs.directories import identity_of
 
@@ -51,19 +53,30 @@ Allocate = Callable[[int, int, int], None]
 """Allocates so many bytes of an opened file from an offset on, as `os.posix_fallocate`. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ballast:
-    """A file of ballast that is there.
+    """The file that is given up when the disk is full: the answer of `reclaimd ballast`."""
 
-    `allocated_bytes`: how many of its bytes are allocated for it alone. `extents`: in how many pieces; None where the
-    filesystem does not tell. `problem`: why it does not hold its bytes, as the end of a sentence; empty if it does.
-    """
-
-    path: str
-    size_bytes: int
-    allocated_bytes: int
-    extents: int | None
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Ballast"] = "Ballast"
+    """What the document is."""
+    file: str
+    """Its path."""
+    size_bytes: Count
+    """Its size as configured."""
+    there: bool
+    """Whether it is there."""
+    whole: bool
+    """Whether it is as it should be."""
+    allocated_bytes: Count = 0
+    """What it takes on the disk."""
+    extents: Count | None = None
+    """In how many pieces; null where the filesystem does not tell."""
     problem: str = ""
+    """What is wrong with it; empty if nothing is."""
+    removed_bytes: Count | LeftOut | None = LEFT_OUT
+    """After `remove`: what it took; null: it was not there."""
 
 
 class Extent(NamedTuple):
@@ -113,12 +126,21 @@ def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
 
 def _held(descriptor: int, settings: BallastSettings) -> Ballast:
     """What an opened file holds. Raises OSError."""
-    extents = extents_of(descriptor)
+    extents, size_bytes = extents_of(descriptor), settings.size_bytes
     if extents is None:
         allocated = os.fstat(descriptor).st_blocks * BLOCK
-        return Ballast(settings.path, settings.size_bytes, allocated, None, _sparse(allocated, settings.size_bytes))
-    allocated, problem = own_bytes(extents, settings.size_bytes), extents_problem(extents, settings.size_bytes)
-    return Ballast(settings.path, settings.size_bytes, allocated, len(extents), problem)
+        problem = _sparse(allocated, size_bytes)
+    else:
+        allocated, problem = own_bytes(extents, size_bytes), extents_problem(extents, size_bytes)
+    return Ballast(
+        file=settings.path,
+        size_bytes=size_bytes,
+        there=True,
+        whole=not problem,
+        allocated_bytes=allocated,
+        extents=None if extents is None else len(extents),
+        problem=problem,
+    )
 
 
 # ---- its extents
@@ -212,33 +234,26 @@ def _made(
         raise BallastRefused(problem)
     descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
     try:
-        ballast = _filled(descriptor, settings, go_on, allocate)
+        os.fchmod(descriptor, MODE)  # whatever the umask left of it
+        try:
+            allocate(descriptor, 0, settings.size_bytes)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
+        os.fsync(descriptor)
+        ballast = _held(descriptor, settings)
+        if ballast.problem:
+            ballast = _written(descriptor, settings, go_on)
+        if ballast.problem:
+            why = f"this filesystem does not take its bytes: {ballast.problem}"
+            raise BallastRefused(f"{settings.path} is not made, as {why}")
+        go_on()
         if _available_bytes(directory) < mark_bytes:
             raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
         os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
         os.fsync(directory)
     finally:
         os.close(descriptor)
-    return ballast
-
-
-def _filled(descriptor: int, settings: BallastSettings, go_on: Callable[[], None], allocate: Allocate) -> Ballast:
-    """What it holds when its bytes are taken. Raises BallastRefused, OSError."""
-    os.fchmod(descriptor, MODE)  # whatever the umask left of it
-    try:
-        allocate(descriptor, 0, settings.size_bytes)
-    except OSError as error:
-        if error.errno not in _NO_FALLOCATE:
-            raise
-    os.fsync(descriptor)
-    ballast = _held(descriptor, settings)
-    if ballast.problem:
-        ballast = _written(descriptor, settings, go_on)
-    if ballast.problem:
-        raise BallastRefused(
-            f"{settings.path} is not made, as this filesystem does not take its bytes: {ballast.problem}"
-        )
-    go_on()
     return ballast
 
 

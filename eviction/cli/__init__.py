@@ -9,14 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from eviction.exit_codes import EXIT_HELD as EXIT_HELD
-from eviction.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
-from eviction.exit_codes import EXIT_NO_RESOURCES as EXIT_NO_RESOURCES
-from eviction.exit_codes import EXIT_NOT_RELIEVED as EXIT_NOT_RELIEVED
-from eviction.exit_codes import EXIT_OK as EXIT_OK
-from eviction.exit_codes import EXIT_READING as EXIT_READING
-from eviction.exit_codes import EXIT_RUNTIME as EXIT_RUNTIME
-from eviction.exit_codes import EXIT_USAGE as EXIT_USAGE
+from eviction.exit_codes import EXIT_INTERRUPTED, EXIT_OK
 
 COMMANDS = {
     "run": "the daemon: watch, and relieve pressure when a threshold is crossed",

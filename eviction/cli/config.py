@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from eviction.cli import EXIT_OK
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
@@ -20,6 +19,7 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import update_container_fs_thresholds
+from eviction.exit_codes import EXIT_OK
 from eviction.node.view import NodeView
 from eviction.reporting.configuration_warnings import configuration_warnings, table_warnings
 from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences

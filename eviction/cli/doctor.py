@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Annotated, Literal, TypedDict
 
-from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
 from eviction.cli.progress import Progress
 from eviction.doctor.examine import examine, healthy
 from eviction.doctor.facts import gather
 from eviction.doctor.findings import Finding, Severity
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
 from eviction.reporting.filesystem_facts import FilesystemFactsJson, facts_json
 from eviction.reporting.json_shapes import one_of

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
 from eviction.cli.options import (
     add_configuration,
@@ -34,6 +33,7 @@ from eviction.drill.scenario.filesystem_types import on_filesystems
 from eviction.drill.scenario.library import find_scenario, library
 from eviction.drill.scenario.reader import read_scenario
 from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes

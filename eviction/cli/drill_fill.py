@@ -13,11 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from eviction.cli import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.cli.drill_observe import limits_of, marks_table, observation_of
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
+from eviction.cli.node_lock import hold_node
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, log_of, print_words
-from eviction.cli.run import hold_node
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
@@ -28,6 +27,7 @@ from eviction.drill.report.to_json import observation_lines, result_json, verdic
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.types import Scenario
+from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.node.hold_off import HoldOff
 from eviction.node.kubelet_watch import kubelet_is_healthy
 from eviction.reporting.explain import pass_lines

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, print_words
 from eviction.cli.termination import block_termination, on_signals
@@ -15,6 +14,7 @@ from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.result import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
 from eviction.drill.report.to_json import observation_lines, result_json
+from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import signals_table

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Literal, TypedDict, cast
 
-from eviction.cli import EXIT_OK, EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -17,6 +16,7 @@ from eviction.cli.options import (
     mention,
 )
 from eviction.cli.progress import Progress
+from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.entries import Document, documents_of
 from eviction.history_file.query import QueryError, selected, since
 from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records

@@ -1,11 +1,11 @@
 """One instance a node: a lock on a directory that only root can enter.
 
 The lock is the kernel's (flock(2)) on the directory itself: no file is created, and it is released with the process. A
-lock on a directory that others may open could be taken by any local user, for ever; so the directory has mode 0700 and
-belongs to root or to the own user. It is made where it is missing, with that mode from its first moment.
+lock on a directory that others may open could be taken by any local user, forever; so the directory has mode 0700 and
+belongs to root or to the user that the program runs as. A missing directory is created with that mode.
 
-One that others could open is replaced by a new one: somebody may hold a lock on it already. Where the directory can
-be neither made nor opened (not an inode left in /run, for example), relief is worth more than exclusion: the daemon
+A directory that others could open is replaced by a new one, as somebody may already hold a lock on it. Where it can be
+neither made nor opened (not an inode left in /run, for example), relief is worth more than exclusion: the daemon
 goes on without the lock and says so. Two instances are still guarded by the checks that come before each removal.
 """
 
@@ -16,12 +16,40 @@ import fcntl
 import os
 import stat
 
+from eviction.cli.options import exit_with
+from eviction.configuration.effective import Configuration
+from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
+from eviction.reporting.log import Log
 from eviction.types import EvictionError
+from reclaim.execution.readings import in_time
 from reclaim.trust import own_directory_refusal
 
 MODE = 0o700
 FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 TRIES = 10  # the directory may be replaced between opening and locking it
+
+
+def hold_node(configuration: Configuration, log: Log) -> NodeLock:
+    """Locks the node, or goes on without the lock, with a warning.
+
+    Exits with 2 when the kubelet's directory cannot be opened, and with 75 when another instance holds the lock. Raises
+    LockRefused when the lock is not trusted.
+    """
+    root = configuration.root_directory
+    if configuration.has_runtime:
+        try:
+            in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
+        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
+            log.warning(f"rootDirectory: {root}: {error.strerror}")
+        except OSError as error:
+            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
+    try:
+        lock = NodeLock(configuration.lock_directory)
+    except NodeHeld as held:
+        exit_with(EXIT_HELD, str(held))
+    if lock.problem is not None:
+        log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
+    return lock
 
 
 class NodeHeld(EvictionError):
@@ -48,17 +76,18 @@ class NodeLock:
             self.problem = f"{directory}: {error.strerror or error}"
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _taken(self, directory: str) -> bool:
-        """False if the directory is not at the path any more: a lock on it would exclude nobody. Raises OSError."""
+        """False if the directory is no longer at the path: a lock on it would exclude nobody. Raises OSError."""
         try:
             descriptor = os.open(directory, FLAGS)
         except FileNotFoundError:
-            _make(directory)
+            for missing in (os.path.dirname(directory), directory):
+                os.makedirs(missing, MODE, exist_ok=True)
             descriptor = os.open(directory, FLAGS)
         try:
             refusal = own_directory_refusal(directory, os.fstat(descriptor))
@@ -68,24 +97,17 @@ class NodeLock:
                 _remove(directory)
                 return False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(directory, descriptor):
+            if os.path.samestat(os.lstat(directory), os.fstat(descriptor)):
                 self._descriptor, descriptor = descriptor, -1
                 return True
+        except FileNotFoundError:  # it was removed meanwhile
+            pass
         except BlockingIOError:
             raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
         return False
-
-
-def _make(directory: str) -> None:
-    """Makes the directory and those above it. Raises OSError."""
-    os.makedirs(os.path.dirname(directory), MODE, exist_ok=True)
-    try:
-        os.mkdir(directory, MODE)
-    except FileExistsError:  # another instance was faster
-        pass
 
 
 def _remove(directory: str) -> None:
@@ -98,10 +120,3 @@ def _remove(directory: str) -> None:
         raise LockRefused(
             f"lockDirectory: {directory} is not trusted: others may open it, and it is not empty"
         ) from None
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -11,8 +11,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from eviction.cli import EXIT_USAGE
-from eviction.cli.readers import takes_words
+from eviction.cli.progress import STDERR
+from eviction.cli.progress import mention as mention
+from eviction.cli.progress import print_words as print_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.sources import parse_pairs
 from eviction.configuration.usual_files import configuration_files
@@ -21,10 +22,9 @@ from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.readings import in_time
 from signals.clock import SystemClock
 
-STDERR = 2
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 
-# option -> field of the configuration file
+# option -> field of the configuration file; what the help says
 _TEXT_FLAGS = {
     "container-runtime-endpoint": ("containerRuntimeEndpoint", "the runtime's socket: unix:///path/to.sock"),
     "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, where it is another one"),
@@ -44,11 +44,12 @@ _INT_FLAGS = {
     "maximum-dead-containers": ("maximumDeadContainers", "dead containers kept on the node; negative: no limit"),
 }
 _PAIR_FLAGS = {
-    "eviction-hard": ("evictionHard", "<", "nodefs.available<10%%,imagefs.inodesFree<5%%"),
-    "eviction-soft": ("evictionSoft", "<", "nodefs.available<15%%"),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "=", "nodefs.available=1m30s"),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "=", "nodefs.available=1Gi"),
+    "eviction-hard": ("evictionHard", "nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-soft": ("evictionSoft", "nodefs.available<15%%"),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "nodefs.available=1m30s"),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "nodefs.available=1Gi"),
 }
+_FLAGS = _TEXT_FLAGS | _INT_FLAGS | _PAIR_FLAGS
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{flag}", metavar="VALUE", help=text)
     for flag, (_, text) in _INT_FLAGS.items():
         group.add_argument(f"--{flag}", metavar="NUMBER", type=whole_number, help=text)
-    for flag, (_, _, example) in _PAIR_FLAGS.items():
+    for flag, (_, example) in _PAIR_FLAGS.items():
         group.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
 
 
@@ -89,30 +90,19 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configuration_of(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Exits with 2 and one sentence when it is invalid."""
-    try:
-        return read_configuration(arguments)
-    except ConfigurationError as error:
-        exit_with(EXIT_USAGE, str(error))
-
-
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     """The configuration flags by name; None for those that were not given."""
-    return {flag: getattr(arguments, flag.replace("-", "_")) for flag in (*_TEXT_FLAGS, *_INT_FLAGS, *_PAIR_FLAGS)}
+    return {flag: getattr(arguments, flag.replace("-", "_")) for flag in _FLAGS}
 
 
-def read_configuration(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Raises ConfigurationError with one sentence."""
+def configuration_of(arguments: argparse.Namespace) -> Configuration:
+    """The effective configuration. Raises ConfigurationError with one sentence, with which a command exits with 2."""
     flags: dict[str, Any] = {}
-    for flag, (field, _) in (_TEXT_FLAGS | _INT_FLAGS).items():
-        value = getattr(arguments, flag.replace("-", "_"))
+    for flag, value in configuration_flags(arguments).items():
         if value is not None:
-            flags[field] = value
-    for flag, (field, operator, _) in _PAIR_FLAGS.items():
-        value = getattr(arguments, flag.replace("-", "_"))
-        if value is not None:
-            flags[field] = parse_pairs(flag, value, operator)
+            field, _ = _FLAGS[flag]
+            operator = "<" if field in ("evictionHard", "evictionSoft") else "="
+            flags[field] = parse_pairs(flag, value, operator) if flag in _PAIR_FLAGS else value
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
@@ -121,18 +111,13 @@ def read_configuration(arguments: argparse.Namespace) -> Configuration:
     except OSError as error:
         what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
         raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None
-    if configuration.has_runtime:
-        _check_endpoint(configuration, "containerRuntimeEndpoint", configuration.runtime_endpoint)
-        _check_endpoint(configuration, "imageServiceEndpoint", configuration.image_endpoint)
+    for field in ("containerRuntimeEndpoint", "imageServiceEndpoint") if configuration.has_runtime else ():
+        try:
+            if endpoint := configuration.effective[field]:
+                socket_path(endpoint)
+        except EndpointError as error:
+            raise ConfigurationError(f"{configuration.origins[field]}: {field}: {error}") from None
     return configuration
-
-
-def _check_endpoint(configuration: Configuration, field: str, endpoint: str) -> None:
-    try:
-        if endpoint:
-            socket_path(endpoint)
-    except EndpointError as error:
-        raise ConfigurationError(f"{configuration.origins[field]}: {field}: {error}") from None
 
 
 def log_of(arguments: argparse.Namespace) -> Log:
@@ -149,17 +134,6 @@ def exit_with(code: int, sentence: str) -> NoReturn:
     """Ends the process with an exit code and a sentence on stderr."""
     print_words(f"reclaimd: {sentence}")
     sys.exit(code)
-
-
-def print_words(sentence: str) -> None:
-    """Prints a sentence on stderr."""
-    print(escaped(sentence), file=sys.stderr)  # noqa: T201 # messages on stderr
-
-
-def mention(sentence: str) -> None:
-    """Prints a sentence on stderr, unless nobody reads there: what comes next must not wait for a reader."""
-    if takes_words(STDERR):
-        print_words(f"reclaimd: {sentence}")
 
 
 def answer_json(document: Any) -> None:

@@ -11,6 +11,7 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import NoReturn
 
 
@@ -47,21 +48,27 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def command_of(name: str) -> tuple[Parser, ModuleType]:
+    """The parser of a subcommand, with its options, and the module that runs it."""
+    module = import_module(f"eviction.cli.{'pause' if name == 'resume' else name}")
+    parser = Parser(prog=f"reclaimd {name}", description=COMMANDS[name], allow_abbrev=False)
+    module.add_arguments(parser)
+    return parser, module
+
+
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the subcommand that is the first argument; returns its exit code, or exits with 2."""
-    command = next((word for word in arguments[:1] if word in COMMANDS), None)
-    if command is None:
+    if not arguments or arguments[0] not in COMMANDS:
         build_parser().parse_args(arguments)
         return EXIT_USAGE
-    module = import_module(f"eviction.cli.{command}")
-    parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command], allow_abbrev=False)
-    module.add_arguments(parser)
-    words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in manual
+    parser, module = command_of(arguments[0])
+    words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in .ci/manual.py
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
-    from eviction.types import FunctionUnusable  # not for --help
+    from eviction.cli.options import exit_with  # not for --help
+    from eviction.types import EvictionError
 
     try:
         return int(module.run(parsed))
-    except FunctionUnusable as error:  # by whatever command makes the node
-        parser.exit(EXIT_USAGE, f"reclaimd: {error}\n")
+    except EvictionError as error:  # what a command does not handle itself is wrong in what it was given
+        exit_with(EXIT_USAGE, str(error))

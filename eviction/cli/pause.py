@@ -1,41 +1,64 @@
-"""`reclaimd pause`: nothing is removed for a while."""
+"""`reclaimd pause`: nothing is removed for a while. `reclaimd resume`: ends that, as a pause of no length."""
 
 from __future__ import annotations
 
 import argparse
 
-from eviction.cli import EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.options import add_configuration, answer_lines, configuration_of, exit_with, mention
 from eviction.configuration.effective import Configuration
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.node.hold_off import LONGEST_PAUSE_SECONDS
+from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
+from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from signals.clock import SystemClock
 from signals.quantity import QuantityError, parse_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("--for", dest="duration", default="1h", metavar="D", help="how long, at most 24h; default 1h")
+    """The options of both; only a pause has a length."""
+    if parser.prog.endswith("pause"):
+        parser.add_argument(
+            "--for", dest="duration", default="1h", metavar="D", help="how long, at most 24h; default 1h"
+        )
     add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 for a time that is not allowed; 3 when no daemon answers."""
+    """Exit 0, also without a pause to end; 2 for a time that is not allowed; 3 when no daemon answers, where `resume`
+    still ends a pause that is kept for the daemon's next start."""
+    seconds = _seconds(arguments.duration) if "duration" in arguments else 0.0
+    configuration = configuration_of(arguments)
     try:
-        seconds = parse_duration(arguments.duration)
+        answer = ask(configuration.control_socket, "pause", seconds=seconds)
+    except ControlUnavailable as error:
+        exit_with(EXIT_RUNTIME, str(error) if seconds else f"{error}{_forgotten(configuration)}")
+    answer_lines([answer["sentence"]])
+    mention(answer.get("warning", ""))  # an older daemon does not say it
+    return EXIT_OK
+
+
+def _seconds(duration: str) -> float:
+    """The length of a pause. Exits with 2 for one that is not allowed."""
+    try:
+        seconds = parse_duration(duration)
     except QuantityError as error:
         exit_with(EXIT_USAGE, f"--for: {error}")
     if not 0 < seconds <= LONGEST_PAUSE_SECONDS:
-        exit_with(EXIT_USAGE, f"--for: must be above 0s and at most 24h, but it was {arguments.duration!r}")
-    try:
-        return tell(configuration_of(arguments), seconds)
-    except ControlUnavailable as error:
-        exit_with(EXIT_RUNTIME, str(error))
+        exit_with(EXIT_USAGE, f"--for: must be above 0s and at most 24h, but it was {duration!r}")
+    return seconds
 
 
-def tell(configuration: Configuration, seconds: float) -> int:
-    """Has the daemon pause for so long; 0 ends it. Prints what it says. Raises ControlUnavailable when none answers."""
-    answer = ask(configuration.control_socket, "pause", seconds=seconds)
-    answer_lines([answer["sentence"]])
-    if answer.get("warning"):  # an older daemon does not say it
-        mention(answer["warning"])
-    return EXIT_OK
+def _forgotten(configuration: Configuration) -> str:
+    """Ends a pause that is kept for the next start of the daemon. What was done, to follow a sentence; empty without
+    one."""
+    from eviction.control.pause import PauseFile  # only where no daemon answers
+
+    clock = SystemClock()
+    pause, file = Pause(clock.monotonic, clock.wall), PauseFile(configuration.state_file, clock)
+    problem, until = file.restore(pause), pause.until()
+    if not problem and not until:
+        return ""
+    pause.end()
+    failed = file.keep(pause)
+    if failed:
+        return f"; {problem or failed}"
+    return f"; {file.path} is removed" + (f", which kept a pause until {until}" if until else "")

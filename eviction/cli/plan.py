@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Literal, TypedDict
 
-from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
@@ -25,6 +24,7 @@ from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
 from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimOptions, read_options, request_of
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger

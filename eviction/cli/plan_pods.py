@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TypeVar
 
-from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
@@ -17,6 +16,7 @@ from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.decision.thresholds import update_container_fs_thresholds
+from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
 from eviction.pod_eviction.local_storage import exceeded_limit
 from eviction.pod_eviction.pods import parse_active_pods

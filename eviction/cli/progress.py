@@ -1,25 +1,55 @@
-"""Progress on a terminal: one line on stderr that is rewritten, and erased when the work is done.
+"""What goes to stderr: sentences, and progress on a terminal.
 
-Nothing is shown in the first second, and nothing at all where stderr is no terminal.
+Progress is one line that is rewritten, and erased when the work is done. Nothing is shown in the first second, and
+nothing at all where stderr is not a terminal. A hook whose output nobody reads must still relieve the node, so neither
+progress nor `mention` waits for a reader.
+
+`ask_daemon` needs this module before it knows whether a daemon answers, so only a small part of the standard library is
+imported.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self, TextIO
 
-from eviction.cli.readers import takes_words
-from eviction.reporting.log import escaped
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self, TextIO
 
+STDERR = 2
 AFTER_SECONDS = 1.0
 EVERY_SECONDS = 0.2
 USUAL_COLUMNS = 80
 ERASE = "\r\x1b[K"
+
+
+def takes_words(descriptor: int) -> bool:
+    """Whether a sentence (at most 4 KiB, PIPE_BUF) could be written now without waiting for a reader."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLOUT)
+    return bool(waiting.poll(0))
+
+
+def mention(sentence: str) -> None:
+    """Prints a sentence on stderr, if there is one, unless nobody reads there: what comes next must not wait for a
+    reader."""
+    if sentence and takes_words(STDERR):
+        print_words(f"reclaimd: {sentence}")
+
+
+def print_words(sentence: str) -> None:
+    """Prints a sentence on stderr."""
+    print(_escaped(sentence), file=sys.stderr)  # noqa: T201 # messages on stderr
+
+
+def _escaped(text: str) -> str:
+    """As in the log (`eviction.reporting.log`), which is not imported here."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 class StatusLine:
@@ -32,30 +62,19 @@ class StatusLine:
 
     def rewrite(self, text: str) -> None:
         """Replaces the line by the text."""
-        if self.live:
-            self._write(ERASE + escaped(text)[: self._columns() - 1])
-            self._shown = True
+        try:
+            if self.live and takes_words(self._stream.fileno()):  # a terminal may be stopped
+                width = os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
+                self._stream.write(ERASE + _escaped(text)[: width - 1])
+                self._stream.flush()
+                self._shown = bool(text)
+        except (OSError, ValueError):  # the terminal was closed; the work goes on
+            self.live = False
 
     def erase(self) -> None:
         """Erases the line."""
         if self._shown:
-            self._write(ERASE)
-            self._shown = False
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
-        except OSError:
-            return USUAL_COLUMNS
-
-    def _write(self, text: str) -> None:
-        try:
-            if not takes_words(self._stream.fileno()):  # a terminal that was stopped
-                return
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):  # the terminal was closed; the work goes on
-            self.live = False
+            self.rewrite("")
 
 
 class Progress:
@@ -80,9 +99,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         if self._thread.ident is not None:
             self._thread.join()

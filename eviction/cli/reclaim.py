@@ -10,7 +10,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing
 
-from eviction.cli import EXIT_USAGE
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -18,19 +17,17 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
-    exit_with,
     mention,
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import observe
-from eviction.cli.termination import block_termination, on_signals
+from eviction.cli.termination import on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause import PauseFile
-from eviction.control.reclaim import ReclaimOptions, read_options, respond
+from eviction.control.reclaim import read_options, respond
 from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
-from eviction.types import EvictionError
 from reclaim.types import Outcome
 from signals.clock import SystemClock
 
@@ -65,17 +62,16 @@ class _Parked(Listener):
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable, 6 paused."""
     configuration = configuration_of(arguments)
-    options = _options(arguments, configuration)
-    block_termination()
+    names = ("signal", "until", "all", "dry_run", "now", "output")
+    given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
+    options = read_options(given, configuration.signals)
     stopping = threading.Event()
     on_signals(stopping.set)
     ended: list[Outcome] = []
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         node.listeners.add(_Parked(ended))
         if not (options.now or options.dry_run):
-            unknown = PauseFile(configuration.state_file, node.clock).restore(node.pause)
-            if unknown:
-                mention(unknown)
+            mention(PauseFile(configuration.state_file, node.clock).restore(node.pause))
         if node.endpoint.found:
             mention(node.endpoint.remark)
         problem, observations, decision = observe(node)
@@ -85,10 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
-    if answer.sentence and answer.record is None:
-        exit_with(answer.exit_code, answer.sentence)
-    if answer.sentence:
-        mention(answer.sentence)
+    mention(answer.sentence)
     if answer.document is not None:
         answer_json(answer.document)
     else:
@@ -115,12 +108,3 @@ def write_history(configuration: Configuration, record: Pass, ended: Sequence[Ou
 def removing(node: Node) -> str:
     """The objects that are being removed now, as text; empty while lists are read."""
     return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.removals.begun)
-
-
-def _options(arguments: argparse.Namespace, configuration: Configuration) -> ReclaimOptions:
-    names = ("signal", "until", "all", "dry_run", "now", "output")
-    try:
-        given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
-        return read_options(given, configuration.signals)
-    except EvictionError as error:
-        exit_with(EXIT_USAGE, str(error))

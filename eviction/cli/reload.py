@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from eviction.cli.options import configuration_flags, read_configuration
+from eviction.cli.options import configuration_flags, configuration_of
 from eviction.configuration.effective import ConfigurationError
 from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
 from eviction.configuration.usual_files import configuration_files
@@ -50,7 +50,7 @@ def reload(
     notifier.reloading()
     try:
         loaded.update()
-        configuration = within_watchdog(read_configuration(arguments), notifier)
+        configuration = within_watchdog(configuration_of(arguments), notifier)
         for sentence in configuration_warnings(configuration):
             log.warning(sentence)
         if manager.reconfigure(configuration):

@@ -7,12 +7,13 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
-from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
-from eviction.cli.options import STDERR, add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.node_lock import NodeLock, hold_node
+from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.progress import STDERR
 from eviction.cli.reload import LoadedConfiguration, reload
-from eviction.cli.termination import block_reload, block_termination, on_signals
+from eviction.cli.termination import on_signals
 from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind
@@ -24,6 +25,7 @@ from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.decision.headroom import near_their_marks
+from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff, Holds
@@ -36,7 +38,6 @@ from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.execution.readings import in_time
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs import LAUNCHER
 from signals.types import SignalObservations
@@ -62,8 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
     log = log_of(arguments)
-    block_termination()
-    block_reload()
     ending = Ending(log)
     problem = on_signals(ending.end, ending.reload, ending.leave)
     loaded = LoadedConfiguration(arguments)
@@ -86,15 +85,23 @@ def run(arguments: argparse.Namespace) -> int:
 
     ballast = BallastKeeper(node, log, Workers("ballast", 1))
     manager = Manager(node, log, may_act=hold_off.why, events=events)
-    prepare(node, manager, ballast)
-    periodic = PeriodicGC(node, log, events, hold_off.why) if configuration.periodic_gc else None
+    with exit_without_resources():
+        node.prepare()
+        node.watch_kubelet()
+        manager.prepare()
+        ballast.prepare()
+        if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
+            LAUNCHER.prepare()
 
     def observe_now() -> None:
         manager.observe_now()
         endpoints.on_watch_event()
 
-    watches = _Watches(FsWatcher((), observe_now), node, enabled=not arguments.no_watch)
-    for listener in (watches, ballast, endpoints, history, saver):
+    watches = _Watches(FsWatcher((), observe_now), node)
+    if not arguments.no_watch:
+        watches.start(log)
+        node.listeners.add(watches)
+    for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
     log.info(
@@ -102,10 +109,9 @@ def run(arguments: argparse.Namespace) -> int:
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
         endpoint=node.endpoint.runtime,
     )
-    for sentence in filter(None, (*warnings_at_start(node), pause_problem)):
+    for sentence in filter(None, (*warnings_at_start(node), pause_problem, problem)):
         log.warning(sentence)
     history.started()
-    watches.start(log)
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, manager.status, manager.why_not_alive, listening)
@@ -115,10 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
         notifier.stopping()
 
     ending.started(stop, lambda: reload(arguments, manager, loaded, log, notifier))
-    if problem is not None:
-        log.warning(problem)
-    if periodic is not None:
-        start_periodic_gc(periodic)
+    if configuration.periodic_gc:
+        with exit_without_resources():
+            PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
     history.stopped()
@@ -128,8 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     finish_events()
     watches.stop()
     endpoints.stop()
-    if control is not None:
-        control.stop()
+    control.stop()
     if not node.removals.begun:
         node.close()
     log.info("stopped")
@@ -139,10 +143,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Ending:
-    """What the signals do, from before the first look at a file on, which may hang.
+    """What the signals do, already before the first file is read, as reading it may hang.
 
-    `stopping`: set by the first SIGTERM or SIGINT. `lock`: given back at the end, although the kernel may keep the
-    process.
+    `stopping`: set by the first SIGTERM or SIGINT. `lock`: released at the end, even if the kernel keeps the process.
     """
 
     def __init__(self, log: Log):
@@ -154,7 +157,7 @@ class Ending:
         self.lock: NodeLock | None = None
 
     def started(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-        """There is something to stop and to reload."""
+        """From now on there is something to stop and to reload."""
         self._stop, self._reload = stop, reload
         self._started.set()
 
@@ -194,24 +197,12 @@ def started_on(configuration: Configuration) -> str:
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
-def prepare(node: Node, manager: Manager, ballast: BallastKeeper) -> None:
-    """Makes everything that a pass needs. Exits with 71 where it cannot be made."""
+@contextmanager
+def exit_without_resources() -> Iterator[None]:
+    """Exits with 71 where a thread or a descriptor that a pass needs cannot be made."""
     try:
-        node.prepare()
-        node.watch_kubelet()
-        manager.prepare()
-        ballast.prepare()
-        if any(function.kind is FunctionKind.PROGRAM for function in node.configuration.functions):
-            LAUNCHER.prepare()
+        yield
     except (CannotPrepare, NoThread, OSError) as error:
-        exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
-
-
-def start_periodic_gc(periodic: PeriodicGC) -> None:
-    """Starts the periodic loops. Exits with 71 without threads for them."""
-    try:
-        periodic.start()
-    except NoThread as error:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
@@ -229,10 +220,8 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
 def start_control(
     path: str, node: Node, manager: Manager, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
-) -> ControlServer | None:
-    """Starts the control socket; None if it is switched off or, with a warning, cannot be created."""
-    if not path:
-        return None
+) -> ControlServer:
+    """The control socket, started where it is switched on; a warning says so if it cannot be created."""
     commands: dict[str, Conversation] = {
         "status": lambda _: iter([status_json(manager.status(), loaded.fingerprint, node.responder.history.dump())]),
         "brief": lambda _: iter([status_json(manager.status(), loaded.fingerprint)]),
@@ -242,54 +231,27 @@ def start_control(
     }
     server = ControlServer(path, commands)
     try:
-        server.start()
+        if path:
+            server.start()
     except ControlUnavailable as error:
         log.warning(f"no control socket: {error}")
-        return None
     return server
-
-
-def hold_node(configuration: Configuration, log: Log) -> NodeLock:
-    """Locks the node, or goes on without the lock, with a warning.
-
-    Exits with 2 when the kubelet's directory cannot be opened or the lock is not trusted, and with 75 when another
-    instance holds the lock.
-    """
-    root = configuration.root_directory
-    if configuration.has_runtime:
-        try:
-            in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
-        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
-            log.warning(f"rootDirectory: {root}: {error.strerror}")
-        except OSError as error:
-            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
-    try:
-        lock = NodeLock(configuration.lock_directory)
-    except NodeHeld as held:
-        exit_with(EXIT_HELD, str(held))
-    except LockRefused as refused:
-        exit_with(EXIT_USAGE, str(refused))
-    if lock.problem is not None:
-        log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
-    return lock
 
 
 class _Watches(Listener):
     """Watches directories with inotify, of those filesystems that are near their marks: elsewhere no event could bring
     a reading earlier that matters."""
 
-    def __init__(self, watcher: FsWatcher, node: Node, *, enabled: bool):
+    def __init__(self, watcher: FsWatcher, node: Node):
         self._watcher = watcher
         self._node = node
-        self._enabled = enabled
         self._near: frozenset[int] = frozenset()
         self._watched: frozenset[str] = frozenset()
 
     def start(self, log: Log) -> None:
-        if self._enabled:
-            self._watcher.start()
-            if self._watcher.problem is not None:
-                log.warning(self._watcher.problem)
+        self._watcher.start()
+        if self._watcher.problem is not None:
+            log.warning(self._watcher.problem)
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
@@ -299,7 +261,7 @@ class _Watches(Listener):
         identities = [identity for identity, _ in observations.filesystems.values()]
         paths = {identity.path for identity in identities if identity.device_id in self._near}
         wanted = frozenset(directory for path in paths for directory in early_signs(path))
-        if self._enabled and wanted != self._watched:
+        if wanted != self._watched:
             self._watched = wanted
             self._watcher.watch(wanted)
 

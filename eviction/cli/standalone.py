@@ -3,9 +3,9 @@ observation."""
 
 from __future__ import annotations
 
-from eviction.cli import EXIT_READING, EXIT_RUNTIME
 from eviction.cli.options import exit_with, mention
 from eviction.cli.progress import Progress
+from eviction.exit_codes import EXIT_READING, EXIT_RUNTIME
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.types import Decision, Extent
@@ -17,9 +17,7 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
 
     Progress, and why records could not be restored, go to stderr.
     """
-    not_restored = node.restore_image_records()
-    if not_restored:
-        mention(not_restored)
+    mention(node.restore_image_records())
     with Progress("asking the runtime where the images are") as progress:
         problem = node.locate()
         progress.step("looking at the filesystems")

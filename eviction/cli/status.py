@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from eviction.cli import EXIT_OK, EXIT_RUNTIME
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
@@ -18,6 +17,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.reporting.conditions import status_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED, lead_sentence
 from eviction.reporting.log import escaped

@@ -4,7 +4,8 @@ A Python signal handler runs between two instructions of the main thread; if it 
 holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
 that could hang or fail: reloading, which reads files, has a thread of its own.
 
-A thread of a plugin may let the signals through. One that comes to it is sent once more, for the thread that waits.
+A thread of a plugin may let the signals through. A signal that reaches such a thread is sent again, for the thread that
+waits.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 LEAVE_SECONDS = 34.0  # more than all that the end of the daemon waits for
+FOREVER = 1e9  # monotonic seconds: 31 years after the boot
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
 
@@ -25,11 +27,6 @@ RELOAD = frozenset({signal.SIGHUP})
 def block_termination() -> None:
     """Blocks SIGTERM and SIGINT, which stay pending. Call it before any other thread starts: threads inherit it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, END)
-
-
-def block_reload() -> None:
-    """The same for SIGHUP, for a program that has something to reload."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, RELOAD)
 
 
 @contextmanager
@@ -43,35 +40,33 @@ def termination_let_through() -> Iterator[None]:
 
 
 def on_signals(
-    end: Callable[[], None],
-    reload: Callable[[], None] | None = None,
-    leave: Callable[[], None] | None = None,
-    leave_seconds: float = LEAVE_SECONDS,
+    end: Callable[[], None], reload: Callable[[], None] | None = None, leave: Callable[[], None] = lambda: None
 ) -> str | None:
     """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `reload`,
     where it is given, after each SIGHUP on a further thread: one that hangs or raises keeps no `end` from being called.
+    Blocks these signals, so call it, or `block_termination`, before any other thread starts.
 
-    `leave` is called where the process is still there so many seconds after the first of them: something hangs.
+    `leave` is called if the process is still running 34 s after the first of them, because something hangs.
 
-    Returns what does not work because a thread could not be started, as a sentence; else None. Without the first one
-    SIGTERM and SIGINT end the process at once.
+    Returns a sentence that says what does not work because a thread could not be started, else None. Without the first
+    thread SIGTERM and SIGINT end the process at once.
     """
     asked = threading.Event()
     awaited = END if reload is None else END | RELOAD
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 
     def wait_for_end() -> None:
-        until: float | None = None
+        until = FOREVER
         while True:
-            received = _next_signal(awaited, until)
+            received = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
             with suppress(Exception):  # whatever it did, this thread waits for the next signal
                 if received is None:
-                    until = None
-                    if leave is not None:
-                        leave()
-                elif received in RELOAD:
+                    until = FOREVER
+                    leave()
+                elif received.si_signo in RELOAD:
                     asked.set()
                 else:
-                    until = time.monotonic() + leave_seconds if until is None else until
+                    until = min(until, time.monotonic() + LEAVE_SECONDS)
                     end()
 
     def wait_for_reload(reload: Callable[[], None]) -> None:
@@ -95,14 +90,6 @@ def on_signals(
     return None
 
 
-def _next_signal(awaited: Collection[int], until: float | None) -> int | None:
-    """The next one; None if there was none until then, in monotonic seconds."""
-    if until is None:
-        return signal.sigwait(awaited)
-    found = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
-    return None if found is None else found.si_signo
-
-
 def _send_again(number: int, _: FrameType | None) -> None:
-    """On the main thread, which has the signal blocked."""
+    """Runs on the main thread, which has the signal blocked."""
     os.kill(os.getpid(), number)

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eviction.cli import EXIT_OK, EXIT_RUNTIME
 from eviction.cli.dashboard import Panel, Piece, panels, plain
 from eviction.cli.options import add_configuration, configuration_of, exit_with, whole_number
 from eviction.control.socket import ControlUnavailable, ask
+from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 
 LONGEST_PAST = 240
 HOME_AND_CLEAR = "\x1b[H\x1b[J"

@@ -10,7 +10,6 @@ import argparse
 from contextlib import closing
 from typing import Any, Literal, NotRequired, TypedDict
 
-from eviction.cli import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
@@ -23,6 +22,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.history_file.entries import documents_of
 from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records
 from eviction.node.node import Node

@@ -1,7 +1,7 @@
 """What JSON documents have in common: how a record becomes one, and words for types that say more than Python's.
 
 A record that is printed as it is, is one frozen dataclass: `to_json` makes its document, and its JSON Schema is made
-from it too (`eviction.cli.schemas`), with the docstring of the class and of each field as description. A document that
+from it too (`.ci/schemas.py`), with the docstring of the class and of each field as description. A document that
 differs from the record behind it has a TypedDict beside what makes it.
 """
 

@@ -60,7 +60,7 @@ def test_asking_the_daemon_imports_little_of_the_standard_library() -> None:
         "eviction",
         "eviction.cli",
         "eviction.cli.ask_daemon",
-        "eviction.cli.readers",
+        "eviction.cli.progress",
         "eviction.configuration",
         "eviction.configuration.fingerprint",
         "eviction.configuration.usual_files",

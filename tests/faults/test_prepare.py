@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.cli import EXIT_NO_RESOURCES
 from eviction.drill.runtime.failpoints import Fail
+from eviction.exit_codes import EXIT_NO_RESOURCES
 from signals.types import Signal
 from signals.watcher import FsWatcher
 from tests.nodes.small_node import MIB, SmallNode

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.cli.manual import options_of
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
@@ -22,6 +21,7 @@ from eviction.reporting import pod_evictions
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
 from eviction.reporting.filesystem_facts import TRAITS
+from manual import options_of
 from reclaim import ballast, programs, rotated_logs
 from reclaim.containerd_garbage import UNREFERENCED
 from reclaim.events import EventReason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.cli.options import add_configuration, read_configuration
+from eviction.cli.options import add_configuration, configuration_of
 from eviction.configuration.sources import ConfigurationError
 
 
@@ -16,7 +16,7 @@ def refusal(*words: str) -> str:
     parser = argparse.ArgumentParser()
     add_configuration(parser)
     with pytest.raises(ConfigurationError) as caught:
-        read_configuration(parser.parse_args(["--kubelet-config", "", *words]))
+        configuration_of(parser.parse_args(["--kubelet-config", "", *words]))
     return str(caught.value)
 
 

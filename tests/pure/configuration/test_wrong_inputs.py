@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from eviction.cli import COMMANDS
+from eviction.cli.parser import command_of
 from eviction.configuration.effective import load
 from eviction.configuration.file import ConfigurationFile, FilesystemEntry, FunctionEntry
 from eviction.configuration.kubelet import _File, read_kubelet_configuration
@@ -191,7 +191,7 @@ def test_a_value_is_shown_as_it_would_be_written(value: object, shown: str) -> N
 def test_a_wrong_value_of_an_option_is_told_in_words(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """For each option that takes a number: what is allowed, and what it was; no name of a function or a type."""
     parser = argparse.ArgumentParser(prog=command)
-    import_module(f"eviction.cli.{command}").add_arguments(parser)
+    command_of(command)[1].add_arguments(parser)
     options = [action.option_strings[-1] for action in parser._actions if action.type is not None]  # as in manual
     for option in options:
         with pytest.raises(SystemExit):

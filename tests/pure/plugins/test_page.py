@@ -8,8 +8,8 @@ import tomllib
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.cli.manual import options_of
 from eviction.configuration.strict_yaml import parse_document
+from manual import options_of
 from reclaim.plugins import ENTRY_POINT_GROUP
 from tests.pages import anchors, code_blocks, headings, links, prose, rows_of, section
 from tests.plugin_distributions import EXAMPLE

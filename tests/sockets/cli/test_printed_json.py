@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.cli.manual import options_of
-from eviction.cli.schemas import PRINTED
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
+from manual import options_of
+from schemas import PRINTED
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.repository import ROOT
 from tests.schemas import problems, schema_of, strict_validator

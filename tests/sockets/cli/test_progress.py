@@ -190,5 +190,4 @@ def test_the_work_goes_on_when_the_terminal_is_closed() -> None:
     line.rewrite("counting")
     line.erase()
     assert not line.live
-    with pytest.raises(OSError, match="Input/output error"):  # what was not written is tried again at the close
-        stream.close()
+    stream.close()  # nothing is left unwritten, which would fail here

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.cli.manual import documents, options_of
+from manual import documents, options_of
 from tests.repository import ROOT
 
 CONFIG = ROOT / "config"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from eviction.cli.schemas import documents, schemas
 from eviction.configuration.strict_yaml import parse_document
+from schemas import documents, schemas
 from tests.repository import ROOT
 from tests.schemas import SCHEMAS, problems, schema_of, validator
 

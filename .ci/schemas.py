@@ -1,6 +1,6 @@
 """The JSON Schemas of what programs read of us and write for us, made from the types themselves.
 
-`python -m eviction.cli.schemas DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails where the files in
+`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails where the files in
 `config/schema` say something else. A file is named for what it describes, and for the version of that.
 """
 
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-from eviction.cli.ballast import BallastJson
+from eviction.ballast import Ballast
 from eviction.cli.config import EffectiveConfigurationJson
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
-from eviction.cli.json_schema import Schema, schema_of_document, schema_of_model
-from eviction.cli.made_files import write_made
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
@@ -28,9 +27,10 @@ from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
 from eviction.reporting.pod_evictions import PodEvictionsJson
 from eviction.reporting.status import StatusJson
 from eviction.types import API_VERSION
+from json_schema import Schema, schema_of_document, schema_of_model
 
 PRINTED: dict[str, Any] = {
-    "ballast": BallastJson,
+    "ballast": Ballast,
     "check": CheckJson,
     "doctor": DoctorJson,
     "drill-report": DrillReportJson,
@@ -84,4 +84,7 @@ def documents() -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    write_made(sys.argv[1], documents())
+    for path, text in documents():
+        file = Path(sys.argv[1], path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

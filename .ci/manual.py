@@ -1,6 +1,6 @@
 """The manual page and the shell completions, made from the parsers themselves, so that they say what the program does.
 
-`python -m eviction.cli.manual DIRECTORY` writes them; a test compares what is committed with what would be written.
+`.ci/manual.py DIRECTORY` writes them; `make check` fails where those in `config` say something else.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
+from pathlib import Path
 
 from eviction.cli import COMMANDS
-from eviction.cli.made_files import write_made
-from eviction.cli.parser import Parser
+from eviction.cli.parser import command_of
 from signals.types import KUBELET_SIGNALS
 
 PATHS = ("FILE", "DIR")
@@ -44,9 +43,8 @@ PLACES = (
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
-
-
 SIGNAL = "SIGNAL"
+MADE_BY = "made by python -m eviction.cli.manual"  # what these files have always said; today it is this script
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,7 @@ class Option:
 
 def options_of(command: str) -> tuple[Option, ...]:
     """The options of a command, in the order of its help."""
-    parser = Parser(prog=f"reclaimd {command}", description=COMMANDS[command])
-    import_module(f"eviction.cli.{command}").add_arguments(parser)
+    parser, _ = command_of(command)
     return tuple(_option(action) for action in parser._actions)  # noqa: SLF001 # argparse has no other way to list them
 
 
@@ -117,7 +114,7 @@ def _roff(text: str) -> str:
 def bash_completion() -> str:
     """For bash, without the package bash-completion."""
     lines = [
-        "# bash completion of reclaimd; made by python -m eviction.cli.manual",
+        f"# bash completion of reclaimd; {MADE_BY}",
         "_reclaimd() {",
         '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"',
         "  COMPREPLY=()",
@@ -152,7 +149,7 @@ def zsh_completion() -> str:
     """For zsh, as the function _reclaimd."""
     lines = [
         "#compdef reclaimd",
-        "# zsh completion of reclaimd; made by python -m eviction.cli.manual",
+        f"# zsh completion of reclaimd; {MADE_BY}",
         "_reclaimd() {",
         "  local -a commands=(",
         *(f"    '{command}:{_quoted(text)}'" for command, text in COMMANDS.items()),
@@ -192,7 +189,7 @@ def _zsh(option: Option) -> Iterator[str]:
 
 def fish_completion() -> str:
     """For fish."""
-    lines = ["# fish completion of reclaimd; made by python -m eviction.cli.manual", "complete -c reclaimd -f"]
+    lines = [f"# fish completion of reclaimd; {MADE_BY}", "complete -c reclaimd -f"]
     for command, text in COMMANDS.items():
         lines.append(f"complete -c reclaimd -n __fish_use_subcommand -a {command} -d '{_fish(text)}'")
     for command in COMMANDS:
@@ -231,4 +228,7 @@ def documents() -> Iterable[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    write_made(sys.argv[1], documents())
+    for path, text in documents():
+        file = Path(sys.argv[1], path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
