@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     pause_problem = pause_file.restore(node.pause)
     events, finish_events = start_events(configuration, log, node)
     history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
-    endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
+    endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: (history.records, history.dropped))
 
     ballast = BallastKeeper(node, log, Workers("ballast", 1))
     manager = Manager(node, log, may_act=hold_off.why, events=events)
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for sentence in filter(None, (*warnings_at_start(node), pause_problem)):
         log.warning(sentence)
-    history.started()
+    history.daemon("started")
     watches.start(log)
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         start_periodic_gc(periodic)
     manager.run()
     ballast.close()
-    history.stopped()
+    history.daemon("stopped")
     history.finish()
     saver.finish()
     pause_file.finish(node.pause)

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from eviction.history_file.entries import documents_of
-from eviction.history_file.reading import read_records
-from eviction.history_file.store import HistoryStore
+from eviction.history_file.records import documents_of
+from eviction.history_file.store import HistoryStore, read_records
 from tests.pure.values import MIB
 
 HERE = Path(__file__).parent
