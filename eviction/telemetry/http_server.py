@@ -10,9 +10,11 @@ anything; once for all who ask for it at the same moment, so that many scrapes h
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
 from eviction.types import EvictionError
@@ -20,15 +22,6 @@ from eviction.types import EvictionError
 LARGEST_REQUEST_BYTES = 8192
 
 PLAIN = "text/plain; charset=utf-8"
-STATUS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class CannotListen(EvictionError):
@@ -84,22 +77,16 @@ class HttpServer:
         except (OSError, CannotServe) as error:
             if server is not None:
                 server.close()
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
             raise CannotListen(f"{self.address}: {reason}") from None
         self._server, self._clients = server, clients
 
     def _bound(self) -> socket.socket:
-        """A listening socket. Raises OSError."""
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        server = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(self._address)
-            server.listen(BACKLOG)
-        except OSError:
-            server.close()
-            raise
-        return server
+        """A listening socket; on an address of IPv6 also for clients of IPv4, as far as it is theirs. Raises OSError."""
+        if ":" not in self._address[0]:
+            return socket.create_server(self._address, backlog=BACKLOG)
+        both = socket.has_dualstack_ipv6()
+        return socket.create_server(self._address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=both)
 
     def stop(self) -> None:
         """Stops listening. May be called without `start`."""
@@ -143,7 +130,7 @@ def _made(make: Callable[[], Page]) -> Page:
 def _response(method: bytes, page: Page) -> bytes:
     """The page as bytes; none of its body for HEAD."""
     lines = [
-        f"HTTP/1.1 {page.status} {STATUS[page.status]}",
+        f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}",
         f"Content-Type: {page.content_type}",
         f"Content-Length: {len(page.body)}",
         "Cache-Control: no-store",
