@@ -146,6 +146,7 @@ class Clients:
         if self._whole:
             self._answer_all()
         self._drop_late(time.monotonic())
+        self._keep_spare()
 
     # ---- accepting
 
@@ -190,13 +191,10 @@ class Clients:
             os.close(self._spare)
             self._spare = None
         elif self._clients:
-            self._turn_away(self._oldest(), keep_spare=False)
+            self._turn_away(self._oldest())
         else:
             time.sleep(DEFECT_SECONDS)  # the socket stays ready: do not spin
-        try:
-            return self._server.accept()[0]
-        except OSError:
-            return None
+        return self._accepted(make_room=False)
 
     def _keep_spare(self) -> None:
         """Keeps a descriptor for the moment when there is no other."""
@@ -231,7 +229,6 @@ class Clients:
                     self._begin_answer(client)
                 elif not client.taken:
                     client.connection.close()
-            self._keep_spare()
 
     def _begin_answer(self, client: Client) -> None:
         unread = [each for each in self._clients if each.unsent]
@@ -277,20 +274,18 @@ class Clients:
                 break
             self._turn_away(client)
 
-    def _turn_away(self, client: Client, *, keep_spare: bool = True) -> None:
+    def _turn_away(self, client: Client) -> None:
         """Drops a client whose time is over; one that has no answer yet is told so, without waiting."""
         if not client.unsent and self._too_late:
             with contextlib.suppress(OSError):
                 client.connection.send(self._too_late)
-        self._drop(client, keep_spare=keep_spare)
+        self._drop(client)
 
-    def _drop(self, client: Client, *, keep_spare: bool = True) -> None:
+    def _drop(self, client: Client) -> None:
         self._clients.pop(client, None)
         with contextlib.suppress(KeyError, ValueError, OSError):
             self._selector.unregister(client.connection)
         client.connection.close()
-        if keep_spare:
-            self._keep_spare()
 
     def _close(self) -> None:
         for client in [*self._clients, *self._whole]:

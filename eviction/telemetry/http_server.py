@@ -10,7 +10,6 @@ anything; once for all who ask for it at the same moment, so that many scrapes h
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,25 +67,22 @@ class HttpServer:
 
     def start(self, listening: socket.socket | None = None) -> None:
         """Binds and serves, or serves on `listening`, a socket that listens already. Raises CannotListen."""
-        server: socket.socket | None = None
+        server = listening
         try:
-            server = listening or self._bound()
+            if server is None:
+                server = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind(self._address)
+                server.listen(BACKLOG)
             too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
             clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
             clients.start("health")
         except (OSError, CannotServe) as error:
             if server is not None:
                 server.close()
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise CannotListen(f"{self.address}: {reason}") from None
         self._server, self._clients = server, clients
-
-    def _bound(self) -> socket.socket:
-        """A listening socket; on an address of IPv6 also for clients of IPv4, as far as it is theirs. Raises OSError."""
-        if ":" not in self._address[0]:
-            return socket.create_server(self._address, backlog=BACKLOG)
-        both = socket.has_dualstack_ipv6()
-        return socket.create_server(self._address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=both)
 
     def stop(self) -> None:
         """Stops listening. May be called without `start`."""
