@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Literal, TypedDict, cast
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypedDict, cast
 
 from eviction.cli.options import (
     add_configuration,
@@ -17,13 +21,17 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.history_file.entries import Document, documents_of
-from eviction.history_file.query import QueryError, selected, since
-from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records
-from eviction.history_file.shapes import RecordJson
-from eviction.history_file.table import history_lines
+from eviction.history_file.blocks import HistoryUnusable
+from eviction.history_file.records import Document, RecordJson, documents_of
+from eviction.history_file.store import NoHistoryYet, read_records
+from eviction.reporting.observations_json import timestamp
+from eviction.reporting.pass_record import shortened
+from eviction.reporting.tables import table
 from eviction.types import API_VERSION
 from signals.clock import SystemClock
+from signals.quantity import QuantityError, format_bytes, parse_duration
+
+HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 
 
 class HistoryJson(TypedDict):
@@ -42,11 +50,15 @@ class HistoryJson(TypedDict):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument(
-        "--since", metavar="WHEN", help="only from then on: 2h, 7d, or a time such as 2026-11-22T10:00:00Z"
+        "--since",
+        metavar="WHEN",
+        type=lambda text: since(text, SystemClock().wall()),
+        help="only from then on: 2h, 7d, or a time such as 2026-11-22T10:00:00Z",
     )
     parser.add_argument(
         "--object",
         metavar="TEXT",
+        default="",
         help="only removals of objects whose name contains TEXT, or whose id begins with it (with or without sha256:)",
     )
     parser.add_argument("--limit", metavar="N", type=_count, help="the newest N passes and events")
@@ -56,19 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0, also without a file yet; 2 when there is none by the configuration, or it cannot be read."""
-    configuration = configuration_of(arguments)
-    path = configuration.history_file
+    path = configuration_of(arguments).history_file
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
-    try:
-        start = "" if arguments.since is None else since(arguments.since, SystemClock().wall())
-    except QueryError as error:
-        exit_with(EXIT_USAGE, f"--since: {error}")
     found: list[Document] = []
     try:
         with Progress("reading the history"):
-            records = documents_of(read_records(path))
-            found = selected(records, start=start, about=arguments.object or "", limit=arguments.limit)
+            documents = documents_of(read_records(path))
+            found = selected(documents, arguments.since or "", arguments.object, arguments.limit)
         if not found:
             mention(f"nothing of that is in the history {path}")
     except NoHistoryYet as error:
@@ -86,6 +93,74 @@ def run(arguments: argparse.Namespace) -> int:
     elif found:
         answer_lines(history_lines(found, columns()))
     return EXIT_OK
+
+
+def since(text: str, now: float) -> str:
+    """The time that the option means, as the records have it. `now`: wall seconds. Raises ArgumentTypeError."""
+    try:
+        if "T" in text or "-" in text[1:]:
+            found = datetime.fromisoformat(text)
+            return timestamp((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+        days = re.fullmatch(r"([0-9]{1,4})d", text, re.ASCII)
+        seconds = parse_duration(text if days is None else f"{24 * int(days[1])}h")
+        if seconds >= 0:
+            return timestamp(now - seconds)
+    except (ValueError, OverflowError, OSError, QuantityError):
+        pass
+    forms = "a duration such as 2h, 90m or 7d, or a time such as 2026-11-22T10:00:00Z"
+    raise argparse.ArgumentTypeError(f"must be {forms}, but it was {text!r}")
+
+
+def selected(
+    documents: Iterable[Document], start: str = "", about: str = "", limit: int | None = None
+) -> list[Document]:
+    """The documents from the time `start` on; with `about` only those with such an object, and of a pass only such
+    removals; of these the newest `limit`."""
+    found: deque[Document] = deque(maxlen=limit)
+    for document in documents:
+        removals = [removal for removal in document.get("removals", ()) if is_about(removal, about)]
+        if str(document.get("time", "")) >= start and (removals or not about):
+            found.append({**document, "removals": removals} if about else document)
+    return list(found)
+
+
+def is_about(removal: Mapping[str, Any], text: str) -> bool:
+    """Whether the name of the object contains the text, or its id begins with it, with or without `sha256:`."""
+    identity = str(removal.get("id", ""))
+    return text in str(removal.get("name", "")) or identity.startswith((text, f"sha256:{text}"))
+
+
+def history_lines(documents: Iterable[Document], width: int | None = None) -> list[str]:
+    """A table with a line for each removal and one for each pass, the newest last. `width`: columns of the terminal;
+    None: lines of any length."""
+    return table([HEADS, *(row for document in documents for row in _rows(document))], width, "history")
+
+
+def _rows(document: Document) -> Iterator[Sequence[str]]:
+    time = str(document.get("time", ""))[:19].replace("T", " ")
+    kind = document["kind"]
+    identity = str(document.get("id") or document.get("pass") or "-")
+    for removal in document.get("removals", ()):
+        freed = (removal.get("freed") or {}).get("bytes") if removal.get("result") == "removed" else None
+        result, name, reason = removal.get("result") or "-", removal.get("name", ""), removal.get("reason", "-")
+        sizes = [_bytes(removal.get("size")), _bytes(freed)]
+        yield (time, str(result), str(removal.get("kind", "-")), shortened(str(name)), *sizes, str(reason), identity)
+    if kind == "pass":
+        what = (document.get("acted_on") or {}).get("signal") or ", ".join(map(str, document.get("row", ())))
+        sentence = ": ".join(filter(None, (str(what), str(document.get("reason", "")))))
+        sizes = [_bytes((document.get(each) or {}).get("bytes")) for each in ("nominal", "measured")]
+        result, trigger = str(document.get("result", "-")), str(document.get("trigger", "-"))
+        yield (time, result, "pass", sentence, *sizes, trigger, identity)
+    elif kind == "dropped":
+        records = f"{document.get('records')} records that could not be written"
+        yield (time, kind, "daemon", records, "-", "-", "-", "-")
+    elif kind not in ("removals", "parked_ended"):
+        version = f"reclaimd {document.get('version', '')}".rstrip()
+        yield (time, kind, "daemon", version, "-", "-", "-", "-")
+
+
+def _bytes(value: object) -> str:
+    return format_bytes(value) if isinstance(value, int) else "-"
 
 
 def _count(text: str) -> int:

@@ -35,9 +35,10 @@ from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
 from eviction.reporting.status import status_json
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
-from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
+from eviction.telemetry.events import EventSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
+from reclaim.events import GCEvent
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs import LAUNCHER
 from signals.types import SignalObservations
@@ -81,10 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
     pause_problem = pause_file.restore(node.pause)
     events, finish_events = start_events(configuration, log, node)
     history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
-    endpoints = DaemonEndpoints(node, hold_off, log, notifier, lambda: history.counts)
 
     ballast = BallastKeeper(node, log, Workers("ballast", 1))
     manager = Manager(node, log, may_act=hold_off.why, events=events)
+    counts = lambda: (history.records, history.dropped)  # noqa: E731 # whenever it is asked
+    endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
     with exit_without_resources():
         node.prepare()
         node.watch_kubelet()
@@ -111,10 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for sentence in filter(None, (*warnings_at_start(node), pause_problem, problem)):
         log.warning(sentence)
-    history.started()
+    history.daemon("started")
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
-    endpoints.start(configuration.metrics_address, manager.status, manager.why_not_alive, listening)
+    endpoints.start(configuration.metrics_address, listening)
 
     def stop() -> None:
         manager.stop()
@@ -126,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
             PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
-    history.stopped()
+    history.daemon("stopped")
     history.finish()
     saver.finish()
     pause_file.finish(node.pause)
@@ -214,8 +216,12 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Ev
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
-    to_the_api_server = SinkWhile(recorder, lambda: not node.dry_run)
-    return FanOutSink(LogSink(log), to_the_api_server), lambda: recorder.finish(LAST_EVENT_SECONDS)
+
+    def send(event: GCEvent) -> None:
+        if not node.dry_run:
+            recorder.warn(event)
+
+    return LogSink(log, also=send), lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 def start_control(

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
-from eviction.history_file.reading import why_unusable
+from eviction.history_file.store import why_unusable
 from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import defaults_taken
 from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER

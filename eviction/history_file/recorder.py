@@ -1,101 +1,192 @@
-"""Decides what goes into the history, and hands it to the writer.
+"""Decides what goes into the history, and writes it on a thread of its own: whatever its disk does, no removal waits.
 
 Every pass that removed something, tried to, or would have is recorded. One without any removal is recorded too, at most
 once a minute for each result and signal: a runtime that is away ends a pass in each second.
+
+The records wait in a bounded queue. What cannot be written (no file yet on a full disk, a lock that is held, a
+filesystem that copies on write and has no space) stays there and is tried again every 5 s; a record that does not fit
+is dropped and counted, and a record says how many as soon as one can be written again. The reason is told once until it
+changes.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
-from eviction.history_file.entries import (
-    daemon_record,
-    dropped_record,
-    parked_ended_record,
+from eviction.history_file.blocks import LARGEST_RECORD_BYTES, HistoryUnusable
+from eviction.history_file.records import (
+    DaemonRecordJson,
+    DroppedRecordJson,
+    ParkedEndedRecordJson,
+    encoded,
     pass_records,
     periodic_records,
 )
 from eviction.history_file.store import HistoryStore
-from eviction.history_file.writer import HistoryWriter
 from eviction.listener import Listener
 from eviction.record import Pass
+from eviction.reporting.observations_json import timestamp
+from eviction.reporting.pass_record import outcome_json
 from reclaim.types import Outcome, ReclaimResult
 from signals.clock import Clock
 
 REPEAT_SECONDS = 60.0
+MOST_BYTES = 1 << 20  # of records that wait
+RETRY_SECONDS = 5.0
+END_SECONDS = 1.0
 
 
 class HistoryRecorder(Listener):
     """The history of one process. All methods may be called from any thread; none waits, except `finish`.
 
-    `path`: empty for none. `warn`: called with each new problem, on a thread of the history.
+    `path`: empty for none. `warn`: called with each new problem, on the thread of the history. `records`, `dropped`:
+    how many were written and how many were not, since the start.
     """
 
-    def __init__(self, path: str, size_bytes: int, clock: Clock, warn: Callable[[str], None]):
+    def __init__(
+        self,
+        path: str,
+        size_bytes: int,
+        clock: Clock,
+        warn: Callable[[str], None],
+        retry_seconds: float = RETRY_SECONDS,
+    ):
+        self._store = HistoryStore(path, size_bytes)
         self._clock = clock
-        self._written: dict[tuple[str, str], float] = {}  # by what a pass without removals was
-        self._writer: HistoryWriter | None = None
-        if not path:
-            return
-        writer = HistoryWriter(HistoryStore(path, size_bytes), warn, lambda count: dropped_record(count, clock.wall()))
-        if writer.start():
-            self._writer = writer
-        else:
+        self._warn = warn
+        self._retry_seconds = retry_seconds
+        self._recorded: dict[tuple[str, str], float] = {}  # when, by what a pass without removals was
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0  # of what is not written yet
+        self._untold = 0
+        self._problem = ""
+        self._told: set[str] = set()
+        self._finishing = False
+        self.records = 0
+        self.dropped = 0
+        self._threaded = bool(path)
+        try:
+            if path:
+                threading.Thread(target=self._run, name="history", daemon=True).start()
+        except RuntimeError:
+            self._threaded = False
             warn("the history is not written: no thread can be started for it")
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many records were written, and how many were dropped."""
-        return (0, 0) if self._writer is None else (self._writer.records, self._writer.dropped)
+    def daemon(self, kind: Literal["started", "stopped"]) -> None:
+        """The daemon has started, or ends."""
+        if self._threaded:
+            from importlib import metadata  # as long to import as all the rest, and only the daemon needs it
 
-    def started(self) -> None:
-        """The daemon has started."""
-        self._daemon("started")
-
-    def stopped(self) -> None:
-        """The daemon ends."""
-        self._daemon("stopped")
+            version = metadata.version("reclaimd")
+            self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
 
     def passed(self, record: Pass) -> None:
         """After a pass."""
         acted_on = record.decision.acted_on
         what = str(record.result), "" if acted_on is None else str(acted_on.signal)
         if record.removals or self._is_due(what):
-            self._put(pass_records(record, self._clock.wall()))
+            self.put(*pass_records(record, self._clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """After a pass of a periodic loop; one that had nothing to do is no event."""
         if result.outcomes or (result.error and self._is_due((result.operation, "error"))):
-            self._put(periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
+            self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
         """When a parked removal is answered at last."""
-        self._put([parked_ended_record(outcome, self._clock.wall())])
+        self.put(encoded(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)])))
 
-    def finish(self) -> bool:
-        """Waits until everything is on the disk, at most 1 s. Whether it is."""
-        return self._writer is None or self._writer.finish()
+    def put(self, *records: bytes) -> None:
+        """Queues records; drops those that do not fit, and all without a thread."""
+        with self._changed:
+            for record in records if self._threaded else ():
+                too_large = len(record) > LARGEST_RECORD_BYTES
+                if too_large or self._untold or self._bytes + len(record) > MOST_BYTES:
+                    self.dropped += 1
+                    self._untold += 1
+                    if not self._waiting:  # else it is told once something has been written
+                        self._tell_dropped()
+                else:
+                    self._queue(record)
 
-    def _daemon(self, kind: str) -> None:
-        if self._writer is not None:
-            self._put([daemon_record(kind, _version(), self._clock.wall(), os.getpid())])
+    def finish(self, seconds: float = END_SECONDS) -> bool:
+        """Waits until all records are on the disk, at most `seconds`. Whether they are. It is the end of the thread."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._bytes or self._problem, seconds)
+            self._finishing = True
+            self._changed.notify_all()
+            return not self._bytes
+
+    def _now(self) -> str:
+        return timestamp(self._clock.wall())
 
     def _is_due(self, what: tuple[str, str]) -> bool:
         now = self._clock.monotonic()
-        if now - self._written.get(what, float("-inf")) < REPEAT_SECONDS:
+        if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
             return False
-        self._written[what] = now
+        self._recorded[what] = now
         return True
 
-    def _put(self, records: list[bytes]) -> None:
-        if self._writer is None:
-            return
+    def _queue(self, record: bytes) -> None:  # under the lock
+        self._waiting.append(record)
+        self._bytes += len(record)
+        self._changed.notify_all()
+
+    def _tell_dropped(self) -> None:  # under the lock
+        """Queues the record that says how many were dropped, if any were."""
+        if self._untold:
+            self._queue(encoded(DroppedRecordJson(time=self._now(), records=self._untold)))
+            self._untold = 0
+
+    # ---- on the thread
+
+    def _run(self) -> None:
+        self._try(self._store.open)  # allocated now, while there is room
+        while not self._finishing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._finishing)
+                records = tuple(self._waiting)
+            done = self._written(records)
+            with self._changed:
+                for record in records[:done]:
+                    self._waiting.popleft()
+                    self._bytes -= len(record)
+                self.records += done
+                if done:
+                    self._tell_dropped()
+                self._changed.notify_all()
+                if done < len(records):
+                    self._changed.wait_for(lambda: self._finishing, self._retry_seconds)
+        self._store.close()
+
+    def _written(self, records: tuple[bytes, ...]) -> int:
+        """How many of the records, the first ones, are on the disk or cannot be written at all."""
+        done = 0
         for record in records:
-            self._writer.put(record)
+            if self._finishing or not self._try(partial(self._store.append, record)):
+                return done
+            done += 1
+        if self._try(self._store.sync):
+            self._told = {self._store.note}  # what comes after a success is new
+        return done
 
-
-def _version() -> str:
-    from importlib import metadata  # as long to import as all the rest, and commands need it only where nothing waits
-
-    return metadata.version("reclaimd")
+    def _try(self, do: Callable[[], None]) -> bool:
+        self._problem, problem = "", ""
+        try:
+            do()
+        except HistoryUnusable as error:
+            problem = f"the history is not written: {error}"
+        except Exception as error:  # noqa: BLE001 # a defect must not end the thread: what waits is tried again
+            problem = f"the history is not written: {type(error).__name__}: {error}"
+        for sentence in (problem, self._store.note):
+            if sentence and sentence not in self._told:
+                self._told.add(sentence)
+                self._warn(sentence)
+        self._problem = problem
+        return not problem

@@ -1,4 +1,4 @@
-"""The history file, for writing: made whole at the start, then written in place.
+"""The history file: made whole at the start, then written in place, and read beside whoever writes it.
 
 * It is made under another name, allocated to its last byte (posix_fallocate(3)), and renamed when it is whole: at its
   path is never half a file of ours. It takes at most half of what is free. From then on a write needs no space, except
@@ -7,33 +7,111 @@
   far as they fit; where that cannot be made, the old one is used on.
 * Several processes may write, each a record at a time under a lock of the file (flock(2)), which only those can take
   who may open it. A lock that is held is not waited for.
-
-Covers: one file. Does not cover: what is at its path already (`reading`), who must not wait for it (`writer`).
+* A reader needs no lock: a block that is being written has a wrong checksum, and one that was overwritten since the
+  reader began has a number that is too high: its record is missing, and no record is half. A file of which an end is
+  missing is read as far as it goes.
+* What lies at the path and is not a history is refused and left alone; so is one that others may write. No symbolic
+  link is followed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
-from eviction.history_file.blocks import BLOCK_BYTES, Header, blocks_of, header_block, header_for, read_block
-from eviction.history_file.reading import (
-    FLAGS,
+from eviction.history_file.blocks import (
+    BLOCK_BYTES,
+    Block,
+    Header,
     HistoryUnusable,
-    NoHistoryYet,
-    header_of,
-    newest,
-    opened,
-    refuse_untrusted,
-    whole_records,
+    blocks_of,
+    header_block,
+    read_block,
+    read_header,
+    records_of,
 )
 from signals.quantity import format_bytes
 
 MODE = 0o600
 TRIES = 10  # the file may be replaced between opening and locking it
 SHARE_OF_FREE = 2  # a new file takes at most one part in so many of what is free
+
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class NoHistoryYet(HistoryUnusable):
+    """There is no file yet."""
+
+
+class Ring:
+    """The blocks of an open file. `next`: the number of the next block to be written."""
+
+    def __init__(self, descriptor: int, header: Header):
+        self.descriptor = descriptor
+        self.header = header
+        self.next = 0
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self.descriptor)
+
+    def block(self, sequence: int) -> Block | None:
+        """What lies where the block of this number does."""
+        return read_block(os.pread(self.descriptor, BLOCK_BYTES, self.header.offset_of(sequence)), self.header)
+
+    def newest(self) -> int:
+        """The highest number of a block; -1 without any."""
+        blocks = map(self.block, range(self.header.slots))
+        return max((block.sequence for block in blocks if block is not None), default=-1)
+
+    def records(self) -> Iterator[bytes]:
+        """The whole records, from the oldest to the newest that is there when it begins."""
+        last = self.newest()
+        numbers = range(max(last - self.header.slots + 1, 0), last + 1)
+        blocks = ((number, self.block(number)) for number in numbers)
+        return records_of(block if block and block.sequence == number else None for number, block in blocks)
+
+    def write(self, record: bytes) -> None:
+        """Writes a record. No number is used twice, not even after a failure."""
+        for block in blocks_of(record, self.header, self.next):
+            self.next += 1
+            if os.pwrite(self.descriptor, block, self.header.offset_of(self.next - 1)) != BLOCK_BYTES:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def catch_up(self) -> None:
+        """Another process may have written since."""
+        while (block := self.block(self.next)) is not None and block.sequence >= self.next:
+            self.next = block.sequence + 1
+
+
+def read_records(path: str) -> Iterator[bytes]:
+    """Every whole record of the file, the oldest first; those that come while it is read are left out.
+
+    Raises HistoryUnusable, NoHistoryYet.
+    """
+    with _in_words(path), closing(_opened(path, os.O_RDONLY)) as ring:
+        yield from ring.records()
+
+
+def why_unusable(path: str) -> str:
+    """Why what is at the path is no history that can be used, as a sentence; empty if it is one, if nothing is there
+    yet, or without a path."""
+    try:
+        with _in_words(path):
+            if path:
+                _opened(path, os.O_RDONLY).close()
+    except NoHistoryYet:
+        pass
+    except HistoryUnusable as error:
+        return str(error)
+    return ""
 
 
 class HistoryStore:
@@ -44,179 +122,176 @@ class HistoryStore:
 
     def __init__(self, path: str, size_bytes: int):
         self._path = path
-        self._directory, self._name = os.path.split(os.path.abspath(path))
         self._size_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
-        self._descriptor = -1
-        self._header = Header(0, b"")
-        self._next = 0  # the number of the next block
+        self._ring: Ring | None = None
         self.note = ""
 
     def open(self) -> None:
         """Opens the file, or makes it. Raises HistoryUnusable."""
-        with self._words():
-            self._open()
+        with _in_words(self._path):
+            self._ring = self._ring or self._opened_or_made()
 
     def append(self, record: bytes) -> None:
         """Writes a record; the disk has it after `sync`. Raises HistoryUnusable; ValueError if it is too large."""
-        with self._words(), self._locked():
-            self._catch_up()
-            blocks = blocks_of(record, self._header, self._next)
-            first, self._next = self._next, self._next + len(blocks)  # also if it fails: no number is used twice
-            until_end = self._header.slots - self._header.slot_of(first)
-            _pwrite(self._descriptor, b"".join(blocks[:until_end]), self._header.offset_of(first))
-            if len(blocks) > until_end:
-                _pwrite(self._descriptor, b"".join(blocks[until_end:]), self._header.offset_of(first + until_end))
+        with _in_words(self._path):
+            ring = self._locked()
+            try:
+                ring.catch_up()
+                ring.write(record)
+            finally:
+                fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
 
     def sync(self) -> None:
         """Waits until the disk has what was written. Raises HistoryUnusable."""
-        with self._words():
-            if self._descriptor >= 0:
-                os.fdatasync(self._descriptor)
+        with _in_words(self._path):
+            if self._ring is not None:
+                os.fdatasync(self._ring.descriptor)
 
     def close(self) -> None:
         """Closes the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
 
-    # ---- opening
-
-    @contextmanager
-    def _words(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.close()
-            raise HistoryUnusable(f"{self._path}: {error.strerror or error}") from None
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Ring:
         for _ in range(TRIES):
-            if self._descriptor < 0:
-                self._open()
-            _lock(self._path, self._descriptor)
-            if _is_at(self._path, self._descriptor):
-                break
+            ring = self._ring = self._ring or self._opened_or_made()
+            if _lock(self._path, ring.descriptor):
+                return ring
             self.close()  # another process has replaced it, or somebody has removed it
-        else:
-            raise HistoryUnusable(f"{self._path} is replaced again and again")
-        try:
-            yield
-        finally:
-            if self._descriptor >= 0:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        raise HistoryUnusable(f"{self._path} is replaced again and again")
 
-    def _open(self) -> None:
-        self.close()
+    def _opened_or_made(self) -> Ring:
         try:
-            self._descriptor = opened(self._path, os.O_RDWR)
+            ring = _opened(self._path, os.O_RDWR)
         except NoHistoryYet:
-            os.makedirs(self._directory, 0o700, exist_ok=True)
-            self._descriptor, self._header = self._made(None)
-            self._next = 0
-            return
+            os.makedirs(os.path.dirname(os.path.abspath(self._path)), 0o700, exist_ok=True)
+            return self._made(None)
         try:
-            self._header = header_of(self._path, self._descriptor)
-            if not self._as_configured():
-                self._replace()
+            if not self._is_as_configured(ring):
+                ring = self._replaced(ring)
+            ring.next = 1 + ring.newest()
         except BaseException:
-            self.close()
+            ring.close()
             raise
-        self._next = 1 + newest(self._descriptor, self._header)
+        return ring
 
-    def _as_configured(self) -> bool:
-        size_bytes, expected = os.fstat(self._descriptor).st_size, self._header.size_bytes
-        ends = (
-            os.pread(self._descriptor, BLOCK_BYTES, 0),
-            os.pread(self._descriptor, BLOCK_BYTES, expected - BLOCK_BYTES),
-        )
-        return size_bytes == expected == self._size_bytes and all(end == header_block(self._header) for end in ends)
+    def _is_as_configured(self, ring: Ring) -> bool:
+        size_bytes = os.fstat(ring.descriptor).st_size
+        ends = [os.pread(ring.descriptor, BLOCK_BYTES, max(end, 0)) for end in (0, size_bytes - BLOCK_BYTES)]
+        return size_bytes == ring.header.size_bytes == self._size_bytes and ends == [header_block(ring.header)] * 2
 
-    def _replace(self) -> None:
-        """Makes a new file with the records of the old one; where that fails the old one stays in use."""
+    def _replaced(self, old: Ring) -> Ring:
+        """A new file with the records of the old one; where it cannot be made the old one."""
         self.note = ""
-        _lock(self._path, self._descriptor)
-        self._refuse_unless(_is_at(self._path, self._descriptor))
+        self._refuse_unless(_lock(self._path, old.descriptor))
         try:
-            made = self._made(self._descriptor)
+            made = self._made(old)
         except (OSError, HistoryUnusable) as error:
             why = getattr(error, "strerror", None) or str(error)
-            size = format_bytes(os.fstat(self._descriptor).st_size)
+            size = format_bytes(os.fstat(old.descriptor).st_size)
             self.note = f"the history {self._path} stays as it is ({size}): no new one can be made: {why}"
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            return
-        self.close()
-        self._descriptor, self._header = made
+            fcntl.flock(old.descriptor, fcntl.LOCK_UN)
+            return old
+        old.close()
+        return made
 
-    def _made(self, old: int | None) -> tuple[int, Header]:
+    def _made(self, old: Ring | None) -> Ring:
         """A new file at the path, with the records of the old one. Raises OSError, HistoryUnusable."""
-        temporary = os.path.join(self._directory, f".{self._name}.new")
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | FLAGS, MODE)
-        try:
-            _lock(temporary, descriptor)  # another process makes it too; one that was killed left it behind
-            self._refuse_unless(_is_at(temporary, descriptor))
-            refuse_untrusted(temporary, descriptor)
-            try:
-                header = self._filled(descriptor, old)
-                self._refuse_unless(old is not None or not os.path.lexists(self._path))
-                os.rename(temporary, self._path)
-            except BaseException:
-                os.unlink(temporary)  # it would take its space for nothing
-                raise
-            _sync_directory(self._directory)
+        directory, name = os.path.split(os.path.abspath(self._path))
+        temporary = os.path.join(directory, f".{name}.new")
+        with ExitStack() as undone:
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | _FLAGS, MODE)
+            undone.callback(os.close, descriptor)
+            # Another process may be making it too; one that was killed left it behind.
+            self._refuse_unless(_lock(temporary, descriptor))
+            _refuse_untrusted(temporary, descriptor)
+            undone.callback(Path(temporary).unlink, missing_ok=True)  # it would take its space for nothing
+            ring = self._filled(descriptor, old)
+            self._refuse_unless(old is not None or not os.path.lexists(self._path))
+            os.rename(temporary, self._path)
+            _sync_directory(directory)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor, header
+            undone.pop_all()
+        return ring
+
+    def _filled(self, descriptor: int, old: Ring | None) -> Ring:
+        """Makes a file of what is open. Raises OSError, HistoryUnusable."""
+        os.fchmod(descriptor, MODE)
+        os.ftruncate(descriptor, 0)
+        free_bytes = shutil.disk_usage(descriptor).free
+        if free_bytes < SHARE_OF_FREE * self._size_bytes:
+            free, size = format_bytes(free_bytes), format_bytes(self._size_bytes)
+            raise HistoryUnusable(
+                f"{self._path} of {size} is not made while it would take more than half of the {free} free"
+            )
+        os.posix_fallocate(descriptor, 0, self._size_bytes)
+        ring = Ring(descriptor, Header(self._size_bytes // BLOCK_BYTES - 2, os.urandom(16)))
+        for place in (0, self._size_bytes - BLOCK_BYTES):
+            os.pwrite(descriptor, header_block(ring.header), place)
+        for record in () if old is None else old.records():
+            ring.write(record)
+        os.fsync(descriptor)
+        return ring
 
     def _refuse_unless(self, still: bool) -> None:
         if not still:
             raise HistoryUnusable(f"{self._path} was just made by another process")
 
-    def _filled(self, descriptor: int, old: int | None) -> Header:
-        """Makes a file of what is open. Raises OSError, HistoryUnusable."""
-        os.fchmod(descriptor, MODE)
-        os.ftruncate(descriptor, 0)
-        found = os.fstatvfs(descriptor)
-        if found.f_bavail * found.f_frsize < SHARE_OF_FREE * self._size_bytes:
-            free, size = format_bytes(found.f_bavail * found.f_frsize), format_bytes(self._size_bytes)
-            raise HistoryUnusable(
-                f"{self._path} of {size} is not made while it would take more than half of the {free} free"
-            )
-        os.posix_fallocate(descriptor, 0, self._size_bytes)
-        header = header_for(self._size_bytes, os.urandom(16))
-        _pwrite(descriptor, header_block(header), 0)
-        _pwrite(descriptor, header_block(header), header.size_bytes - BLOCK_BYTES)
-        sequence = 0
-        for record in () if old is None else whole_records(old, self._header):
-            for block in blocks_of(record, header, sequence):
-                _pwrite(descriptor, block, header.offset_of(sequence))
-                sequence += 1
-        os.fsync(descriptor)
-        return header
 
-    def _catch_up(self) -> None:
-        """Another process may have written since."""
-        while True:
-            data = os.pread(self._descriptor, BLOCK_BYTES, self._header.offset_of(self._next))
-            found = read_block(data, self._header, self._header.slot_of(self._next))
-            if found is None or found.sequence < self._next:
-                return
-            self._next = found.sequence + 1
+@contextmanager
+def _in_words(path: str) -> Iterator[None]:
+    """Errors of the system become HistoryUnusable."""
+    try:
+        yield
+    except OSError as error:
+        raise HistoryUnusable(f"{path}: {error.strerror or error}") from None
 
 
-def _lock(path: str, descriptor: int) -> None:
+def _opened(path: str, flags: int) -> Ring:
+    """The file, which never blocks, not even as a FIFO. Raises HistoryUnusable, NoHistoryYet, OSError."""
+    try:
+        descriptor = os.open(path, flags | _FLAGS)
+    except FileNotFoundError:
+        raise NoHistoryYet(f"there is no history {path} yet") from None
+    except OSError as error:
+        what = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise HistoryUnusable(f"the history {path} cannot be opened: {what}") from None
+    try:
+        _refuse_untrusted(path, descriptor)
+        return Ring(descriptor, _header_of(path, descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _header_of(path: str, descriptor: int) -> Header:
+    """The header, at the beginning or at the end. Raises HistoryUnusable, OSError."""
+    for place in (0, max(os.fstat(descriptor).st_size - BLOCK_BYTES, 0)):
+        header = read_header(path, os.pread(descriptor, BLOCK_BYTES, place))
+        if header is not None:
+            return header
+    raise HistoryUnusable(f"{path} is left alone: it is not a history of reclaimd's, or damaged at both ends")
+
+
+def _refuse_untrusted(path: str, descriptor: int) -> None:
+    """Raises HistoryUnusable for what is no regular file, or may have been put there or changed by others; OSError."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise HistoryUnusable(f"{path} is left alone: it is not a regular file")
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
+        raise HistoryUnusable(f"{path} is left alone: others may write it (mode 0600 is ours)")
+
+
+def _lock(path: str, descriptor: int) -> bool:
+    """Locks the file; whether it still is the one at the path. Raises HistoryUnusable, OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
     except BlockingIOError:
         raise HistoryUnusable(f"another process holds the lock of {path}") from None
-
-
-def _pwrite(descriptor: int, data: bytes, offset: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, offset)
-        data, offset = data[written:], offset + written
+    except FileNotFoundError:
+        return False
 
 
 def _sync_directory(path: str) -> None:
@@ -225,10 +300,3 @@ def _sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

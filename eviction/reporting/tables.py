@@ -3,7 +3,7 @@
 Data in pipes has all columns, and lines of any length. On a terminal a table fits:
 
 * Texts go on on further lines of their column. Of a name its beginning is left out, as the end of an image reference
-  tells more.
+  tells more; of a sentence below such a head its end.
 * Where the narrowest columns are still too wide together, some are left out, in the order of `LEFT_OUT_FIRST`, until
   the rest fits; the first column never is.
 """
@@ -149,7 +149,8 @@ def _fitted(head: str, cell: str, width: int) -> list[str]:
     if len(cell) <= width:
         return [cell]
     if head in NAMES:
-        return [f"…{cell[len(cell) - width + 1 :]}"]
+        sentence = " " in cell  # in the history, where a pass has one in place of a name
+        return [f"{cell[: width - 1]}…" if sentence else f"…{cell[len(cell) - width + 1 :]}"]
     if head not in TEXTS:
         return [cell]
     lines = [""]

@@ -43,14 +43,11 @@ class Client:
     """One connection: its request as far as it has arrived, and its answer as far as it has not been sent."""
 
     def __init__(self, connection: socket.socket, since: float):
-        self._connection: socket.socket | None = connection
+        self.connection = connection
         self.request = bytearray()
         self.unsent = memoryview(b"")
         self.since = since  # of the present state: connected, or answered
-
-    def fileno(self) -> int:
-        """The descriptor; -1 once it is closed or taken."""
-        return -1 if self._connection is None else self._connection.fileno()
+        self.taken = False
 
     def reply(self, answer: bytes) -> None:
         """Sets the answer, after which the connection is closed. Without one it is closed at once."""
@@ -58,21 +55,8 @@ class Client:
 
     def take(self) -> socket.socket:
         """Hands the connection over: the caller must close it."""
-        connection, self._connection = self.connection, None
-        return connection
-
-    @property
-    def connection(self) -> socket.socket:
-        """The connection. Raises OSError if it was taken or closed."""
-        if self._connection is None:
-            raise OSError("the connection is closed")
-        return self._connection
-
-    def close(self) -> None:
-        """Closes the connection, unless it was taken."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self.taken = True
+        return self.connection
 
 
 class Clients:
@@ -102,9 +86,8 @@ class Clients:
         self._thread: threading.Thread | None = None
         self._accepting = False
         self._stopping = False
-        self._reading: dict[Client, None] = {}  # in the order of their arrival
-        self._whole: list[Client] = []  # their requests have arrived
-        self._writing: dict[Client, None] = {}  # in the order of their answers
+        self._clients: dict[Client, None] = {}  # by `since`: those that have arrived, and those that were answered
+        self._whole: list[Client] = []  # their requests have arrived, and are to be answered
 
     def start(self, name: str) -> None:
         """Starts the thread. Raises CannotServe, and OSError; then the listening socket is closed."""
@@ -152,10 +135,10 @@ class Clients:
             client = key.data
             if client is None:
                 accept = accept or key.fileobj is self._server
-            elif client in self._reading:
-                self._read(client)
-            elif client in self._writing:
+            elif client.unsent:
                 self._write(client)
+            else:
+                self._read(client)
         if self._stopping:
             return
         if accept:
@@ -163,13 +146,13 @@ class Clients:
         if self._whole:
             self._answer_all()
         self._drop_late(time.monotonic())
+        self._keep_spare()
 
     # ---- accepting
 
     def _accept_only_with_room(self, now: float) -> None:
         """Listens to the socket only while a client could be taken; others wait in the kernel's queue."""
-        oldest = self._oldest()
-        room = self._size() < MOST_CLIENTS or (oldest is not None and now - oldest.since >= GRACE_SECONDS)
+        room = len(self._clients) < MOST_CLIENTS or now - self._oldest().since >= GRACE_SECONDS
         if room != self._accepting:
             if room:
                 self._selector.register(self._server, selectors.EVENT_READ)
@@ -180,17 +163,17 @@ class Clients:
     def _accept(self) -> None:
         """Takes the clients that wait, at most a quarter of the table, and reads what they have sent already."""
         for taken in range(MOST_CLIENTS // 4):
-            now, oldest = time.monotonic(), self._oldest()
-            if self._size() >= MOST_CLIENTS:
-                if oldest is None or now - oldest.since < GRACE_SECONDS:
+            now = time.monotonic()
+            if len(self._clients) >= MOST_CLIENTS:
+                if now - self._oldest().since < GRACE_SECONDS:
                     return
-                self._turn_away(oldest)
+                self._turn_away(self._oldest())
             connection = self._accepted(make_room=taken == 0)
             if connection is None:
                 return
             connection.setblocking(False)
             client = Client(connection, now)
-            self._reading[client] = None
+            self._clients[client] = None
             self._selector.register(connection, selectors.EVENT_READ, client)
             self._read(client)
 
@@ -204,18 +187,14 @@ class Clients:
         except OSError:  # above all EMFILE
             if not make_room:
                 return None
-        oldest = self._oldest()
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
-        elif oldest is not None:
-            self._turn_away(oldest, keep_spare=False)
+        elif self._clients:
+            self._turn_away(self._oldest())
         else:
             time.sleep(DEFECT_SECONDS)  # the socket stays ready: do not spin
-        try:
-            return self._server.accept()[0]
-        except OSError:
-            return None
+        return self._accepted(make_room=False)
 
     def _keep_spare(self) -> None:
         """Keeps a descriptor for the moment when there is no other."""
@@ -236,7 +215,7 @@ class Clients:
             return
         client.request += part
         if not part or len(client.request) >= self._largest_request_bytes or self._is_whole(client.request):
-            del self._reading[client]
+            del self._clients[client]
             self._whole.append(client)
             self._selector.unregister(client.connection)
 
@@ -248,15 +227,15 @@ class Clients:
             for client in whole:
                 if client.unsent:
                     self._begin_answer(client)
-                else:
-                    client.close()
-            self._keep_spare()
+                elif not client.taken:
+                    client.connection.close()
 
     def _begin_answer(self, client: Client) -> None:
-        if len(self._writing) >= MOST_UNREAD_ANSWERS:
-            self._drop(next(iter(self._writing)))
+        unread = [each for each in self._clients if each.unsent]
+        if len(unread) >= MOST_UNREAD_ANSWERS:
+            self._drop(unread[0])
         client.since = time.monotonic()
-        self._writing[client] = None
+        self._clients[client] = None
         self._selector.register(client.connection, selectors.EVENT_WRITE, client)
         self._write(client)
 
@@ -275,45 +254,41 @@ class Clients:
 
     # ---- limits
 
-    def _size(self) -> int:
-        return len(self._reading) + len(self._writing)
-
-    def _oldest(self) -> Client | None:
-        """The one whose place a new client takes."""
-        return next(iter(self._reading), None) or next(iter(self._writing), None)
+    def _oldest(self) -> Client:
+        """Of the clients, of which there is one: the one whose place a new one takes."""
+        waiting = (each for each in self._clients if not each.unsent)
+        return next(waiting, None) or next(iter(self._clients))
 
     def _seconds_left(self, now: float) -> float | None:
         """How long nothing is due; None for as long as nothing arrives."""
-        due = [oldest.since + TIMEOUT_SECONDS for table in (self._reading, self._writing) for oldest in [*table][:1]]
-        if not self._accepting and (oldest := self._oldest()) is not None:
-            due.append(oldest.since + GRACE_SECONDS)
-        return max(min(due) - now, 0.0) if due else None
+        if not self._clients:
+            return None
+        due = next(iter(self._clients)).since + TIMEOUT_SECONDS
+        if not self._accepting:
+            due = min(due, self._oldest().since + GRACE_SECONDS)
+        return max(due - now, 0.0)
 
     def _drop_late(self, now: float) -> None:
-        for table in (self._reading, self._writing):
-            for client in list(table):
-                if now - client.since < TIMEOUT_SECONDS:
-                    break
-                self._turn_away(client)
+        for client in list(self._clients):
+            if now - client.since < TIMEOUT_SECONDS:
+                break
+            self._turn_away(client)
 
-    def _turn_away(self, client: Client, *, keep_spare: bool = True) -> None:
+    def _turn_away(self, client: Client) -> None:
         """Drops a client whose time is over; one that has no answer yet is told so, without waiting."""
-        if client in self._reading and self._too_late:
+        if not client.unsent and self._too_late:
             with contextlib.suppress(OSError):
                 client.connection.send(self._too_late)
-        self._drop(client, keep_spare=keep_spare)
+        self._drop(client)
 
-    def _drop(self, client: Client, *, keep_spare: bool = True) -> None:
-        self._reading.pop(client, None)
-        self._writing.pop(client, None)
+    def _drop(self, client: Client) -> None:
+        self._clients.pop(client, None)
         with contextlib.suppress(KeyError, ValueError, OSError):
             self._selector.unregister(client.connection)
-        client.close()
-        if keep_spare:
-            self._keep_spare()
+        client.connection.close()
 
     def _close(self) -> None:
-        for client in [*self._reading, *self._whole, *self._writing]:
+        for client in [*self._clients, *self._whole]:
             self._drop(client)
         self._selector.close()
         self._server.close()

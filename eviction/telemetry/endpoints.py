@@ -22,7 +22,7 @@ from eviction.reporting.conditions import conditions_in_words
 from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.log import Log
 from eviction.reporting.status import NodeStatus
-from eviction.telemetry.http_server import CannotListen, HttpServer, livez, readyz
+from eviction.telemetry.http_server import CannotListen, HttpServer, Page, livez, readyz
 from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision
 from signals.types import SignalObservations
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 
 class DaemonEndpoints(Listener):
-    """Passes observations, inotify events and reclaim passes on to metrics and systemd."""
+    """Serves the pages, and tells systemd what is observed and done.
+
+    `status` and `why_not_alive` are asked from any thread: for the metrics, and why the daemon should be started anew.
+    `history_counts`: records of the history that were written, and that were dropped.
+    """
 
     def __init__(
         self,
@@ -40,51 +44,37 @@ class DaemonEndpoints(Listener):
         hold_off: Holds,
         log: Log,
         notifier: Notifier,
-        history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        status: Callable[[], NodeStatus],
+        why_not_alive: Callable[[], str | None],
+        history_counts: Callable[[], tuple[int, int]],
     ):
         self._node = node
         self._hold_off = hold_off
         self._log = log
         self._notifier = notifier
+        self._status = status
+        self._why_not_alive = why_not_alive
         self._history_counts = history_counts
         self._ready = False
         self._conditions, self._last = "", "watching"
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
-        self._why_not_alive: Callable[[], str | None] = lambda: None
 
-    def start(
-        self,
-        metrics_address: str,
-        status: Callable[[], NodeStatus],
-        why_not_alive: Callable[[], str | None],
-        listening: socket.socket | None = None,
-    ) -> None:
-        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it. Both functions
-        are asked from any thread: for the metrics, and why the daemon should be started anew."""
-        self._why_not_alive = why_not_alive
+    def start(self, metrics_address: str, listening: socket.socket | None = None) -> None:
+        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it."""
         address = parse_address(metrics_address)
         if address is None:
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(
-            status,
-            self._hold_off.why,
-            self._node.functions,
-            lambda: self._log.dropped,
-            self._history_counts,
-        )
-        server = HttpServer(
-            address,
-            {
-                "/metrics": metrics.page,
-                "/livez": lambda: livez(why_not_alive()),
-                "/readyz": lambda: readyz(
-                    located=self._node.summary.paths.imagefs is not None, held_off=self._hold_off.why()
-                ),
-            },
-        )
+        node, held_off = self._node, self._hold_off.why
+        metrics = Metrics(self._status, held_off, node.functions, lambda: self._log.dropped, self._history_counts)
+        pages: dict[str, Callable[[], Page]] = {
+            "/metrics": metrics.page,
+            "/livez": lambda: livez(self._why_not_alive()),
+            "/readyz": lambda: readyz(located=node.summary.paths.imagefs is not None, held_off=held_off()),
+        }
+        server = HttpServer(address, pages)
         try:
             server.start(listening)
         except CannotListen as error:
@@ -92,6 +82,7 @@ class DaemonEndpoints(Listener):
             return
         self._log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
+        node.listeners.add(metrics)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Feeds systemd's watchdog, unless a pass is stuck, and tells it the conditions; after the first observation
@@ -106,20 +97,13 @@ class DaemonEndpoints(Listener):
         if self._why_not_alive() is None:
             self._notifier.keep_alive(self._node.clock.monotonic())
 
-    def called(self, call: str, seconds: float, failed: bool) -> None:
-        """Counts a call of the runtime."""
-        if self._metrics is not None:
-            self._metrics.count_call(call, seconds, failed)
-
     def on_watch_event(self) -> None:
         """Counts an observation that inotify asked for."""
         if self._metrics is not None:
             self._metrics.count_watch_event()
 
     def passed(self, record: Pass) -> None:
-        """Counts a pass, and shows it as the status of the service."""
-        if self._metrics is not None:
-            self._metrics.count_pass(record)
+        """Shows the pass as the status of the service."""
         self._last = f"last pass {record.result}: {record.reason}"
         self._notifier.status(self._line())
 

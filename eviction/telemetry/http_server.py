@@ -13,6 +13,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
 from eviction.types import EvictionError
@@ -20,15 +21,6 @@ from eviction.types import EvictionError
 LARGEST_REQUEST_BYTES = 8192
 
 PLAIN = "text/plain; charset=utf-8"
-STATUS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class CannotListen(EvictionError):
@@ -75,9 +67,13 @@ class HttpServer:
 
     def start(self, listening: socket.socket | None = None) -> None:
         """Binds and serves, or serves on `listening`, a socket that listens already. Raises CannotListen."""
-        server: socket.socket | None = None
+        server = listening
         try:
-            server = listening or self._bound()
+            if server is None:
+                server = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind(self._address)
+                server.listen(BACKLOG)
             too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
             clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
             clients.start("health")
@@ -87,19 +83,6 @@ class HttpServer:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise CannotListen(f"{self.address}: {reason}") from None
         self._server, self._clients = server, clients
-
-    def _bound(self) -> socket.socket:
-        """A listening socket. Raises OSError."""
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        server = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(self._address)
-            server.listen(BACKLOG)
-        except OSError:
-            server.close()
-            raise
-        return server
 
     def stop(self) -> None:
         """Stops listening. May be called without `start`."""
@@ -143,7 +126,7 @@ def _made(make: Callable[[], Page]) -> Page:
 def _response(method: bytes, page: Page) -> bytes:
     """The page as bytes; none of its body for HEAD."""
     lines = [
-        f"HTTP/1.1 {page.status} {STATUS[page.status]}",
+        f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}",
         f"Content-Type: {page.content_type}",
         f"Content-Length: {len(page.body)}",
         "Cache-Control: no-store",

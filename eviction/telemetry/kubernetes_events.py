@@ -1,51 +1,256 @@
-"""Writes events to the API server as the kubelet writes its own: about the Node, in the namespace `default`.
+"""Events to the API server, as the kubelet writes its own: about the Node, in the namespace `default`.
 
-The only module that uses the library kubernetes, which is imported only if events to the API server are switched on.
-The library reads server and credentials (a kubeconfig, or the service account of the pod) and connects. It does not
-limit the size of a response, so both requests go through its connection pool, and at most 64 KiB of a response are
-read.
+`EventCorrelator` aggregates and limits them by the rules of client-go (`tools/record/events_cache.go`):
 
-Each event has a connection of its own: events are few, and tokens and certificates rotate.
+* Equal events become one object with a count.
+* From the tenth message of one reason on, with never more than 10 minutes between two, new messages become one object
+  too, which says the latest of them.
+* Beyond a burst of 25 events about one node only one in 5 minutes is sent. All are counted.
+
+`EventRecorder` has a bounded queue, and one thread that sends. An API server that is down, hangs, refuses or answers
+garbage delays no other work: `warn` only queues the event, and an event that does not fit into the queue is lost (the
+log has it). A failed event is retried as in client-go (`tools/record/event.go`): every 10 s, twelve times; the events
+after it wait.
+
+`KubernetesEvents` speaks to the server with the library kubernetes, which nothing else uses, and which is imported only
+if events to the API server are switched on. The library reads server and credentials (a kubeconfig, or the service
+account of the pod) and connects. It does not limit the size of a response, so both requests go through its connection
+pool, and at most 64 KiB of a response are read. Each event has a connection of its own: events are few, and tokens and
+certificates rotate.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
 import ssl
-from collections.abc import Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
-from eviction.telemetry.event_correlator import NodeEvent
-from eviction.telemetry.event_recorder import EventNotSent, EventRecorder
+from eviction.reporting.throttled_log import ThrottledLog
+from eviction.types import EvictionError
+from reclaim.events import EventReason, GCEvent
 from reclaim.trust import file_refusal
 from signals.clock import Clock
+
+BURST = 25
+REFILL_SECONDS = 300.0
+MOST_REMEMBERED = 64  # different events
+LONGEST_MESSAGE = 1024  # characters: what events.k8s.io allows for its note
+FEWEST_SIMILAR = 10  # messages of one reason
+SIMILAR_SECONDS = 600.0
+COMBINED = "(combined from similar events): "
+
+MOST_QUEUED = 1000  # as in client-go: a pass a second, and an API server that is away for a quarter of an hour
+AGAIN_SECONDS = 10.0
+MOST_TRIES = 12
 
 NAMESPACE = "default"  # where client-go puts events about objects without a namespace
 COMPONENT = "reclaimd"
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
 LARGEST_ANSWER_BYTES = 64 * 1024
+FORBIDDEN_CHARACTERS = "cannot be asked: its address or the token has characters that HTTP does not allow"
 _REMEDIES = {
     401: "is its token or certificate valid?",
     403: f"may it create and patch events in the namespace {NAMESPACE}?",
 }
 
 
-def node_name_of(configuration: Configuration) -> str:
-    """The name of the Node: as configured, else the host name in lower case, as in the kubelet."""
-    return configuration.node_name or socket.gethostname().strip().lower()
-
-
 def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> EventRecorder:
-    """The recorder of events as configured; it connects and imports nothing before it is started."""
-    node_name = node_name_of(configuration)
+    """The recorder of events as configured; it connects and imports nothing before it is started. The Node has the
+    configured name, else the host name in lower case, as in the kubelet."""
+    node_name = configuration.node_name or socket.gethostname().strip().lower()
     return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig, node_name), node_name, log, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """One event as an object of the API. `count`: how often it happened from `first` to `last` (wall seconds)."""
+
+    name: str
+    reason: EventReason
+    message: str
+    count: int
+    first: float
+    last: float
+
+
+class EventCorrelator:
+    """Decides which object is sent for each event. `node_name`: the prefix of the objects' names, as in the kubelet."""
+
+    def __init__(self, node_name: str):
+        self._node_name = node_name
+        self._known: dict[tuple[EventReason, str], NodeEvent] = {}
+        self._similar: dict[EventReason, tuple[dict[str, None], float]] = {}  # the last messages, and when one came
+        self._number = 0
+        self._tokens = 0.0
+        self._filled_at = float("-inf")
+
+    def correlate(self, event: GCEvent, wall: float, now: float) -> NodeEvent | None:
+        """The object to send: a new one, or a known one with a higher count; None: the rate limit is reached.
+
+        `wall`: when it happened, wall seconds. `now`: monotonic seconds, for the rate limit.
+        """
+        message = event.message[:LONGEST_MESSAGE]
+        key = (event.reason, message)
+        if self._is_one_of_many(event.reason, message, now):
+            message, key = f"{COMBINED}{message}"[:LONGEST_MESSAGE], (event.reason, COMBINED)
+        known = self._known.pop(key, None)
+        if known is None:
+            self._number = max(int(wall * 1e9), self._number + 1)  # as in client-go; never the same twice
+            known = NodeEvent(f"{self._node_name}.{self._number:x}", event.reason, message, 0, wall, wall)
+        counted = self._known[key] = replace(known, message=message, count=known.count + 1, last=wall)
+        if len(self._known) > MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._tokens = min(self._tokens + (now - self._filled_at) / REFILL_SECONDS, float(BURST))
+        self._filled_at = now
+        if self._tokens < 1.0:
+            return None
+        self._tokens -= 1.0
+        return counted
+
+    def _is_one_of_many(self, reason: EventReason, message: str, now: float) -> bool:
+        """Whether this reason has come with so many different messages lately that they are combined."""
+        messages, last = self._similar.get(reason, ({}, now))
+        if now - last > SIMILAR_SECONDS:
+            messages = {}
+        messages[message] = None
+        self._similar[reason] = messages, now
+        if len(messages) < FEWEST_SIMILAR:
+            return False
+        del messages[next(iter(messages))]
+        return True
+
+
+class EventNotSent(EvictionError):
+    """An event that the API server did not accept. The message is the end of a sentence.
+
+    `retriable`: it may accept it later. `not_found`: the event whose count was to be updated does not exist.
+    """
+
+    def __init__(self, message: str, *, retriable: bool = False, not_found: bool = False):
+        super().__init__(message)
+        self.retriable = retriable
+        self.not_found = not_found
+
+
+class EventWriter(Protocol):
+    """Writes events to an API server. May wait, but not for ever; both methods raise EventNotSent."""
+
+    def create(self, event: NodeEvent) -> None:
+        """Creates an event; if one of that name exists already, that is no failure."""
+
+    def update_count(self, event: NodeEvent) -> None:
+        """Updates the count and the last time of an existing event."""
+
+
+class EventRecorder:
+    """Sends events on a thread of its own, as an EventSink.
+
+    `connect` makes the writer; it runs on that thread, as it may import much, and raises EventNotSent if it cannot.
+    `pause` makes the event that the thread waits on between two tries.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], EventWriter],
+        node_name: str,
+        log: Log,
+        clock: Clock,
+        pause: Callable[[], threading.Event] = threading.Event,
+    ):
+        self._connect = connect
+        self._correlator = EventCorrelator(node_name)
+        self._log = log
+        self._clock = clock
+        self._throttled_log = ThrottledLog(log, clock)
+        self._queue: queue.Queue[tuple[GCEvent, float] | None] = queue.Queue(MOST_QUEUED)
+        self._stopping = pause()
+        self._lost = 0
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Without one no event is sent, which is a warning."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._log.warning(f"no events are sent to the API server: {error}")
+
+    def warn(self, event: GCEvent) -> None:
+        """Queues an event, or drops it if the queue is full. From any thread; takes microseconds."""
+        try:
+            self._queue.put_nowait((event, self._clock.wall()))
+        except queue.Full:
+            self._lost += 1
+            self._throttled_log.warn(
+                "events are lost: the API server takes none, and the queue to it is full", key="lost"
+            )
+
+    def finish(self, seconds: float) -> bool:
+        """Waits for the queued events, at most `seconds`, then stops sending. Whether all of them were handled."""
+        handled = self._queue.all_tasks_done
+        with handled:
+            handled.wait_for(lambda: not self._queue.unfinished_tasks or not self._thread.is_alive(), seconds)
+            done = not self._queue.unfinished_tasks
+        self._stopping.set()
+        with suppress(queue.Full):
+            self._queue.put_nowait(None)  # wakes the thread
+        return done
+
+    def _run(self) -> None:
+        try:
+            writer = self._connect()
+        except EventNotSent as error:
+            self._log.warning(f"events go to the log only: {error}")
+            return
+        while (queued := self._queue.get()) is not None and not self._stopping.is_set():
+            event = self._correlator.correlate(*queued, self._clock.monotonic())
+            if event is not None:
+                self._send(writer, event)
+            self._queue.task_done()
+
+    def _send(self, writer: EventWriter, event: NodeEvent) -> None:
+        for _ in range(MOST_TRIES):
+            try:
+                write(writer, event)
+            except EventNotSent as error:
+                self._throttled_log.warn(f"an event did not reach the API server: {error}", key="server")
+                if not error.retriable or self._stopping.wait(AGAIN_SECONDS):
+                    return
+            except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
+                self._throttled_log.warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
+                return
+            else:
+                if self._throttled_log.resolved("server"):
+                    lost, self._lost = self._lost, 0
+                    self._log.info(f"the API server takes events again{f'; {lost} were lost' if lost else ''}")
+                return
+
+
+def write(writer: EventWriter, event: NodeEvent) -> None:
+    """Creates the event, or updates its count; creates it again if it does not exist any more. Raises EventNotSent.
+
+    The API server deletes an event an hour after its last change.
+    """
+    if event.count > 1:
+        try:
+            writer.update_count(event)
+        except EventNotSent as error:
+            if not error.not_found:
+                raise
+        else:
+            return
+    writer.create(event)
 
 
 def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
@@ -125,24 +330,26 @@ class KubernetesEvents:
                     status, answer = int(response.status), response.read(LARGEST_ANSWER_BYTES)
                 finally:
                     response.close()
-        except errors.NewConnectionError:
-            raise EventNotSent(f"{server} cannot be reached", retriable=True) from None
-        except errors.TimeoutError:
-            raise EventNotSent(f"{server} does not answer", retriable=True) from None
-        except errors.SSLError:
-            raise EventNotSent(
-                f"{server} has a certificate that is not trusted, or wants one", retriable=True
-            ) from None
-        except errors.LocationValueError:
-            raise EventNotSent(f"{server} cannot be asked: that is no address of a server", retriable=True) from None
-        except (errors.HTTPError, OSError):
-            raise EventNotSent(f"{server} gave no answer in HTTP", retriable=True) from None
-        except ValueError:
-            raise EventNotSent(
-                f"{server} cannot be asked: its address or the token has characters that HTTP does not allow"
-            ) from None
+        except (errors.HTTPError, OSError, ValueError) as error:
+            why = self._why_not_sent(error)
+            raise EventNotSent(f"{server} {why}", retriable=why != FORBIDDEN_CHARACTERS) from None
         if status != fine:
             _judge(server, status, answer)
+
+    def _why_not_sent(self, error: Exception) -> str:
+        errors = self._urllib3.exceptions
+        match error:
+            case errors.NewConnectionError():
+                return "cannot be reached"
+            case errors.TimeoutError():
+                return "does not answer"
+            case errors.SSLError():
+                return "has a certificate that is not trusted, or wants one"
+            case errors.LocationValueError():
+                return "cannot be asked: that is no address of a server"
+            case errors.HTTPError() | OSError():
+                return "gave no answer in HTTP"
+        return FORBIDDEN_CHARACTERS
 
     def _context(self, verify: bool) -> ssl.SSLContext:
         """A TLS context that accepts the certificates that Go accepts.

@@ -10,13 +10,15 @@ so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. 
 
 from __future__ import annotations
 
+import re
 import threading
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from importlib import metadata
+from itertools import product
+from typing import Any
 
 from prometheus_client.core import (
     CollectorRegistry,
@@ -28,7 +30,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
+from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import Page
@@ -40,63 +44,58 @@ from reclaim.types import Result
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_BOUNDS = (*BUCKETS, float("inf"))
+WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
 
-# CRI call -> the kubelet's operation_type (`pkg/kubelet/kuberuntime/instrumented_services.go`).
-OPERATION_TYPES = {
-    "Version": "version",
-    "Status": "status",
-    "ListContainers": "list_containers",
-    "ContainerStatus": "container_status",
-    "ListContainerStats": "list_container_stats",
-    "StopContainer": "stop_container",
-    "RemoveContainer": "remove_container",
-    "ListPodSandbox": "list_podsandbox",
-    "PodSandboxStatus": "podsandbox_status",
-    "StopPodSandbox": "stop_podsandbox",
-    "RemovePodSandbox": "remove_podsandbox",
-    "ListImages": "list_images",
-    "ImageStatus": "image_status",
-    "RemoveImage": "remove_image",
-    "ImageFsInfo": "image_fs_info",
-    # the streamed lists, which have no operation_type in the kubelet
-    "StreamContainers": "stream_containers",
-    "StreamPodSandboxes": "stream_podsandboxes",
-    "StreamImages": "stream_images",
+# The calls of CRI; the streamed lists have no operation_type in the kubelet.
+CALLS = frozenset(
+    {
+        "Version", "Status", "ListContainers", "ContainerStatus", "ListContainerStats", "StopContainer",
+        "RemoveContainer", "ListPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox", "ListImages",
+        "ImageStatus", "RemoveImage", "ImageFsInfo", "StreamContainers", "StreamPodSandboxes", "StreamImages",
+    }
+)  # fmt: skip
+
+Values = Mapping[Any, float] | float
+"""The labels of a series, a tuple of words -> its value; of one without labels only that."""
+
+# Name -> text, labels.
+COUNTERS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "passes": ("Passes that did or tried anything", ("trigger", "result")),
+    "removals": ("Objects that were to be removed, by result", ("kind", "result")),
+    "reclaimed_bytes": (
+        "Bytes freed: measured on the filesystem, and nominal as the runtime had reported",
+        ("operation", "kind"),
+    ),
+    "runtime_operations": ("Calls of the container runtime", ("operation_type",)),
+    "runtime_operations_errors": ("Calls that failed", ("operation_type",)),
+    "watch_events": ("Observations requested by watch events", ()),
 }
-
-Rows = Iterable[tuple[Sequence[str], float]]
-"""Values of the labels, and the value of the series."""
-
-
-class Bytes(StrEnum):
-    """How reclaimed bytes are counted: measured on the filesystem, or by the sizes that the runtime had reported."""
-
-    MEASURED = "measured"
-    NOMINAL = "nominal"
+HISTOGRAMS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "reclaim_duration_seconds": ("Seconds that a reclaim function took", ("operation",)),
+    "detect_seconds": ("Seconds from the reading that crossed a mark to the start of the pass", ()),
+    "runtime_operations_duration_seconds": (
+        "Seconds that calls of the container runtime took",
+        ("operation_type",),
+    ),
+}
 
 
 @dataclass(slots=True)
 class Histogram:
-    """Durations counted by bucket."""
+    """Durations counted by bucket, and cumulative, as Prometheus expects them."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    counts: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Counts one duration."""
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        for bucket in range(bisect_left(_BOUNDS, seconds), len(_BOUNDS)):
+            self.counts[bucket] += 1
         self.total += seconds
 
-    def cumulative(self) -> list[tuple[str, float]]:
-        """The cumulative counts that Prometheus expects: up to each bound, `+Inf` last."""
-        bounds, sums, so_far = [*map(str, BUCKETS), "+Inf"], [], 0
-        for bound, count in zip(bounds, self.counts, strict=True):
-            so_far += count
-            sums.append((bound, float(so_far)))
-        return sums
 
-
-class Metrics:
+class Metrics(Collector, Listener):
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
     `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
@@ -116,164 +115,142 @@ class Metrics:
         self._history_counts = history_counts
         self._log_lines_dropped = log_lines_dropped
         self._held_off = held_off
-        self._functions = functions
-        self._kinds = tuple(dict.fromkeys(kind for each in functions.values() for kind in each.kinds))
+        self._kinds = {kind for each in functions.values() for kind in each.kinds}
         self._lock = threading.Lock()
-        self._passes: Counter[tuple[str, str]] = Counter()
-        self._removals: Counter[tuple[str, str]] = Counter()
-        self._reclaimed: Counter[tuple[str, str]] = Counter()
-        self._kept: Counter[tuple[str, str]] = Counter()
-        self._calls: Counter[str] = Counter()
-        self._call_errors: Counter[str] = Counter()
-        self._watch_events = 0
-        self._detect = Histogram()
-        self._reclaim = {name: Histogram() for name in functions}
-        self._call_seconds: dict[str, Histogram] = {}
+        self._kept: Counter[tuple[str, ...]] = Counter()
+        self._counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in COUNTERS}
+        self._durations: dict[str, defaultdict[tuple[str, ...], Histogram]] = {
+            name: defaultdict(Histogram) for name in HISTOGRAMS
+        }
+        # Series of closed sets are there before anything happens.
+        self._counts["passes"].update(dict.fromkeys(product(Trigger, PassResult), 0))
+        self._counts["removals"].update(dict.fromkeys(product(self._kinds, Result), 0))
+        self._counts["reclaimed_bytes"].update(dict.fromkeys(product(functions, WAYS_TO_COUNT), 0))
+        self._counts["watch_events"][()] = 0
+        self._durations["reclaim_duration_seconds"].update({(name,): Histogram() for name in functions})
+        self._durations["detect_seconds"][()] = Histogram()
         self._registry = CollectorRegistry()
-        self._registry.register(_Scrape(self.collect))
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def page(self) -> Page:
         """The metrics as text."""
         return Page(200, generate_latest(self._registry), CONTENT_TYPE)
 
-    def count_pass(self, record: Pass) -> None:
+    def passed(self, record: Pass) -> None:
         """Counts a pass by its record."""
         with self._lock:
-            self._passes[record.trigger, record.result] += 1
-            self._detect.add(record.timings.detect_seconds)
+            self._counts["passes"][record.trigger, record.result] += 1
+            self._durations["detect_seconds"][()].add(record.timings.detect_seconds)
             for function in record.functions:
+                name = function.operation
                 if not function.skipped:
-                    self._reclaim.setdefault(function.operation, Histogram()).add(function.seconds)
-                self._reclaimed[function.operation, Bytes.MEASURED] += function.freed_bytes
-                self._reclaimed[function.operation, Bytes.NOMINAL] += function.nominal_bytes
+                    self._durations["reclaim_duration_seconds"][name,].add(function.seconds)
+                for way, freed in zip(WAYS_TO_COUNT, (function.freed_bytes, function.nominal_bytes), strict=True):
+                    self._counts["reclaimed_bytes"][name, way] += freed
             for outcome in record.removals:
-                if outcome.result is not None:
-                    self._removals[outcome.verdict.kind, outcome.result] += 1
-            self._kept = Counter((o.verdict.kind, o.verdict.reason) for o in record.kept)
+                if outcome.result is not None and outcome.verdict.kind in self._kinds:
+                    self._counts["removals"][outcome.verdict.kind, outcome.result] += 1
+            self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
 
-    def count_call(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
+    def called(self, call: str, seconds: float, failed: bool) -> None:
         """Counts one call of the runtime."""
-        operation = OPERATION_TYPES.get(call, "other")
+        operation = (_operation_type(call),)
         with self._lock:
-            self._calls[operation] += 1
-            self._call_errors[operation] += failed
-            self._call_seconds.setdefault(operation, Histogram()).add(seconds)
+            self._counts["runtime_operations"][operation] += 1
+            self._counts["runtime_operations_errors"][operation] += failed
+            self._durations["runtime_operations_duration_seconds"][operation].add(seconds)
 
     def count_watch_event(self) -> None:
         """Counts an observation that was requested by a watch event."""
         with self._lock:
-            self._watch_events += 1
+            self._counts["watch_events"][()] += 1
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        status = self._status()
-        yield from _of_status(status)
-        held = self._held_off() is not None
-        yield _gauge(
-            "held_off", "1 while nothing is removed: after a start, or while it is paused", [((), float(held))]
-        )
+        yield from _of_status(self._status())
+        text = "1 while nothing is removed: after a start, or while it is paused"
+        yield _gauge("held_off", text, self._held_off() is not None)
         text = "Lines of the log that nobody read or that could not be written"
-        yield _counter("log_lines_dropped", text, [((), float(self._log_lines_dropped()))])
+        yield _counter("log_lines_dropped", text, self._log_lines_dropped())
         written, dropped = self._history_counts()
-        yield _counter("history_records", "Records written into the history", [((), float(written))])
-        yield _counter("history_dropped", "Records of the history that could not be written", [((), float(dropped))])
+        yield _counter("history_records", "Records written into the history", written)
+        yield _counter("history_dropped", "Records of the history that could not be written", dropped)
+        version = metadata.version("reclaimd")
+        yield _gauge("build_info", "Always 1; the version is the label", {(version,): 1.0}, "version")
         with self._lock:
             families = list(self._counted())
         yield from families
 
     def _counted(self) -> Iterator[Metric]:
-        version = metadata.version("reclaimd")
-        yield _gauge("build_info", "Always 1; the version is the label", [((version,), 1.0)], "version")
-        passes = {(trigger, result): self._passes[trigger, result] for trigger in Trigger for result in PassResult}
-        yield _counter("passes", "Passes that did or tried anything", passes.items(), "trigger", "result")
-        removals = {(kind, result): self._removals[kind, result] for kind in self._kinds for result in Result}
-        yield _counter("removals", "Objects that were to be removed, by result", removals.items(), "kind", "result")
-        reclaimed = {(name, counted): self._reclaimed[name, counted] for name in self._functions for counted in Bytes}
-        text = "Bytes freed: measured on the filesystem, and nominal as the runtime had reported"
-        yield _counter("reclaimed_bytes", text, reclaimed.items(), "operation", "kind")
-        kept = [((kind, reason), float(count)) for (kind, reason), count in self._kept.items()]
-        yield _gauge("kept", "Objects kept in the last pass, by reason", kept, "kind", "reason")
-        text = "Seconds that a reclaim function took"
-        yield _histogram("reclaim_duration_seconds", text, self._reclaim, "operation")
-        text = "Seconds from the reading that crossed a mark to the start of the pass"
-        yield _histogram("detect_seconds", text, {"": self._detect})
-        calls = {(operation,): count for operation, count in self._calls.items()}
-        yield _counter("runtime_operations", "Calls of the container runtime", calls.items(), "operation_type")
-        errors = {(operation,): self._call_errors[operation] for operation in self._calls}
-        yield _counter("runtime_operations_errors", "Calls that failed", errors.items(), "operation_type")
-        text = "Seconds that calls of the container runtime took"
-        yield _histogram("runtime_operations_duration_seconds", text, self._call_seconds, "operation_type")
-        yield _counter("watch_events", "Observations requested by watch events", [((), self._watch_events)])
+        yield _gauge("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason")
+        for name, (text, labels) in COUNTERS.items():
+            yield _counter(name, text, self._counts[name], *labels)
+        for name, (text, labels) in HISTOGRAMS.items():
+            family = HistogramMetricFamily(f"reclaimd_{name}", text, labels=labels)
+            for values, histogram in self._durations[name].items():
+                buckets = zip(map(floatToGoString, _BOUNDS), histogram.counts, strict=True)
+                family.add_metric(values, list(buckets), histogram.total)
+            yield family
 
 
-class _Scrape(Collector):
-    """The collector that is registered."""
-
-    def __init__(self, collect: Callable[[], Iterator[Metric]]):
-        self._collect = collect
-
-    def collect(self) -> Iterator[Metric]:
-        return self._collect()
+def _operation_type(call: str) -> str:
+    """The kubelet's word for a call (`pkg/kubelet/kuberuntime/instrumented_services.go`): ListPodSandbox becomes
+    list_podsandbox."""
+    if call not in CALLS:
+        return "other"
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", call.replace("PodSandbox", "Podsandbox")).lower()
 
 
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
-    yield _gauge(
-        "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
-    )
-    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", [((), float(status.dry_run))])
+    yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", max(status.heartbeat_age_seconds, 0.0))
+    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", status.dry_run)
     text = "Seconds since the oldest removal was sent that is not answered"
-    yield _gauge("removal_in_flight_seconds", text, [((), status.removal_in_flight_seconds)])
-    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(len(status.parked)))])
+    yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
+    yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(status.parked))
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
-    yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
+    yield _counter("threads_not_started", text, status.threads_not_started)
     known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets is not None else [])]
-    conditions = [((str(condition),), float(condition in status.conditions)) for condition in known]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
         "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
     )
-    yield _gauge("condition", text, conditions, "condition")
-    doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
+    yield _gauge("condition", text, {(word,): word in status.conditions for word in known}, "condition")
+    doubts = {(why,): status.doubt is not None and status.doubt.why is why for why in Why}
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
-    marked: Rows = [] if status.observations is None else [((), float(len(status.thresholds)))]
-    yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", marked)
-    seen = list(status.observations.signals.values()) if status.observations is not None else []
-    rows = [((str(one.signal),), float(one.available)) for one in seen]
-    yield _gauge("signal_available", "Bytes or inodes available", rows, "signal")
-    rows = [((str(one.signal),), float(one.capacity)) for one in seen]
-    yield _gauge("signal_capacity", "Bytes or inodes in all", rows, "signal")
-    rows = [((str(one.signal),), max(status.now - one.time, 0.0)) for one in seen if one.time is not None]
-    yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", rows, "signal")
-    rows = [((str(one.signal),), float(one.stale)) for one in seen]
-    yield _gauge("signal_stale", "1 while the filesystem does not answer", rows, "signal")
-    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
-    found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
-    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
+    seen = [] if status.observations is None else list(status.observations.signals.values())
+    in_force = {} if status.observations is None else {(): len(status.thresholds)}
+    yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", in_force)
+    yield _gauge(
+        "signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"
+    )
+    yield _gauge("signal_capacity", "Bytes or inodes in all", {(one.signal,): one.capacity for one in seen}, "signal")
+    ages = {(one.signal,): max(status.now - one.time, 0.0) for one in seen if one.time is not None}
+    yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
+    stale = {(one.signal,): one.stale for one in seen}
+    yield _gauge("signal_stale", "1 while the filesystem does not answer", stale, "signal")
+    thresholds = {
+        (each.threshold.signal, "hard" if each.threshold.hard else "soft"): each for each in status.thresholds
+    }
+    marks = {labels: each.mark for labels, each in thresholds.items() if each.mark is not None}
+    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", marks, "signal", "kind")
     text = (
         "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
     )
-    found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
-    yield _gauge("headroom_seconds", text, found, "signal", "kind")
+    headroom = {name: each.headroom_seconds for name, each in thresholds.items() if each.headroom_seconds is not None}
+    yield _gauge("headroom_seconds", text, headroom, "signal", "kind")
 
 
-def _gauge(name: str, text: str, rows: Rows, *labels: str) -> Metric:
-    family = GaugeMetricFamily(f"reclaimd_{name}", text, labels=labels)
-    for values, value in rows:
-        family.add_metric(values, value)
-    return family
+def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
+    return _with_values(GaugeMetricFamily(f"reclaimd_{name}", text, labels=labels), values)
 
 
-def _counter(name: str, text: str, rows: Rows, *labels: str) -> Metric:
-    family = CounterMetricFamily(f"reclaimd_{name}", text, labels=labels)
-    for values, value in rows:
-        family.add_metric(values, value)
-    return family
+def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
+    return _with_values(CounterMetricFamily(f"reclaimd_{name}", text, labels=labels), values)
 
 
-def _histogram(name: str, text: str, histograms: dict[str, Histogram], *labels: str) -> Metric:
-    family = HistogramMetricFamily(f"reclaimd_{name}", text, labels=labels)
-    for word, histogram in histograms.items():
-        family.add_metric([word] if labels else [], histogram.cumulative(), histogram.total)
+def _with_values(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+    for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
+        family.add_metric([str(label) for label in labels], float(value))
     return family

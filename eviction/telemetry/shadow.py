@@ -10,7 +10,6 @@ Covers: remembering and comparing. Does not cover: how often (`daemon.refresh`).
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from eviction.listener import Listener
 from eviction.node.node import Node
@@ -27,15 +26,6 @@ ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """An object, and when a dry run would first have removed it, monotonic seconds."""
-
-    name: str
-    kind: str
-    at: float
-
-
 class Shadow(Listener):
     """The objects that dry runs would have removed and that are still there. Any thread may call."""
 
@@ -43,7 +33,7 @@ class Shadow(Listener):
         self._node = node
         self._log = log
         self._lock = threading.Lock()  # over `_planned`
-        self._planned: dict[str, _Planned] = {}
+        self._planned: dict[str, tuple[str, float]] = {}  # id -> kind and name, when it would have gone first
         self._asked_at = float("-inf")
 
     def observed(self, _: SignalObservations, __: Decision) -> None:
@@ -62,7 +52,7 @@ class Shadow(Listener):
                 verdict = outcome.verdict
                 left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
                 if outcome.result is Result.PLANNED and not left_out:
-                    self._planned.setdefault(verdict.id, _Planned(verdict.name, verdict.kind, now))
+                    self._planned.setdefault(verdict.id, (f"{verdict.kind} {verdict.name}", now))
 
     def look(self) -> None:
         """Tells what of it is gone since, and forgets that. The runtime is asked every 10 s at most."""
@@ -81,8 +71,8 @@ class Shadow(Listener):
             gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
             self._planned = {known: planned for known, planned in self._planned.items() if known in there}
         if gone:
-            shown = ", ".join(f"{each.kind} {each.name}" for each in gone[:MOST_NAMED])
+            shown = ", ".join(name for name, _ in gone[:MOST_NAMED])
             more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-            earliest = format_duration(round(now - min(each.at for each in gone), 1))
+            earliest = format_duration(round(now - min(at for _, at in gone), 1))
             began = f"a dry run would have begun with them {earliest} before"
             self._log.info(f"somebody else has removed {shown}{more}; {began}")

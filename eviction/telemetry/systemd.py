@@ -58,23 +58,15 @@ class Notifier:
 
     def keep_alive(self, now: float) -> None:
         """An observation has finished at `now` (monotonic seconds). Sends at most 4 keep-alives a period."""
-        if (
-            self.watchdog_seconds is not None
-            and now - self._kept_alive_at >= self.watchdog_seconds / KEEP_ALIVES_A_PERIOD
-        ):
+        if self.watchdog_seconds is None:
+            return
+        if now - self._kept_alive_at >= self.watchdog_seconds / KEEP_ALIVES_A_PERIOD:
             self._kept_alive_at = now
             self._send("WATCHDOG=1")
 
     def longest_sleep(self, seconds: float) -> float:
         """How long the loop may sleep between two observations without missing a keep-alive: at most `seconds`."""
         return seconds if self.watchdog_seconds is None else min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
-
-    def close(self) -> None:
-        """Sends nothing any more."""
-        self._path = None
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
     def _send(self, *lines: str) -> None:
         if self._path is None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from eviction.history_file.records import DaemonRecordJson, DroppedRecordJson, ParkedEndedRecordJson, encoded
 from eviction.record import Pass, PassResult, Trigger
+from eviction.reporting.observations_json import timestamp
+from eviction.reporting.pass_record import outcome_json
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
@@ -48,3 +51,18 @@ def pass_of(
         reason="removed 1 object",
         after=observations,
     )
+
+
+def parked_ended_record(ended: Outcome, wall: float) -> bytes:
+    """A removal that has ended after its pass."""
+    return encoded(ParkedEndedRecordJson(time=timestamp(wall), removals=[outcome_json(ended)]))
+
+
+def daemon_record(wall: float) -> bytes:
+    """The daemon has started."""
+    return encoded(DaemonRecordJson(kind="started", time=timestamp(wall), version="0.1.0", pid=7))
+
+
+def dropped_record(records: int, wall: float) -> bytes:
+    """So many records were not written."""
+    return encoded(DroppedRecordJson(time=timestamp(wall), records=records))

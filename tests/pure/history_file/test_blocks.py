@@ -18,10 +18,9 @@ from eviction.history_file.blocks import (
     PAYLOAD_BYTES,
     Block,
     Header,
-    OtherVersion,
+    HistoryUnusable,
     blocks_of,
     header_block,
-    header_for,
     read_block,
     read_header,
     records_of,
@@ -42,8 +41,8 @@ class Ring:
 
     def writes(self, record: bytes) -> list[tuple[int, bytes]]:
         """Where in the ring a record is to be written, block by block."""
-        blocks = blocks_of(record, self.header, self.next)
-        places = [self.header.slot_of(self.next + number) * BLOCK_BYTES for number in range(len(blocks))]
+        blocks = list(blocks_of(record, self.header, self.next))
+        places = [self.header.offset_of(self.next + number) - BLOCK_BYTES for number in range(len(blocks))]
         self.next += len(blocks)
         return list(zip(places, blocks, strict=True))
 
@@ -56,14 +55,14 @@ class Ring:
         """The valid blocks, slot by slot."""
         data = bytes(self.data)
         slots = range(self.header.slots)
-        found = (read_block(data[n * BLOCK_BYTES : (n + 1) * BLOCK_BYTES], self.header, n) for n in slots)
+        found = (read_block(data[n * BLOCK_BYTES : (n + 1) * BLOCK_BYTES], self.header) for n in slots)
         return [block for block in found if block is not None]
 
     def read(self) -> list[bytes]:
         """The records that are there."""
-        blocks = sorted(self.blocks())
-        last = max((block.sequence for block in blocks), default=0)
-        return list(records_of(block for block in blocks if block.sequence > last - self.header.slots))
+        found = {block.sequence: block for block in self.blocks()}
+        last = max(found, default=-1)
+        return list(records_of(found.get(number) for number in range(last - self.header.slots + 1, last + 1)))
 
 
 def newest_that_fit(records: Sequence[bytes]) -> list[bytes]:
@@ -71,7 +70,7 @@ def newest_that_fit(records: Sequence[bytes]) -> list[bytes]:
     kept: list[bytes] = []
     left = HEADER.slots
     for record in reversed(records):
-        left -= len(blocks_of(record, HEADER, 0))
+        left -= len(list(blocks_of(record, HEADER, 0)))
         if left < 0:
             break
         kept.insert(0, record)
@@ -174,28 +173,28 @@ def test_blocks_of_another_file_do_not_count() -> None:
 
 def test_a_record_that_is_too_large_is_refused() -> None:
     """The largest has 256 blocks."""
-    assert len(blocks_of(b"x" * LARGEST_RECORD_BYTES, HEADER, 0)) == MOST_PARTS
+    assert len(list(blocks_of(b"x" * LARGEST_RECORD_BYTES, HEADER, 0))) == MOST_PARTS
     with pytest.raises(ValueError, match="at most"):
-        blocks_of(b"x" * (LARGEST_RECORD_BYTES + 1), HEADER, 0)
+        next(blocks_of(b"x" * (LARGEST_RECORD_BYTES + 1), HEADER, 0))
 
 
-@given(st.integers(1 << 20, 1 << 30), st.binary(min_size=16, max_size=16))
-def test_a_header_comes_back_and_the_file_is_no_larger_than_asked_for(size_bytes: int, file_id: bytes) -> None:
-    """Less than a block below it."""
-    header = header_for(size_bytes, file_id)
-    assert read_header(header_block(header)) == header
-    assert size_bytes - BLOCK_BYTES < header.size_bytes <= size_bytes
+@given(st.integers(MOST_PARTS + 1, 1 << 21), st.binary(min_size=16, max_size=16))
+def test_a_header_comes_back(slots: int, file_id: bytes) -> None:
+    """Of any number of slots that holds the largest record, and any id."""
+    header = Header(slots, file_id)
+    assert read_header("history", header_block(header)) == header
+    assert header.size_bytes == (slots + 2) * BLOCK_BYTES
 
 
 @given(st.binary(max_size=BLOCK_BYTES))
 def test_what_is_no_header_is_none(data: bytes) -> None:
     """Any bytes."""
-    assert read_header(data) is None
-    assert read_header(data.ljust(BLOCK_BYTES, b"\0")) is None
+    assert read_header("history", data) is None
+    assert read_header("history", data.ljust(BLOCK_BYTES, b"\0")) is None
 
 
 def test_the_header_of_another_version_is_refused_by_its_number() -> None:
     """Its checksum is right, so nothing is damaged."""
     data = struct.pack("<16sHHI16s", b"reclaimd history", 2, 512, 2046, b"x" * 16)
-    with pytest.raises(OtherVersion, match="the format 2 of another version"):
-        read_header((data + struct.pack("<I", crc32(data))).ljust(BLOCK_BYTES, b"\0"))
+    with pytest.raises(HistoryUnusable, match="history is left alone: it has the format 2 of another version"):
+        read_header("history", (data + struct.pack("<I", crc32(data))).ljust(BLOCK_BYTES, b"\0"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import Any
 
 import pytest
 
-from eviction.history_file.entries import documents_of, parked_ended_record, pass_records
-from eviction.history_file.query import QueryError, is_about, selected, since
-from tests.pure.history_file.documents import outcome, pass_of
+from eviction.cli.history import is_about, selected, since
+from eviction.history_file.records import documents_of, pass_records
+from tests.pure.history_file.documents import outcome, parked_ended_record, pass_of
 from tests.pure.values import image_id
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
@@ -37,7 +38,7 @@ def test_a_since_that_is_no_time_is_refused(text: str) -> None:
     if text == "9999d":
         assert since(text, NOW) < "2000"
         return
-    with pytest.raises(QueryError) as refusal:
+    with pytest.raises(ArgumentTypeError) as refusal:
         since(text, NOW)
     assert repr(text) in str(refusal.value)
     assert "2h" in str(refusal.value)

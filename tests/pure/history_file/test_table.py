@@ -6,18 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.history_file.entries import (
-    daemon_record,
-    documents_of,
-    dropped_record,
-    parked_ended_record,
-    pass_records,
-    periodic_records,
-)
-from eviction.history_file.table import history_lines
+from eviction.cli.history import history_lines
+from eviction.history_file.records import documents_of, pass_records, periodic_records
 from eviction.reporting.tables import LEFT_OUT_FIRST
 from reclaim.types import ReclaimResult, Result
-from tests.pure.history_file.documents import outcome, pass_of
+from tests.pure.history_file.documents import daemon_record, dropped_record, outcome, parked_ended_record, pass_of
 
 FIRST = LEFT_OUT_FIRST["history"]
 WALL = 1_800_000_000.0
@@ -25,7 +18,7 @@ LONG = "registry.example/" + "team/" * 30 + "app:1.2"
 DOCUMENTS = list(
     documents_of(
         [
-            daemon_record("started", "0.1.0", WALL, 1),
+            daemon_record(WALL),
             *pass_records(pass_of([outcome(1), outcome(2, LONG, Result.FAILED)]), WALL),
             *periodic_records("periodic-1", ReclaimResult("container GC", (outcome(3),)), WALL),
             parked_ended_record(outcome(4), WALL),

@@ -7,23 +7,21 @@ from collections.abc import Callable
 from io import StringIO
 
 from eviction.reporting.log import Log
-from eviction.telemetry.event_correlator import (
+from eviction.telemetry.kubernetes_events import (
+    AGAIN_SECONDS,
     BURST,
     COMBINED,
     FEWEST_SIMILAR,
+    MOST_QUEUED,
     MOST_REMEMBERED,
+    MOST_TRIES,
     REFILL_SECONDS,
     SIMILAR_SECONDS,
     EventCorrelator,
-    NodeEvent,
-)
-from eviction.telemetry.event_recorder import (
-    AGAIN_SECONDS,
-    MOST_QUEUED,
-    MOST_TRIES,
     EventNotSent,
     EventRecorder,
     EventWriter,
+    NodeEvent,
 )
 from reclaim.events import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent

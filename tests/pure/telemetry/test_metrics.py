@@ -10,7 +10,7 @@ import pytest
 
 from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_status
-from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, OPERATION_TYPES, Metrics
+from eviction.telemetry.metrics import BUCKETS, CALLS, LARGEST_SERIES, Metrics
 from eviction.types import Decision, NodeCondition
 from reclaim.functions import FUNCTIONS
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
@@ -92,8 +92,8 @@ def test_disk_pressure_has_a_series_where_the_kubelets_marks_are_known(
 def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
     """Every family is documented, and no other, with its labels."""
     metrics = Metrics(lambda: QUIET)
-    metrics.count_pass(a_pass(IMAGES))
-    metrics.count_call("ListImages", 0.01, failed=False)
+    metrics.passed(a_pass(IMAGES))
+    metrics.called("ListImages", 0.01, failed=False)
     lines = metrics.page().body.decode().splitlines()
     exposed: dict[str, set[str]] = {line.split()[2]: set() for line in lines if line.startswith("# HELP reclaimd_")}
     for series in scraped(metrics):
@@ -139,8 +139,8 @@ def test_before_the_first_observation_there_are_no_signals() -> None:
 def test_passes_are_counted_by_their_record() -> None:
     """Trigger and result, removals by kind and result, bytes measured and nominal, durations by function."""
     metrics = Metrics(lambda: QUIET)
-    metrics.count_pass(a_pass(IMAGES))
-    metrics.count_pass(a_pass(IMAGES, result=PassResult.NOT_ENOUGH))
+    metrics.passed(a_pass(IMAGES))
+    metrics.passed(a_pass(IMAGES, result=PassResult.NOT_ENOUGH))
     found = scraped(metrics)
     assert found['reclaimd_passes_total{result="satisfied",trigger="interval"}'] == 1
     assert found['reclaimd_passes_total{result="not_enough",trigger="interval"}'] == 1
@@ -159,18 +159,18 @@ def test_passes_are_counted_by_their_record() -> None:
 def test_kept_is_about_the_last_pass() -> None:
     """Objects that only an earlier pass kept are not counted."""
     metrics = Metrics(lambda: QUIET)
-    metrics.count_pass(a_pass(IMAGES))
+    metrics.passed(a_pass(IMAGES))
     assert scraped(metrics)['reclaimd_kept{kind="image",reason="in_use"}'] == 1
-    metrics.count_pass(a_pass())
+    metrics.passed(a_pass())
     assert not [series for series in scraped(metrics) if series.startswith("reclaimd_kept{")]
 
 
 def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
     """operation_type as in the kubelet; an unknown call counts as other."""
     metrics = Metrics(lambda: QUIET)
-    metrics.count_call("ListImages", 0.2, False)
-    metrics.count_call("ListImages", 0.2, True)
-    metrics.count_call("SomethingNew", 0.2, False)
+    metrics.called("ListImages", 0.2, False)
+    metrics.called("ListImages", 0.2, True)
+    metrics.called("SomethingNew", 0.2, False)
     metrics.count_watch_event()
     found = scraped(metrics)
     assert found['reclaimd_runtime_operations_total{operation_type="list_images"}'] == 2
@@ -190,9 +190,9 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
             every = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
             kept = tuple(Outcome(verdict(k, r, Action.KEEP)) for k in Kind for r in Reason)
             functions = tuple(ReclaimResult(str(f), every, kept, MIB) for f in FUNCTIONS)
-            metrics.count_pass(replace(a_pass(*functions, result=result), trigger=trigger))
-    for call in [*OPERATION_TYPES, *(f"Unknown{number}" for number in range(1000))]:
-        metrics.count_call(call, 1000.0, True)
+            metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
+    for call in [*CALLS, *(f"Unknown{number}" for number in range(1000))]:
+        metrics.called(call, 1000.0, True)
     text = metrics.page().body.decode()
     assert "secret" not in text
     assert len([line for line in text.splitlines() if not line.startswith("#")]) <= LARGEST_SERIES
@@ -201,8 +201,8 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
 def test_every_label_is_a_word() -> None:
     """No path, no digest, no space: what a closed set holds."""
     metrics = Metrics(lambda: QUIET)
-    metrics.count_pass(a_pass(IMAGES))
-    metrics.count_call("ListImages", 0.2, True)
+    metrics.passed(a_pass(IMAGES))
+    metrics.called("ListImages", 0.2, True)
     for series in scraped(metrics):
         for word in re.findall(r'="([^"]*)"', series):
             assert re.fullmatch(r"[A-Za-z0-9_.+]+", word)
@@ -214,7 +214,7 @@ def test_counts_from_many_threads_are_all_there() -> None:
 
     def work() -> None:
         for _ in range(500):
-            metrics.count_call("ImageStatus", 0.001, False)
+            metrics.called("ImageStatus", 0.001, False)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -230,7 +230,7 @@ def test_counts_from_many_threads_are_all_there() -> None:
 def test_a_duration_on_a_bound_counts_below_it(seconds: float) -> None:
     """As Prometheus has it: `le` is less or equal."""
     metrics = Metrics(lambda: QUIET)
-    metrics.count_pass(replace(a_pass(), timings=Timings(detect_seconds=seconds)))
+    metrics.passed(replace(a_pass(), timings=Timings(detect_seconds=seconds)))
     found = scraped(metrics)
     for bound in BUCKETS:
         assert found[f'reclaimd_detect_seconds_bucket{{le="{bound}"}}'] == (seconds <= bound)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.runtime.failpoints import Hang
-from eviction.history_file.reading import read_records
+from eviction.history_file.store import read_records
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import (

@@ -19,7 +19,7 @@ from eviction.drill.run.listener import DrillListener
 from eviction.drill.runtime.failpoints import Fail, Failpoint
 from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.telemetry.events import FanOutSink, LogSink
+from eviction.telemetry.events import LogSink
 from reclaim.events import EventReason, GCEvent
 from reclaim.images.records import ImageRecords
 from signals.types import FsLayout, Signal
@@ -95,7 +95,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
     manager = Manager(
         node,
         log,
-        events=FanOutSink(LogSink(log), events),
+        events=LogSink(log, events.warn),
         event=lambda: next(unused),
     )
     node.listeners.add(

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.history_file.blocks import BLOCK_BYTES, LARGEST_RECORD_BYTES
-from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_records
-from eviction.history_file.store import HistoryStore
+from eviction.history_file.blocks import BLOCK_BYTES, LARGEST_RECORD_BYTES, HistoryUnusable
+from eviction.history_file.store import HistoryStore, NoHistoryYet, read_records
 from tests.pure.values import KIB, MIB
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -321,8 +320,7 @@ def test_without_room_for_another_size_the_old_file_goes_on(disk: Path) -> None:
 
 KILLED = """
 import json, mmap, os, random, signal, sys, time
-from eviction.history_file.reading import read_records
-from eviction.history_file.store import HistoryStore
+from eviction.history_file.store import HistoryStore, read_records
 path, kills, size_bytes = sys.argv[1], int(sys.argv[2]), 1 << 20
 chance = random.Random(11)
 done = mmap.mmap(-1, 8)  # the number of the last record that was written, shared with the children

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 import time
@@ -12,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from eviction.history_file.blocks import LARGEST_RECORD_BYTES
-from eviction.history_file.entries import documents_of
-from eviction.history_file.reading import NoHistoryYet, read_records
-from eviction.history_file.recorder import HistoryRecorder
-from eviction.history_file.store import HistoryStore
-from eviction.history_file.writer import HistoryWriter
+from eviction.history_file.recorder import MOST_BYTES, HistoryRecorder
+from eviction.history_file.records import documents_of
+from eviction.history_file.store import HistoryStore, NoHistoryYet, read_records
 from eviction.record import PassResult
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import outcome, pass_of
@@ -25,74 +24,68 @@ from tests.reclaimd_process import came_true
 from tests.sockets.mounts import dead_filesystem, mounted_tmpfs, unmount
 from tests.thread_limit import no_thread_starts
 
-QUEUE_BYTES = 10_000
-
 
 class Desk:
-    """A writer with a short queue, and what it has told."""
+    """A recorder that is put records by hand, and what it has told."""
 
-    def __init__(self, path: Path, retry_seconds: float = 0.05, most_bytes: int = QUEUE_BYTES):
+    def __init__(self, path: Path, size_bytes: int = MIB):
         self.told: list[str] = []
         self.path = path
-        store = HistoryStore(str(path), MIB)
-        self.writer = HistoryWriter(
-            store, self.told.append, lambda count: b"dropped %d" % count, most_bytes, retry_seconds
-        )
+        self.recorder = HistoryRecorder(str(path), size_bytes, SteppedClock(), self.told.append, retry_seconds=0.05)
 
     def records(self) -> list[bytes]:
-        """What is in the file."""
+        """What is in the file; of a record that says how many were dropped that in short."""
         try:
-            return list(read_records(str(self.path)))
+            found = list(read_records(str(self.path)))
         except NoHistoryYet:
             return []
+        return [b"dropped %d" % json.loads(each)["records"] if b'"dropped"' in each else each for each in found]
 
 
 def test_records_are_written_in_their_order_and_counted(tmp_path: Path) -> None:
     """The file is there before the first of them."""
     desk = Desk(tmp_path / "history")
-    assert desk.writer.start()
     assert came_true(desk.path.exists)
     records = [b"%d" % number for number in range(500)]
     for record in records:
-        desk.writer.put(record)
-    assert desk.writer.finish(30.0)
+        desk.recorder.put(record)
+    assert desk.recorder.finish(30.0)
     assert desk.records() == records
-    assert (desk.writer.records, desk.writer.dropped, desk.told) == (500, 0, [])
+    assert (desk.recorder.records, desk.recorder.dropped, desk.told) == (500, 0, [])
 
 
 def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> None:
     """Another process holds the lock: no call waits, the reason is told once, the oldest records are kept; afterwards
     they are written, then how many were dropped, then new ones."""
-    desk = Desk(tmp_path / "history")
-    HistoryStore(str(desk.path), MIB).open()
-    with open(desk.path, "r+b") as other:
+    path, size_bytes = tmp_path / "history", 2 * MIB
+    HistoryStore(str(path), size_bytes).open()
+    with open(path, "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert desk.writer.start()
+        desk = Desk(path, size_bytes)
         for number in range(100):
-            desk.writer.put(b"%03d" % number * 100)
-        fit = QUEUE_BYTES // 300
-        desk.writer.put(b"one that would fit")  # what comes after a gap waits until the gap is told
-        dropped = desk.writer.dropped
+            desk.recorder.put(b"%03d" % number * 10_000)
+        fit = MOST_BYTES // 30_000
+        desk.recorder.put(b"one that would fit")  # what comes after a gap waits until the gap is told
+        dropped = desk.recorder.dropped
         assert dropped == 100 - fit + 1
         time.sleep(0.3)  # several tries
         assert desk.records() == []
     assert came_true(lambda: desk.records()[-1:] == [b"dropped %d" % dropped])
-    desk.writer.put(b"new")
-    assert desk.writer.finish(30.0)
-    assert desk.records() == [*(b"%03d" % n * 100 for n in range(fit)), b"dropped %d" % dropped, b"new"]
+    desk.recorder.put(b"new")
+    assert desk.recorder.finish(30.0)
+    assert desk.records() == [*(b"%03d" % n * 10_000 for n in range(fit)), b"dropped %d" % dropped, b"new"]
     assert desk.told == [f"the history is not written: another process holds the lock of {desk.path}"]
-    assert (desk.writer.records, desk.writer.dropped) == (fit + 2, dropped)
+    assert (desk.recorder.records, desk.recorder.dropped) == (fit + 2, dropped)
 
 
 def test_a_record_that_fits_no_file_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
     """Nothing waits behind it."""
-    desk = Desk(tmp_path / "history", most_bytes=MIB)
-    assert desk.writer.start()
-    desk.writer.put(b"x" * (LARGEST_RECORD_BYTES + 1))
-    desk.writer.put(b"x" * LARGEST_RECORD_BYTES)
-    assert desk.writer.finish(30.0)
+    desk = Desk(tmp_path / "history")
+    desk.recorder.put(b"x" * (LARGEST_RECORD_BYTES + 1))
+    desk.recorder.put(b"x" * LARGEST_RECORD_BYTES)
+    assert desk.recorder.finish(30.0)
     assert desk.records() == [b"dropped 1", b"x" * LARGEST_RECORD_BYTES]
-    assert (desk.writer.records, desk.writer.dropped) == (2, 1)
+    assert (desk.recorder.records, desk.recorder.dropped) == (2, 1)
 
 
 def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Path) -> None:
@@ -102,15 +95,14 @@ def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Pa
     try:
         (disk / "fill").write_bytes(b"x" * 4 * MIB)
         desk = Desk(disk / "reclaimd" / "history")
-        assert desk.writer.start()
-        desk.writer.put(b"relieved")
+        desk.recorder.put(b"relieved")
         assert came_true(lambda: bool(desk.told))
         assert not desk.path.exists()
         (disk / "fill").unlink()
         assert came_true(lambda: desk.records() == [b"relieved"])
         assert len(desk.told) == 1
         assert "the history is not written: " in desk.told[0]
-        assert desk.writer.finish(30.0)
+        assert desk.recorder.finish(30.0)
     finally:
         unmount(str(disk))
 
@@ -133,16 +125,15 @@ def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
     disk.mkdir()
     with dead_filesystem(str(disk)):
         desk = Desk(disk / "history")
-        assert desk.writer.start()
 
         def put() -> None:
             for _ in range(100):
-                desk.writer.put(b"x" * 1000)
+                desk.recorder.put(b"x" * 100_000)
 
         assert in_time(put)
-        assert desk.writer.dropped == 100 - QUEUE_BYTES // 1000
-        assert in_time(lambda: desk.writer.finish(0.2))
-        assert desk.writer.records == 0
+        assert desk.recorder.dropped == 100 - MOST_BYTES // 100_000
+        assert in_time(lambda: desk.recorder.finish(0.2))
+        assert desk.recorder.records == 0
 
 
 def test_without_a_thread_records_are_dropped_and_it_is_said(tmp_path: Path) -> None:
@@ -150,7 +141,7 @@ def test_without_a_thread_records_are_dropped_and_it_is_said(tmp_path: Path) -> 
     told: list[str] = []
     with no_thread_starts():
         recorder = HistoryRecorder(str(tmp_path / "history"), MIB, SteppedClock(), told.append)
-    recorder.started()
+    recorder.daemon("started")
     assert recorder.finish()
     assert told == ["the history is not written: no thread can be started for it"]
     assert not (tmp_path / "history").exists()
@@ -165,7 +156,7 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
     """Each with a removal; one without, once a minute for each result; of the periodic loops those that acted."""
     clock, path = SteppedClock(), tmp_path / "history"
     recorder = HistoryRecorder(str(path), MIB, clock, pytest.fail)
-    recorder.started()
+    recorder.daemon("started")
     for _ in range(3):
         for record in (
             pass_of(result=PassResult.NOT_ENOUGH),
@@ -179,7 +170,7 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
         recorder.collected(ReclaimResult("image GC", (outcome(2),)))
         recorder.parked_ended(outcome(3))
         clock.step(31.0)
-    recorder.stopped()
+    recorder.daemon("stopped")
     assert recorder.finish()
     found = recorded(path)
     count = {(document["kind"], document.get("result"), bool(document.get("removals"))): 0 for document in found}
@@ -195,15 +186,15 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
         ("parked_ended", None, True): 3,
         ("stopped", None, False): 1,
     }
-    assert recorder.counts == (len(found), 0)
+    assert (recorder.records, recorder.dropped) == (len(found), 0)
 
 
 def test_without_a_path_there_is_no_history(tmp_path: Path) -> None:
     """No thread and no file."""
     threads = threading.active_count()
     recorder = HistoryRecorder("", MIB, SteppedClock(), pytest.fail)
-    recorder.started()
+    recorder.daemon("started")
     recorder.passed(pass_of([outcome(1)]))
     assert recorder.finish()
-    assert (recorder.counts, threading.active_count()) == ((0, 0), threads)
+    assert (recorder.records, recorder.dropped, threading.active_count()) == (0, 0, threads)
     assert os.listdir(tmp_path) == []

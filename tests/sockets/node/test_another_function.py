@@ -161,7 +161,7 @@ def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode)
     metrics = Metrics(lambda: standing, functions=node.functions)
     removed = f'reclaimd_removals_total{{kind="{BALLAST}",result="removed"}}'
     assert f"{removed} 0.0" in metrics.page().body.decode()
-    metrics.count_pass(relieve(node))
+    metrics.passed(relieve(node))
     text = metrics.page().body.decode()
     assert f"{removed} 1.0" in text
     assert 'reclaimd_reclaim_duration_seconds_count{operation="ReleaseBallast"} 1.0' in text

@@ -384,7 +384,7 @@ def test_serving_makes_no_file(tmp_path: Path, server: HttpServer) -> None:
     program = (
         "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import NodeStatus;"
         "m = Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0));"
-        "m.count_call('ListImages', 1.0, True); m.count_watch_event(); print(len(m.page().body))"
+        "m.called('ListImages', 1.0, True); m.count_watch_event(); print(len(m.page().body))"
     )
 
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}

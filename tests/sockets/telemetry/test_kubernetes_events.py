@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from eviction.telemetry.event_correlator import NodeEvent
-from eviction.telemetry.event_recorder import EventNotSent, write
-from eviction.telemetry.kubernetes_events import KubernetesEvents
+from eviction.telemetry.kubernetes_events import EventNotSent, KubernetesEvents, NodeEvent, write
 from reclaim.events import EventReason
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode

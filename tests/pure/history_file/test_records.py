@@ -9,17 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.history_file.blocks import LARGEST_RECORD_BYTES
-from eviction.history_file.entries import (
-    daemon_record,
-    documents_of,
-    dropped_record,
-    parked_ended_record,
-    pass_records,
-    periodic_records,
-)
+from eviction.history_file.records import documents_of, pass_records, periodic_records
 from eviction.reporting.pass_record import outcome_json, pass_json
 from reclaim.types import ReclaimResult, Result
-from tests.pure.history_file.documents import outcome, pass_of
+from tests.pure.history_file.documents import daemon_record, dropped_record, outcome, parked_ended_record, pass_of
 from tests.pure.values import MIB
 
 WALL = 1_800_000_001.5
@@ -102,7 +95,7 @@ def test_a_pass_of_a_periodic_loop_has_the_same_fields() -> None:
 def test_the_other_events_have_a_kind_and_a_time() -> None:
     """Start, parked removal, dropped records; what is no document is left out."""
     records = [
-        daemon_record("started", "0.1.0", WALL, 7),
+        daemon_record(WALL),
         b"\xff",
         b"[]",
         b"{}",
