@@ -18,13 +18,10 @@ from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.node.view import NodeView
-from eviction.pod_eviction.local_storage import exceeded_limit
-from eviction.pod_eviction.pods import parse_active_pods
-from eviction.pod_eviction.ranking import rank_pods
-from eviction.pod_eviction.signal_choice import choose_signal
-from eviction.pod_eviction.stats_summary import parse_stats_summary
-from eviction.pod_eviction.types import EvictablePod, PodUsage
-from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
+from eviction.pod_eviction.answers import EvictablePod, PodUsage, parse_active_pods, parse_stats_summary
+from eviction.pod_eviction.ranking import choose_signal
+from eviction.pod_eviction.report import pod_evictions, pod_evictions_lines
+from eviction.reporting.json_shapes import to_json
 from eviction.types import Threshold
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.clock import SystemClock
@@ -52,9 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)
     asked = None if arguments.signal is None else Signal(arguments.signal)
     layout, observations = _observed(configuration)
-    evictions = _evictions(configuration, layout, observations, asked)
+    thresholds = update_container_fs_thresholds(_kubelets_thresholds(configuration), layout)
+    chosen = choose_signal(thresholds, observations, asked)
+    if chosen is None:
+        exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
+    evictions = pod_evictions(chosen, observations, layout, *_asked(configuration))
     if arguments.output == "json":
-        answer_json(pod_evictions_json(evictions))
+        answer_json(to_json(evictions))
     else:
         answer_lines(pod_evictions_lines(evictions, columns()))
     return EXIT_OK
@@ -71,27 +72,6 @@ def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservation
         unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
         exit_with(EXIT_READING, unread or "which filesystems the node has is not known")
     return observations.layout, observations
-
-
-def _evictions(
-    configuration: Configuration,
-    layout: FsLayout,
-    observations: SignalObservations,
-    asked: Signal | None,
-) -> PodEvictions:
-    thresholds = update_container_fs_thresholds(_kubelets_thresholds(configuration), layout)
-    chosen = choose_signal(thresholds, observations, asked)
-    if chosen is None:
-        exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
-    pods, usages = _asked(configuration)
-    over = ((pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods)
-    return PodEvictions(
-        chosen,
-        observations,
-        layout,
-        rank_pods(pods, usages, chosen.signal, layout),
-        tuple((pod, clause) for pod, clause in over if clause is not None),
-    )
 
 
 def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:

@@ -22,10 +22,10 @@ from eviction.configuration.file import ConfigurationFile
 from eviction.drill.report.shapes import DrillReportJson
 from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
 from eviction.drill.scenario.schema import ScenarioFields
+from eviction.pod_eviction.report import PodEvictions
 from eviction.reporting.check_shapes import CheckJson
 from eviction.reporting.log_shapes import LogLineJson
 from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
-from eviction.reporting.pod_evictions import PodEvictionsJson
 from eviction.reporting.status import StatusJson
 from eviction.types import API_VERSION
 
@@ -40,7 +40,7 @@ PRINTED: dict[str, Any] = {
     "nothing-to-do": NothingToDoJson,
     "pass": PassJson,
     "plan": PlanJson,
-    "pod-evictions": PodEvictionsJson,
+    "pod-evictions": PodEvictions,
     "status": StatusJson,
     "why": WhyJson,
 }
