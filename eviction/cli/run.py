@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from eviction.cli import EXIT_HELD, EXIT_NO_RESOURCES, EXIT_OK, EXIT_USAGE
 from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
@@ -30,8 +31,9 @@ from eviction.node.hold_off import HoldOff, Holds
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.explain import NOTHING_IS_REMOVED
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
-from eviction.reporting.status import status_json
+from eviction.reporting.status import Status
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.events import EventSink, FanOutSink, LogSink, SinkWhile
 from eviction.telemetry.systemd import Notifier, listening_socket
@@ -233,9 +235,13 @@ def start_control(
     """Starts the control socket; None if it is switched off or, with a warning, cannot be created."""
     if not path:
         return None
+
+    def status() -> Status:
+        return replace(manager.status().document, configuration=loaded.fingerprint)
+
     commands: dict[str, Conversation] = {
-        "status": lambda _: iter([status_json(manager.status(), loaded.fingerprint, node.responder.history.dump())]),
-        "brief": lambda _: iter([status_json(manager.status(), loaded.fingerprint)]),
+        "status": lambda _: iter([to_json(replace(status(), history=node.responder.history.dump()))]),
+        "brief": lambda _: iter([to_json(status())]),
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "pause": lambda request: pause_for_client(request, node.pause, pause_file, log),

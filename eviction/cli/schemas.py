@@ -23,10 +23,8 @@ from eviction.drill.report.shapes import DrillReportJson
 from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
 from eviction.drill.scenario.schema import ScenarioFields
 from eviction.pod_eviction.report import PodEvictions
-from eviction.reporting.check_shapes import CheckJson
-from eviction.reporting.log_shapes import LogLineJson
-from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
-from eviction.reporting.status import StatusJson
+from eviction.reporting.pass_record import LogLineJson, NothingToDoJson, PassJson
+from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION
 
 PRINTED: dict[str, Any] = {
@@ -41,7 +39,7 @@ PRINTED: dict[str, Any] = {
     "pass": PassJson,
     "plan": PlanJson,
     "pod-evictions": PodEvictions,
-    "status": StatusJson,
+    "status": Status,
     "why": WhyJson,
 }
 VERSION = API_VERSION.rpartition("/")[2]

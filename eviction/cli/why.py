@@ -28,10 +28,9 @@ from eviction.history_file.reading import HistoryUnusable, NoHistoryYet, read_re
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import REASONS
-from eviction.reporting.json_shapes import Count, Time
+from eviction.reporting.json_shapes import Count, Time, VersionedJson
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import outcome_json
-from eviction.reporting.pass_shapes import OutcomeJson
+from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import format_bytes, format_duration
@@ -67,11 +66,9 @@ class RemovalJson(TypedDict):
     """The object, and what became of it."""
 
 
-class WhyJson(TypedDict):
+class WhyJson(VersionedJson):
     """The objects of a name, each with its verdict: the answer of `reclaimd why`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
-    """The version of this format. Fields may be added to it."""
     kind: Literal["Why"]
     """What the document is."""
     objects: list[ObjectJson]

@@ -21,8 +21,7 @@ from typing import Any
 from eviction.history_file.shapes import PERIODIC
 from eviction.record import Pass
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import outcome_json, pass_fields, removals_by_result
-from eviction.reporting.pass_shapes import OutcomeJson
+from eviction.reporting.pass_record import OutcomeJson, outcome_json, pass_fields, removals_by_result
 from reclaim.types import Outcome, ReclaimResult, Result
 from signals.quantity import counted
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from eviction.record import PassResult, Trigger
 from eviction.reporting.json_shapes import Count, Keywords, Time, one_of
 from eviction.reporting.observations_json import ThresholdJson
-from eviction.reporting.pass_shapes import (
+from eviction.reporting.pass_record import (
     AmountsJson,
     BytesJson,
     FunctionJson,

@@ -18,7 +18,7 @@ from eviction.pod_eviction.ranking import (
 )
 from eviction.reporting.json_shapes import SignalName
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
-from eviction.reporting.pass_shapes import LayoutName
+from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
 from eviction.types import API_VERSION
 from signals.quantity import format_bytes, format_duration

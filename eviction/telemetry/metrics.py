@@ -218,26 +218,30 @@ class _Scrape(Collector):
 
 
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
-    yield _gauge(
-        "heartbeat_age_seconds", "Seconds since the last observation", [((), max(status.heartbeat_age_seconds, 0.0))]
-    )
-    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", [((), float(status.dry_run))])
+    document = status.document
+    heartbeat_age = max(document.heartbeat_age_seconds, 0.0)
+    yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", [((), heartbeat_age)])
+    text = "1 while nothing is removed, and what would be is only told"
+    yield _gauge("dry_run", text, [((), float(document.dry_run))])
     text = "Seconds since the oldest removal was sent that is not answered"
     yield _gauge("removal_in_flight_seconds", text, [((), status.removal_in_flight_seconds)])
-    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(len(status.parked)))])
+    yield _gauge("removals_parked", "Removals that no pass waits for any longer", [((), float(len(document.parked)))])
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, [((), float(status.threads_not_started))])
-    known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets is not None else [])]
-    conditions = [((str(condition),), float(condition in status.conditions)) for condition in known]
+    known = [
+        NodeCondition.RECLAIM_PRESSURE,
+        *([NodeCondition.DISK_PRESSURE] if document.disk_pressure is not None else []),
+    ]
+    conditions = [((str(condition),), float(condition in document.conditions)) for condition in known]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
         "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
     )
     yield _gauge("condition", text, conditions, "condition")
-    doubts = [((str(why),), float(status.doubt is not None and status.doubt.why is why)) for why in Why]
+    doubts = [((str(why),), float(document.pod_directories.why is why)) for why in Why]
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
-    marked: Rows = [] if status.observations is None else [((), float(len(status.thresholds)))]
+    marked: Rows = [] if status.observations is None else [((), float(len(document.thresholds)))]
     yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", marked)
     seen = list(status.observations.signals.values()) if status.observations is not None else []
     rows = [((str(one.signal),), float(one.available)) for one in seen]
@@ -248,13 +252,13 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", rows, "signal")
     rows = [((str(one.signal),), float(one.stale)) for one in seen]
     yield _gauge("signal_stale", "1 while the filesystem does not answer", rows, "signal")
-    marks = [(str(m.threshold.signal), "hard" if m.threshold.hard else "soft", m) for m in status.thresholds]
-    found = [((signal, kind), float(m.mark)) for signal, kind, m in marks if m.mark is not None]
+    marks = [((one["signal"], "hard" if one["hard"] else "soft"), one) for one in document.thresholds]
+    found: Rows = [(labels, float(one["effective"])) for labels, one in marks if one["effective"] is not None]
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
     text = (
         "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
     )
-    found = [((signal, kind), m.headroom_seconds) for signal, kind, m in marks if m.headroom_seconds is not None]
+    found = [(labels, one["headroom_seconds"]) for labels, one in marks if one["headroom_seconds"] is not None]
     yield _gauge("headroom_seconds", text, found, "signal", "kind")
 
 
