@@ -6,11 +6,12 @@ named `*_seconds`. Fields may be added; existing ones keep their names and meani
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Annotated, Literal, NotRequired, TypedDict
+from dataclasses import asdict
+from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
-from eviction.record import Pass, PassResult, Timings, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.attribution import AttributionJson, attribution_json
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of
 from eviction.reporting.observations_json import (
@@ -281,27 +282,16 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
 def pass_summary(record: Pass) -> PassJson:
     """The record of a pass in a bounded size: the first 32 removals, and only the numbers of the others and of kept
     objects. For log lines (journald cuts at 48 KiB) and for records kept in memory."""
-    document = pass_json(replace(record, functions=_first_removals(record.functions)), with_kept=False)
-    return {
-        **document,
-        "kept_by_reason": kept_by_reason(record.kept),
-        "removals_by_result": removals_by_result(record.removals),
-        "removals_left_out": max(len(record.removals) - MOST_REPORTED, 0),
-    }
+    document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
+    document["removals_left_out"] = max(len(record.removals) - MOST_REPORTED, 0)
+    return document
 
 
-def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult, ...]:
-    """The functions with the outcomes that are reported, and without kept objects."""
-    shortened_functions, left = [], MOST_REPORTED
-    for function in functions:
-        shortened_functions.append(replace(function, outcomes=function.outcomes[:left], kept=()))
-        left -= len(shortened_functions[-1].outcomes)
-    return tuple(shortened_functions)
-
-
-def pass_json(record: Pass, *, with_kept: bool = True) -> PassJson:
-    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only."""
-    return {"apiVersion": API_VERSION, "kind": "Pass", **pass_fields(record, with_kept=with_kept)}
+def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassJson:
+    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only;
+    `most_removals`: so many of the removals, and the number of all of them."""
+    fields = pass_fields(record, with_kept=with_kept, most_removals=most_removals)
+    return {"apiVersion": API_VERSION, "kind": "Pass", **fields}
 
 
 def nothing_to_do_json(reason: str, observations: SignalObservations) -> NothingToDoJson:
@@ -317,7 +307,7 @@ def nothing_to_do_json(reason: str, observations: SignalObservations) -> Nothing
     }
 
 
-def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
+def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassFieldsJson:
     """The same as part of a document of another kind."""
     document: PassFieldsJson = {
         "id": record.id,
@@ -332,7 +322,7 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         else threshold_json(record.decision.acted_on, record.observations),
         "row": list(record.row),
         "functions": [function_json(function) for function in record.functions],
-        "removals": [outcome_json(outcome) for outcome in record.removals],
+        "removals": [outcome_json(outcome) for outcome in record.removals[:most_removals]],
         "removals_by_result": removals_by_result(record.removals),
         "kept_by_reason": kept_by_reason(record.kept),
         "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
@@ -341,7 +331,7 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         "result": str(record.result),
         "reason": record.reason,
         "errors": list(record.errors),
-        "timings": timings_json(record.timings),
+        "timings": cast("TimingsJson", {name: round(took, 6) for name, took in asdict(record.timings).items()}),
     }
     if with_kept:
         document["kept"] = [outcome_json(outcome) for outcome in record.kept]
@@ -351,17 +341,6 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
     if record.attributions:
         document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
-
-
-def timings_json(timings: Timings) -> TimingsJson:
-    """Where the time of a pass went."""
-    return {
-        "detect_seconds": round(timings.detect_seconds, 6),
-        "list_seconds": round(timings.list_seconds, 6),
-        "plan_seconds": round(timings.plan_seconds, 6),
-        "remove_seconds": round(timings.remove_seconds, 6),
-        "total_seconds": round(timings.total_seconds, 6),
-    }
 
 
 def function_json(function: ReclaimResult) -> FunctionJson:
@@ -389,7 +368,4 @@ def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]
 
 def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:
     """The number of kept objects by reason."""
-    counts: dict[str, int] = {}
-    for outcome in kept:
-        counts[str(outcome.verdict.reason)] = counts.get(str(outcome.verdict.reason), 0) + 1
-    return dict(sorted(counts.items()))
+    return dict(sorted(Counter(str(outcome.verdict.reason) for outcome in kept).items()))

@@ -25,9 +25,8 @@ from eviction.reporting.explain import (
     reclaiming_sentence,
     unreachable_sentences,
 )
-from eviction.reporting.log import Level, Log
+from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
-from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.events import EventReason, GCEvent

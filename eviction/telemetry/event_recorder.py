@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from eviction.reporting.log import Log
-from eviction.reporting.throttled_log import ThrottledLog
+from eviction.reporting.log import Log, ThrottledLog
 from eviction.telemetry.event_correlator import EventCorrelator, NodeEvent
 from eviction.types import EvictionError
 from reclaim.events import GCEvent
