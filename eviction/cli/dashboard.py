@@ -122,7 +122,7 @@ def _gauges(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width:
     """Each signal with what is available, as a bar too, the time until its highest mark, and its past."""
     by_mark = sorted(status["thresholds"], key=lambda threshold: threshold["effective"] or 0)
     marks = {threshold["signal"]: threshold for threshold in by_mark}
-    rows, styles, bars, sparks = [["SIGNAL", "AVAILABLE", "FREE", "TO MARK"]], ["faint"], ["USED"], ["PAST"]
+    rows, styles, bars, sparks = [["SIGNAL", "AVAILABLE", "FREE", "TO MARK"]], ["faint"], [""], ["PAST"]
     for observation in status["observations"]:
         signal, available, capacity = Signal(observation["signal"]), observation["available"], observation["capacity"]
         mark = marks.get(signal, NO_MARK)["effective"]
@@ -139,6 +139,7 @@ def _gauges(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width:
     room = width - max(map(len, table(rows))) - len(GAP)
     length = (room - len(GAP)) // 2 if room - len(GAP) >= 2 * SHORTEST_BAR else room
     if length >= SHORTEST_BAR:
+        bars[0] = "USED | MARK" if length >= len("USED | MARK") else "USED"
         for observation in status["observations"]:
             signal, available, capacity = observation["signal"], observation["available"], observation["capacity"]
             bars.append(bar(available, marks.get(signal, NO_MARK)["effective"], capacity, length))

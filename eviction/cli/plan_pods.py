@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from typing import TypeVar
 
 from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
@@ -33,8 +32,6 @@ NOT_CONFIGURED = (
     "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
     "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
-
-Parsed = TypeVar("Parsed")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -83,12 +80,16 @@ def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
 
 def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
     """The kubelet's pods and what they use; else the command ends with one sentence."""
+    answer = "list of pods"
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
             endpoint, list_of_pods = answered_in_time(lambda: _list_of_pods(configuration), ANSWER_SECONDS)()
-            pods = _parsed("list of pods", parse_active_pods, list_of_pods)
+            pods = parse_active_pods(list_of_pods)
+            answer = "summary"
             summary = answered_in_time(lambda: ask_kubelet(endpoint, ANSWER_SECONDS, STATS_SUMMARY), ANSWER_SECONDS)()
-            return pods, _parsed("summary", parse_stats_summary, summary)
+            return pods, parse_stats_summary(summary)
+    except KubeletAnswerError as error:
+        exit_with(EXIT_READING, f"the kubelet's {answer} is not used: {error}")
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
 
@@ -102,10 +103,3 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
     body = search.get_pods()
     assert search.endpoint is not None
     return search.endpoint, body
-
-
-def _parsed(what: str, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
-    try:
-        return parse(body)
-    except KubeletAnswerError as error:
-        raise KubeletUnavailable(f"the kubelet's {what} is not used: {error}") from None
