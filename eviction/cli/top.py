@@ -12,7 +12,6 @@ import select
 import shutil
 import sys
 import termios
-import time
 import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -99,25 +98,20 @@ def _screen() -> Iterator[Callable[[Sequence[Panel]], None]]:
 
 
 @contextmanager
-def _keys() -> Iterator[Any]:
+def _keys() -> Iterator[Callable[[float], bool]]:
     """Yields a function that waits some seconds and returns true if q was pressed. Restores the terminal at the end."""
-    if not sys.stdin.isatty():
+    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
-        def wait(seconds: float) -> bool:
-            time.sleep(seconds)
-            return False
-
-        yield wait
-        return
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-
-    def wait_for_key(seconds: float) -> bool:
-        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    def wait_for_quit(seconds: float) -> bool:
+        ready, _, _ = select.select([] if before is None else [sys.stdin], [], [], seconds)
         return bool(ready) and os.read(sys.stdin.fileno(), 64).lower().startswith(b"q")
 
+    if before is None:
+        yield wait_for_quit
+        return
+    tty.setcbreak(sys.stdin)
     try:
-        yield wait_for_key
+        yield wait_for_quit
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
