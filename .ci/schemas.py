@@ -21,11 +21,9 @@ from eviction.configuration.file import ConfigurationFile
 from eviction.drill.report.shapes import DrillReportJson
 from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
 from eviction.drill.scenario.schema import ScenarioFields
-from eviction.reporting.check_shapes import CheckJson
-from eviction.reporting.log_shapes import LogLineJson
-from eviction.reporting.pass_shapes import NothingToDoJson, PassJson
-from eviction.reporting.pod_evictions import PodEvictionsJson
-from eviction.reporting.status import StatusJson
+from eviction.pod_eviction.report import PodEvictions
+from eviction.reporting.pass_record import LogLineJson, NothingToDoJson, PassJson
+from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION
 from json_schema import Schema, schema_of_document, schema_of_model
 
@@ -40,8 +38,8 @@ PRINTED: dict[str, Any] = {
     "nothing-to-do": NothingToDoJson,
     "pass": PassJson,
     "plan": PlanJson,
-    "pod-evictions": PodEvictionsJson,
-    "status": StatusJson,
+    "pod-evictions": PodEvictions,
+    "status": Status,
     "why": WhyJson,
 }
 VERSION = API_VERSION.rpartition("/")[2]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 from eviction.record import Pass
 from eviction.types import Decision
 from reclaim.services import Listener as ReclaimListener
-from reclaim.types import Outcome, ReclaimResult
+from reclaim.types import ReclaimResult
 from signals.types import SignalObservations
+
+Hears = TypeVar("Hears", bound=Callable[..., None])
 
 
 class Listener(ReclaimListener):
@@ -29,6 +34,16 @@ class Listener(ReclaimListener):
         """A pass of a periodic loop has ended."""
 
 
+def _told(method: Hears) -> Hears:
+    """The method of `Listeners` that calls this one of each listener."""
+
+    def tell(self: Listeners, *what: Any) -> None:
+        for listener in self._all:
+            getattr(listener, method.__name__)(*what)
+
+    return cast("Hears", tell)
+
+
 class Listeners(Listener):
     """Tells all that were added, in that order."""
 
@@ -39,47 +54,12 @@ class Listeners(Listener):
         """From now on it hears too."""
         self._all.append(listener)
 
-    def called(self, call: str, seconds: float, failed: bool) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.called(call, seconds, failed)
-
-    def parked(self, outcome: Outcome) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.parked(outcome)
-
-    def parked_ended(self, outcome: Outcome) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.parked_ended(outcome)
-
-    def program_line(self, function: str, line: str) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.program_line(function, line)
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.observed(observations, decision)
-
-    def passed(self, record: Pass) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.passed(record)
-
-    def attributed(self, record: Pass) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.attributed(record)
-
-    def detected(self) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.detected()
-
-    def collected(self, result: ReclaimResult) -> None:
-        """Told on."""
-        for listener in self._all:
-            listener.collected(result)
+    called = _told(Listener.called)
+    parked = _told(Listener.parked)
+    parked_ended = _told(Listener.parked_ended)
+    program_line = _told(Listener.program_line)
+    observed = _told(Listener.observed)
+    passed = _told(Listener.passed)
+    attributed = _told(Listener.attributed)
+    detected = _told(Listener.detected)
+    collected = _told(Listener.collected)

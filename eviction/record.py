@@ -1,18 +1,21 @@
-"""Everything that happened in one pass, as one value.
+"""Everything that happened in one pass, as one value, and how it ended. Pure.
 
 It is the log line, the metrics, the event, the answer on the control socket, and the timeline of a drill
-(`eviction.reporting.pass_record` has its JSON form).
+(`eviction.reporting.pass_record` has its JSON form). A pass succeeds, as in the kubelet, when no configured threshold
+is met any more, minimum reclaim included and grace periods ignored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.types import Decision, Threshold
-from reclaim.types import Outcome, ReclaimResult
-from signals.types import SignalObservations
+from reclaim.types import Outcome, ReclaimResult, Result
+from signals.quantity import counted, format_bytes
+from signals.types import Signal, SignalObservations, in_order
 
 if TYPE_CHECKING:
     from eviction.reporting.attribution import Attribution
@@ -86,6 +89,10 @@ class Pass:
         """The objects that were kept."""
         return tuple(outcome for function in self.functions for outcome in function.kept)
 
+    def count(self, result: Result) -> int:
+        """How many objects have this result."""
+        return sum(function.count(result) for function in self.functions)
+
     @property
     def nominal_bytes(self) -> int:
         """Sum of the sizes that the runtime reported for the removed objects."""
@@ -95,3 +102,81 @@ class Pass:
     def errors(self) -> tuple[str, ...]:
         """Why functions failed, each sentence once."""
         return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
+
+
+def with_result(record: Pass, *, dry_run: bool) -> Pass:
+    """The record with its result and the reason in one sentence, which says when it was the lead that began it."""
+    result, reason = _result_of_dry_run(record) if dry_run else _result(record)
+    if record.trigger is Trigger.LEAD:
+        lead = "begun by the lead, before the mark was reached: removals have lately taken longer than the time left"
+        reason = f"{reason}; {lead}"
+    return replace(record, result=result, reason=reason)
+
+
+def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
+    errors, planned = "; ".join(record.errors), record.count(Result.PLANNED)
+    if errors and not planned:
+        return PassResult.FAILED, errors
+    acted_on = record.decision.acted_on
+    # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
+    most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
+    would = f"would remove {most}{counted(planned, 'object')} of nominally {format_bytes(record.nominal_bytes)}"
+    return PassResult.DRY_RUN, f"could not read everything: {errors}; of the rest it {would}" if errors else would
+
+
+def _result(record: Pass) -> tuple[PassResult, str]:
+    errors, blind = "; ".join(record.errors), _unreadable(record)
+    relieved = not record.still_met and not blind
+    # Requested without pressure: that no threshold is met does not mean that the request succeeded.
+    if errors and not record.count(Result.REMOVED) and (record.decision.acted_on is None or not relieved):
+        return PassResult.FAILED, errors
+    gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
+    removed = f"removed {counted(record.count(Result.REMOVED), 'object')}, {freed_in_words(*gained)}"
+    if relieved:
+        return PassResult.SATISFIED, f"{removed}; no threshold is met any more"
+    met = [_still_met(threshold, record) for threshold in record.still_met]
+    unmet = ", ".join([*met, *(f"{signal} is not readable" for signal in blind)])
+    return PassResult.NOT_ENOUGH, f"{removed}; still under pressure: {unmet}; {errors or _why_not_more(record)}"
+
+
+def _still_met(threshold: Threshold, record: Pass) -> str:
+    after = None if record.after is None else record.after.signals.get(threshold.signal)
+    short = after is not None and short_of_min_reclaim(threshold, after)
+    return f"{threshold.signal}{' (above its mark, short of its minimum reclaim)' * short}"
+
+
+def _unreadable(record: Pass) -> list[Signal]:
+    """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
+    after = record.after.signals if record.after is not None else {}
+    pressed = {threshold.signal for threshold in record.decision.thresholds_met}
+    gone, stale = pressed - after.keys(), {signal for signal, one in after.items() if one.stale}
+    return list(in_order(gone | stale))
+
+
+def _why_not_more(record: Pass) -> str:
+    if not record.row:
+        return "nothing in this layout relieves it: its row of the reclaim table is empty"
+    skipped_functions = [f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped]
+    waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
+    failed, parked = record.count(Result.FAILED), record.count(Result.PARKED)
+    parts = [f"{counted(failed, 'removal')} failed"] if failed else []
+    parts += [f"{counted(parked, 'removal')} not answered, and waited for"] if parked else []
+    if waits:
+        parts.append(f"the next object is old enough in {min(waits):.0f} s")
+    parts += skipped_functions
+    return ", ".join(parts) or "everything else is in use or protected"
+
+
+def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
+    """The gain of a pass as text. A filesystem that has less than before was written to meanwhile: nothing is freed
+    below zero."""
+    if gained_bytes >= 0 and gained_inodes >= 0:
+        return f"freed {format_bytes(gained_bytes)} and {counted(gained_inodes, 'inode')}"
+    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)
+    written += [counted(-gained_inodes, "inode")] * (gained_inodes < 0)
+    freed = "nothing"
+    if gained_bytes > 0:
+        freed = f"{format_bytes(gained_bytes)} and no inodes"
+    elif gained_inodes > 0:
+        freed = f"{counted(gained_inodes, 'inode')} and no bytes"
+    return f"freed {freed}, as {' and '.join(written)} were written meanwhile"

@@ -22,9 +22,14 @@ from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK
 from eviction.node.view import NodeView
 from eviction.reporting.configuration_warnings import configuration_warnings, table_warnings
-from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
+from eviction.reporting.explain import (
+    LadderMark,
+    ladder,
+    late_threshold_sentence,
+    later_than_kubelet,
+    unreachable_sentences,
+)
 from eviction.reporting.json_shapes import Count, SignalName
-from eviction.reporting.ladder import LadderMark, ladder, later_than_kubelet
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
 from signals.types import SignalObservations

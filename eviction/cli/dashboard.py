@@ -1,7 +1,4 @@
-"""The screen of `reclaimd top` as panels of text, bars and sparklines, from an answer of the control socket.
-
-A panel has a title and lines; a line is pieces of text, each with the name of a style. `top` draws the same panels as
-plain text or in colour.
+"""The screen of `reclaimd top`, from an answer of the control socket: panels of lines, each line in one style.
 
 The screen is never higher than the terminal. The state of the node and the gauges come first and stay; passes and
 removals share the rows that are left, and where those are too few, a panel is left out, the removals first. Where a
@@ -13,13 +10,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from eviction.reporting.conditions import status_in_words
-from eviction.reporting.explain import NOTHING_IS_REMOVED
+from eviction.reporting.explain import remarks_of, status_in_words
 from eviction.reporting.log import escaped
-from eviction.reporting.tables import amount, layout_in_words
+from eviction.reporting.tables import GAP, layout_in_words, table
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
@@ -28,78 +23,59 @@ LATEST_PASSES = 6
 LATEST_REMOVALS = 8
 NARROWEST = 40
 SHORTEST_BAR = 8
-FURNITURE = 2  # rows of a panel beside its entries: the title, and the head of its columns
-LINES_OF_A_REMARK = 2  # or one, where the gauges have no room otherwise
-AVAILABLE, SHARE, UNTIL = 10, 6, 10  # widths of columns, with the space before them
+LOWEST_PANEL = 3  # rows: the title, the heads of its columns, an entry
+BESIDE_THE_SIGNAL = 27  # columns: the widest amount, share and time, with the gaps before them
+NO_MARK = {"effective": None, "headroom_seconds": None}
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A text in a style: `plain`, `faint`, `good`, `warning`, `bad` or `title`."""
+class Line(NamedTuple):
+    """A line in a style: `plain`, `faint`, `good`, `warning` or `bad`."""
 
     text: str
     style: str = "plain"
 
 
-Line = tuple[Piece, ...]
+Panel = list[Line]  # the first line is its title
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """A part of the screen."""
-
-    title: str
-    lines: tuple[Line, ...]
-
-    @property
-    def rows(self) -> int:
-        """Its height with its title."""
-        return 1 + len(self.lines)
+def panel(title: str, lines: Sequence[Line], width: int) -> Panel:
+    """A part of the screen; what does not fit in a line is left out."""
+    return [
+        Line(f"-- {title} ".ljust(width, "-"), "faint"),
+        *(Line(escaped(line.text)[:width], line.style) for line in lines),
+    ]
 
 
 def panels(
     status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int, height: int | None = None
-) -> tuple[Panel, ...]:
+) -> list[Panel]:
     """The whole screen. `past`: the available amounts of each signal in earlier answers, the oldest first.
 
     `width`: columns; less than 40 counts as 40. `height`: rows; None: as many as it takes.
     """
     width = max(width, NARROWEST)
-    gauges = tuple(_filesystems(status, past, width))
-    node = Panel("node", tuple(_head(status, width, LINES_OF_A_REMARK)))
-    if height is not None and node.rows + 1 + len(gauges) > height:
-        node = Panel("node", tuple(_head(status, width, 1)))
-    if height is not None and (least := max(height - node.rows - 1, FURNITURE)) < len(gauges):
-        gauges = (*gauges[: least - 1], (Piece(f"and {len(gauges) - least + 1} more", "faint"),))
-    shown = [node, Panel("filesystems", gauges)]
-    latest = [
-        Panel("last passes", tuple(_passes(status, width))),
-        Panel("removed last", tuple(_removals(status, width))),
-    ]
-    if height is None:
-        return (*shown, *latest)
-    shares = _shares(height - sum(panel.rows for panel in shown), latest[0].rows, latest[1].rows)
-    return (*shown, *(Panel(p.title, p.lines[: rows - 1]) for p, rows in zip(latest, shares, strict=True) if rows))
+    node, gauges = _node(status, width, 2), _gauges(status, past, width)
+    passes, removals = _passes(status, width), _removals(status, width)
+    if height is not None:
+        if len(node) + len(gauges) > height:
+            node = _node(status, width, 1)
+        if (room := max(height - len(node), LOWEST_PANEL)) < len(gauges):
+            gauges = [*gauges[: room - 1], Line(f"and {len(gauges) - room + 1} more", "faint")]
+        left = height - len(node) - len(gauges)
+        for_passes = left if left < 2 * LOWEST_PANEL else max(left - len(removals), (left + 1) // 2)
+        passes = _as_high_as(for_passes, passes)
+        removals = _as_high_as(left - len(passes), removals)
+    return [each for each in (node, gauges, passes, removals) if each]
 
 
-def _shares(left: int, first: int, second: int) -> tuple[int, int]:
-    """How many of the rows that are left two panels get that want so many. Of too few the first gets all, or nobody."""
-    least_of_first, least_of_second = min(first, FURNITURE + 1), min(second, FURNITURE + 1)
-    if left < least_of_first:
-        return 0, 0
-    if left < least_of_first + least_of_second:
-        return min(first, left), 0
-    half = min((left + 1) // 2, left - least_of_second)
-    share = min(first, max(left - second, least_of_first, half))
-    return share, min(second, left - share)
+def _as_high_as(rows: int, shown: Panel) -> Panel:
+    """The panel in so many rows, or nothing where they are too few."""
+    return shown[:rows] if rows >= min(len(shown), LOWEST_PANEL) else []
 
 
-def plain(shown: Sequence[Panel], width: int) -> list[str]:
+def plain(shown: Sequence[Panel]) -> list[str]:
     """The panels as lines of text."""
-    lines: list[str] = []
-    for panel in shown:
-        lines += [f"-- {panel.title} ".ljust(width, "-"), *("".join(p.text for p in line) for line in panel.lines)]
-    return lines
+    return [line.text for each in shown for line in each]
 
 
 def sparkline(amounts: Sequence[int], capacity: int, length: int) -> str:
@@ -122,84 +98,54 @@ def bar(available: int, mark: int | None, capacity: int, length: int) -> str:
     return "".join(cells)
 
 
-def _head(status: Mapping[str, Any], width: int, lines_a_remark: int) -> list[Line]:
+def _node(status: Mapping[str, Any], width: int, lines_a_remark: int) -> Panel:
     """The conditions, what the daemon does, and each reason for which it removes nothing."""
     conditions = status_in_words(status)
     if len(conditions) > width:
         conditions = re.sub(r" \([^)]*\)", "", conditions)
-    seen = (observation["signal"] for observation in status["observations"])
     doing = str(status["doing"] or "watching")
     if (paused := status["paused_for_seconds"]) > 0:
         doing += f", next try in {format_duration(paused)}"
-    layout = f"  layout {layout_in_words(status['layout'], seen)}"
-    age = f"  last observation {status['heartbeat_age_seconds']:.1f} s ago"
-    remarks = [f"held off: {status['held_off']}"] if status.get("held_off") else []  # an older daemon does not say it
-    remarks += [NOTHING_IS_REMOVED] if status.get("dry_run") else []
-    return [
-        (Piece(conditions, "bad" if status["conditions"] else "good"),),
-        _cut((Piece(escaped(doing)), Piece(layout, "faint"), Piece(age, "faint")), width),
-        *((Piece(line, "warning"),) for remark in remarks for line in _wrapped(remark, width, lines_a_remark)),
+    layout = layout_in_words(status["layout"], (observation["signal"] for observation in status["observations"]))
+    age = status["heartbeat_age_seconds"]
+    lines = [
+        Line(conditions, "bad" if status["conditions"] else "good"),
+        Line(f"{doing}  layout {layout}  last observation {age:.1f} s ago"),
     ]
+    for remark in remarks_of(status):
+        wrapped = textwrap.wrap(remark, width, max_lines=lines_a_remark, placeholder=" …", subsequent_indent="  ")
+        lines += [Line(text, "warning") for text in wrapped]
+    return panel("node", lines, width)
 
 
-def _wrapped(sentence: str, width: int, lines: int) -> list[str]:
-    return textwrap.wrap(escaped(sentence), width, max_lines=lines, placeholder=" …", subsequent_indent="  ")
-
-
-def _cut(line: Line, width: int) -> Line:
-    """The line with what does not fit left out at its end."""
-    pieces, left = [], width
-    for piece in line:
-        pieces.append(Piece(piece.text[:left], piece.style))
-        left -= len(pieces[-1].text)
-    return tuple(pieces)
-
-
-def _heads(*cells: str) -> Line:
-    return (Piece("".join(cells).rstrip(), "faint"),)
-
-
-def _filesystems(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int) -> list[Line]:
-    found: list[Line] = []
-    marks: dict[str, dict[str, Any]] = {}
-    for threshold in status["thresholds"]:
-        known = marks.get(threshold["signal"])
-        if known is None or (threshold["effective"] or 0) > (known["effective"] or 0):
-            marks[threshold["signal"]] = threshold
-    name_width = max([len(one["signal"]) for one in status["observations"]], default=0)
-    name_width = min(max(name_width, len("SIGNAL")) + 1, width - AVAILABLE - SHARE - UNTIL)
-    room = width - name_width - AVAILABLE - SHARE - UNTIL
-    length = room if room < 2 * SHORTEST_BAR else room // 2
-    length = 0 if length < SHORTEST_BAR else length
-    spark = room - length - 1 if room >= 2 * SHORTEST_BAR else 0
+def _gauges(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int) -> Panel:
+    """Each signal with what is available, as a bar too, the time until its highest mark, and its past."""
+    by_mark = sorted(status["thresholds"], key=lambda threshold: threshold["effective"] or 0)
+    marks = {threshold["signal"]: threshold for threshold in by_mark}
+    rows, styles, bars, sparks = [["SIGNAL", "AVAILABLE", "FREE", "TO MARK"]], ["faint"], [""], ["PAST"]
     for observation in status["observations"]:
         signal, available, capacity = Signal(observation["signal"]), observation["available"], observation["capacity"]
-        threshold = marks.get(observation["signal"], {"effective": None, "headroom_seconds": None})
-        mark, seconds = threshold["effective"], threshold["headroom_seconds"]
+        mark = marks.get(signal, NO_MARK)["effective"]
         below = mark is not None and available < mark
-        style = "warning" if observation["stale"] else "bad" if below else "good"
-        share = f"{100 * available // capacity if capacity else 0:>3}%"
-        until = (
-            "stale" if observation["stale"] else "below" if below else "no mark" if mark is None else _until(seconds)
-        )
-        found.append(
-            (
-                Piece(f"{str(signal)[: name_width - 1]:<{name_width}}"),
-                Piece(f"{_short(signal, available):>{AVAILABLE}} {share} ", style),
-                Piece(bar(available, mark, capacity, length), style),
-                Piece(f" {until:<{UNTIL - 1}}", style if below else "plain"),
-                Piece(" " * bool(spark) + sparkline(past.get(observation["signal"], ()), capacity, spark), "faint"),
-            )
-        )
-    if not found:
-        return [(Piece("no filesystem was read yet", "warning"),)]
-    used = ("USED | MARK" if length >= len("USED | MARK") else "USED").ljust(length) if length else ""
-    head = (f"{'SIGNAL':<{name_width}}", f"{'AVAILABLE':>{AVAILABLE}}", " FREE ", used, f" {'TO MARK':<{UNTIL - 1}}")
-    return [_heads(*head, " PAST" if spark else ""), *found]
-
-
-def _short(signal: Signal, value: int) -> str:
-    return f"{value}" if signal.counts_inodes else format_bytes(value)
+        until = "no mark" if mark is None else "below" if below else _until(marks[signal]["headroom_seconds"])
+        if observation["stale"]:
+            until = "stale"
+        shown = str(available) if signal.counts_inodes else format_bytes(available)
+        share = f"{100 * available // capacity if capacity else 0}%"
+        rows.append([signal[: width - BESIDE_THE_SIGNAL], f"{shown:>9}", share, until])
+        styles.append("warning" if observation["stale"] else "bad" if below else "good")
+    if len(rows) == 1:
+        return panel("filesystems", [Line("no filesystem was read yet", "warning")], width)
+    room = width - max(map(len, table(rows))) - len(GAP)
+    length = (room - len(GAP)) // 2 if room - len(GAP) >= 2 * SHORTEST_BAR else room
+    if length >= SHORTEST_BAR:
+        bars[0] = "USED | MARK" if length >= len("USED | MARK") else "USED"
+        for observation in status["observations"]:
+            signal, available, capacity = observation["signal"], observation["available"], observation["capacity"]
+            bars.append(bar(available, marks.get(signal, NO_MARK)["effective"], capacity, length))
+            sparks.append(sparkline(past.get(signal, ()), capacity, length if length < room else 0))
+        rows = [[*row[:3], drawn, row[3], spark] for row, drawn, spark in zip(rows, bars, sparks, strict=True)]
+    return panel("filesystems", list(map(Line, table(rows), styles)), width)
 
 
 def _until(seconds: float | None) -> str:
@@ -209,33 +155,21 @@ def _until(seconds: float | None) -> str:
     return format_duration(float(round(seconds))) if seconds >= 1 else "< 1s"
 
 
-def _passes(status: Mapping[str, Any], width: int) -> list[Line]:
-    styles = {"satisfied": "good", "not_enough": "warning", "failed": "bad"}
-    latest = list(reversed(status["passes"][-LATEST_PASSES:]))
-    if not latest:
-        return [(Piece("none yet", "faint"),)]
-    signals = [record["acted_on"]["signal"] if record["acted_on"] else "request" for record in latest]
-    wide = max(len("SIGNAL"), *map(len, signals))
-    result_width = max(len("RESULT"), *(len(record["result"]) for record in latest))
-    head = _heads("TIME".ljust(9), "SIGNAL".ljust(wide), " ", "RESULT".ljust(result_width), " REASON")
-    found = [_cut(head, width)]
-    for record, signal in zip(latest, signals, strict=True):
-        result = record["result"].ljust(result_width)
-        line = (
-            Piece(f"{record['started'][11:19]} {signal:<{wide}} ", "faint"),
-            Piece(result, styles.get(record["result"], "plain")),
-            Piece(f" {escaped(record['reason'])}"),
-        )
-        found.append(_cut(line, width))
-    return found
+def _passes(status: Mapping[str, Any], width: int) -> Panel:
+    colours = {"satisfied": "good", "not_enough": "warning", "failed": "bad"}
+    rows, styles = [["TIME", "SIGNAL", "RESULT", "REASON"]], ["faint"]
+    for record in reversed(status["passes"][-LATEST_PASSES:]):
+        signal = record["acted_on"]["signal"] if record["acted_on"] else "request"
+        rows.append([record["started"][11:19], signal, record["result"], record["reason"]])
+        styles.append(colours.get(record["result"], "plain"))
+    lines = list(map(Line, table(rows), styles)) if len(rows) > 1 else [Line("none yet", "faint")]
+    return panel("last passes", lines, width)
 
 
-def _removals(status: Mapping[str, Any], width: int) -> list[Line]:
-    removed = [o for record in status["passes"] for o in record["removals"] if o["result"] == "removed"]
-    if not removed:
-        return [(Piece("nothing yet", "faint"),)]
-    found = [_heads("FREED".rjust(10), " ", "KIND".ljust(10), " NAME")]
-    for outcome in reversed(removed[-LATEST_REMOVALS:]):
-        freed = amount(Signal.NODEFS_AVAILABLE, outcome["freed"]["bytes"])
-        found.append(_cut((Piece(f"{freed:>10} {outcome['kind']:<10} "), Piece(escaped(outcome["name"]))), width))
-    return found
+def _removals(status: Mapping[str, Any], width: int) -> Panel:
+    outcomes = [outcome for record in status["passes"] for outcome in record["removals"]]
+    removed = [outcome for outcome in outcomes if outcome["result"] == "removed"]
+    latest = reversed(removed[-LATEST_REMOVALS:])
+    rows = [[format_bytes(each["freed"]["bytes"]), each["kind"], each["name"]] for each in latest]
+    lines = list(map(Line, table([["FREED", "KIND", "NAME"], *rows]))) if rows else [Line("nothing yet", "faint")]
+    return panel("removed last", lines, width)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
-from dataclasses import replace
-from typing import Literal, TypedDict
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
@@ -29,11 +29,10 @@ from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.reporting.json_shapes import Seconds
+from eviction.reporting.json_shapes import Seconds, VersionedJson, to_json
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import pass_fields
-from eviction.reporting.pass_shapes import PassFieldsJson
-from eviction.reporting.status import PodDirectoriesJson, pod_directories_json
+from eviction.reporting.pass_record import PassFieldsJson, pass_fields
+from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
 from eviction.types import API_VERSION, EvictionError, Extent
 from reclaim.programs import KINDS as OWN
@@ -45,26 +44,25 @@ BY_RUNTIME = "as the runtime counts them"  # which is not what they take on the 
 IN_GROUPS = "; by reason (--all lists them):"
 
 
-class PodsJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Pods:
     """Where the states of pods come from."""
 
     told_by: str
     """kubelet, or directories: the kubelet's own."""
     problem: str | None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
-    directories: PodDirectoriesJson
+    directories: PodDirectories
     """Whether its directories are believed."""
 
 
-class PlanJson(PassFieldsJson):
+class PlanJson(PassFieldsJson, VersionedJson):
     """What would be removed now, and why each other object is kept: the answer of `reclaimd plan`, a pass without
     removals."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["Plan"]
     """What the document is."""
-    pods: PodsJson
+    pods: Pods
     """Where the states of pods come from."""
     enough: bool | None
     """With --signal: whether what may go clears it; null: not asked, or it cannot be told."""
@@ -124,16 +122,15 @@ def run(arguments: argparse.Namespace) -> int:
             record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
     enough = is_enough(record, options.signal, request)
     if arguments.output == "json":
-        pods: PodsJson = {"told_by": source, "problem": pods_problem, "directories": pod_directories_json(doubt)}
         plan: PlanJson = {
             "apiVersion": API_VERSION,
             "kind": "Plan",
             **pass_fields(record),
-            "pods": pods,
+            "pods": Pods(source, pods_problem, pod_directories(doubt)),
             "enough": enough,
             "lead_seconds": node.responder.lead_seconds,
         }
-        answer_json(plan)
+        answer_json(to_json(plan))
     else:
         answer_lines(
             [

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from typing import TypeVar
 
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
 from eviction.cli.progress import Progress
@@ -18,13 +17,10 @@ from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, Evict
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
-from eviction.pod_eviction.local_storage import exceeded_limit
-from eviction.pod_eviction.pods import parse_active_pods
-from eviction.pod_eviction.ranking import rank_pods
-from eviction.pod_eviction.signal_choice import choose_signal
-from eviction.pod_eviction.stats_summary import parse_stats_summary
-from eviction.pod_eviction.types import EvictablePod, PodUsage
-from eviction.reporting.pod_evictions import PodEvictions, pod_evictions_json, pod_evictions_lines
+from eviction.pod_eviction.answers import EvictablePod, PodUsage, parse_active_pods, parse_stats_summary
+from eviction.pod_eviction.ranking import choose_signal
+from eviction.pod_eviction.report import pod_evictions, pod_evictions_lines
+from eviction.reporting.json_shapes import to_json
 from eviction.types import Threshold
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.clock import SystemClock
@@ -36,8 +32,6 @@ NOT_CONFIGURED = (
     "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
     "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
-
-Parsed = TypeVar("Parsed")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,9 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)
     asked = None if arguments.signal is None else Signal(arguments.signal)
     layout, observations = _observed(configuration)
-    evictions = _evictions(configuration, layout, observations, asked)
+    thresholds = update_container_fs_thresholds(_kubelets_thresholds(configuration), layout)
+    chosen = choose_signal(thresholds, observations, asked)
+    if chosen is None:
+        exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
+    evictions = pod_evictions(chosen, observations, layout, *_asked(configuration))
     if arguments.output == "json":
-        answer_json(pod_evictions_json(evictions))
+        answer_json(to_json(evictions))
     else:
         answer_lines(pod_evictions_lines(evictions, columns()))
     return EXIT_OK
@@ -73,27 +71,6 @@ def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservation
     return observations.layout, observations
 
 
-def _evictions(
-    configuration: Configuration,
-    layout: FsLayout,
-    observations: SignalObservations,
-    asked: Signal | None,
-) -> PodEvictions:
-    thresholds = update_container_fs_thresholds(_kubelets_thresholds(configuration), layout)
-    chosen = choose_signal(thresholds, observations, asked)
-    if chosen is None:
-        exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
-    pods, usages = _asked(configuration)
-    over = ((pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods)
-    return PodEvictions(
-        chosen,
-        observations,
-        layout,
-        rank_pods(pods, usages, chosen.signal, layout),
-        tuple((pod, clause) for pod, clause in over if clause is not None),
-    )
-
-
 def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
     """The kubelet's own thresholds, without our margin; its defaults where its configuration was not read."""
     if configuration.kubelet is not None:
@@ -103,12 +80,16 @@ def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
 
 def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
     """The kubelet's pods and what they use; else the command ends with one sentence."""
+    answer = "list of pods"
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
             endpoint, list_of_pods = answered_in_time(lambda: _list_of_pods(configuration), ANSWER_SECONDS)()
-            pods = _parsed("list of pods", parse_active_pods, list_of_pods)
+            pods = parse_active_pods(list_of_pods)
+            answer = "summary"
             summary = answered_in_time(lambda: ask_kubelet(endpoint, ANSWER_SECONDS, STATS_SUMMARY), ANSWER_SECONDS)()
-            return pods, _parsed("summary", parse_stats_summary, summary)
+            return pods, parse_stats_summary(summary)
+    except KubeletAnswerError as error:
+        exit_with(EXIT_READING, f"the kubelet's {answer} is not used: {error}")
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
 
@@ -122,10 +103,3 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
     body = search.get_pods()
     assert search.endpoint is not None
     return search.endpoint, body
-
-
-def _parsed(what: str, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
-    try:
-        return parse(body)
-    except KubeletAnswerError as error:
-        raise KubeletUnavailable(f"the kubelet's {what} is not used: {error}") from None

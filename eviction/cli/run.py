@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from eviction.cli.node_lock import NodeLock, hold_node
 from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
@@ -32,8 +33,9 @@ from eviction.node.hold_off import HoldOff, Holds
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.explain import NOTHING_IS_REMOVED
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
-from eviction.reporting.status import status_json
+from eviction.reporting.status import Status
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
@@ -228,9 +230,13 @@ def start_control(
     path: str, node: Node, manager: Manager, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
 ) -> ControlServer:
     """The control socket, started where it is switched on; a warning says so if it cannot be created."""
+
+    def status() -> Status:
+        return replace(manager.status().document, configuration=loaded.fingerprint)
+
     commands: dict[str, Conversation] = {
-        "status": lambda _: iter([status_json(manager.status(), loaded.fingerprint, node.responder.history.dump())]),
-        "brief": lambda _: iter([status_json(manager.status(), loaded.fingerprint)]),
+        "status": lambda _: iter([to_json(replace(status(), history=node.responder.history.dump()))]),
+        "brief": lambda _: iter([to_json(status())]),
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "pause": lambda request: pause_for_client(request, node.pause, pause_file, log),

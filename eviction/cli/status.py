@@ -18,8 +18,7 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
-from eviction.reporting.conditions import status_in_words
-from eviction.reporting.explain import NOTHING_IS_REMOVED, lead_sentence
+from eviction.reporting.explain import lead_sentence, remarks_of, status_in_words
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount, layout_in_words, table
@@ -59,10 +58,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     doing = status["doing"] or "watching"
     layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
     head = [f"{status_in_words(status)}; {doing}; layout {layout}"]
-    if status.get("held_off"):  # an older daemon does not say it
-        head.append(f"held off: {escaped(status['held_off'])}")
-    if status.get("dry_run"):  # an older daemon does not say it
-        head.append(NOTHING_IS_REMOVED)
+    head += remarks_of(status)
     head += [f"warning: {escaped(sentence)}" for sentence in status.get("warnings", ())]  # an older daemon says none
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]

@@ -1,7 +1,7 @@
 """`reclaimd top`: the status of the running daemon, live in the terminal.
 
-Drawn with rich where the extra `[ui]` is installed; without it, with NO_COLOR, or where stdout is no terminal, as plain
-text. No other module uses rich. Ends with q or Ctrl-C, or after `--count` screens.
+In colour; with NO_COLOR, or where stdout is no terminal, as plain text. Ends with q or Ctrl-C, or after `--count`
+screens.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import select
 import shutil
 import sys
 import termios
-import time
 import tty
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from eviction.cli.dashboard import Panel, Piece, panels, plain
+from eviction.cli.dashboard import Line, Panel, panel, panels, plain
 from eviction.cli.options import add_configuration, configuration_of, exit_with, whole_number
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 
 LONGEST_PAST = 240
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
+SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # without the cursor, and with it
+PLAIN = "\x1b[0m"
+STYLES = {"plain": "", "faint": "\x1b[2m", "good": "\x1b[32m", "warning": "\x1b[33m", "bad": "\x1b[1;31m"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _keys() as wait_for_quit, _screen() as draw:
         while True:
             if isinstance(status, ControlUnavailable):
-                draw((Panel("no daemon", ((Piece(str(status), "bad"),),)),))
+                draw([panel("no daemon", [Line(str(status), "bad")], _size()[0])])
             else:
                 _add_available(past, status)
                 draw(panels(status, past, *_size()))
@@ -72,64 +74,44 @@ def _add_available(past: dict[str, deque[int]], status: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _screen() -> Iterator[Any]:
-    """Yields a function that draws panels: with rich where it is installed and wanted, else as text."""
+def _screen() -> Iterator[Callable[[Sequence[Panel]], None]]:
+    """Yields a function that draws panels: in colour on a terminal's second screen, else as text."""
     live = sys.stdout.isatty()
-    if live and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
-        try:
-            from rich.console import Console, Group
-            from rich.live import Live
-            from rich.rule import Rule
-            from rich.text import Text
-        except ImportError:
-            pass
-        else:
-            styles = {"plain": "", "faint": "dim", "good": "green", "warning": "yellow", "bad": "bold red"}
-            with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as display:
+    coloured = live and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
-                def draw(shown: tuple[Panel, ...]) -> None:
-                    parts: list[Rule | Text] = []
-                    for panel in shown:
-                        parts.append(Rule(panel.title, align="left", style="dim"))
-                        parts += [
-                            Text.assemble(
-                                *((p.text, styles.get(p.style, "")) for p in line), no_wrap=True, overflow="crop"
-                            )
-                            for line in panel.lines
-                        ]
-                    display.update(Group(*parts), refresh=True)
-
-                yield draw
-            return
-
-    def write(shown: tuple[Panel, ...]) -> None:
-        width = shutil.get_terminal_size().columns
-        sys.stdout.write((HOME_AND_CLEAR if live else "") + "\n".join(plain(shown, width)) + "\n")
+    def draw(shown: Sequence[Panel]) -> None:
+        lines = plain(shown)
+        if coloured:
+            styles = [STYLES[line.style] for each in shown for line in each]
+            lines = [f"{style}{text}{PLAIN}" for style, text in zip(styles, lines, strict=True)]
+        sys.stdout.write((HOME_AND_CLEAR if live else "") + "\n".join(lines) + "\n")
         sys.stdout.flush()
 
-    yield write
+    if coloured:
+        sys.stdout.write(SECOND_SCREEN)
+    try:
+        yield draw
+    finally:
+        if coloured:
+            sys.stdout.write(FIRST_SCREEN)
+            sys.stdout.flush()
 
 
 @contextmanager
-def _keys() -> Iterator[Any]:
+def _keys() -> Iterator[Callable[[float], bool]]:
     """Yields a function that waits some seconds and returns true if q was pressed. Restores the terminal at the end."""
-    if not sys.stdin.isatty():
+    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
-        def wait(seconds: float) -> bool:
-            time.sleep(seconds)
-            return False
-
-        yield wait
-        return
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-
-    def wait_for_key(seconds: float) -> bool:
-        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    def wait_for_quit(seconds: float) -> bool:
+        ready, _, _ = select.select([] if before is None else [sys.stdin], [], [], seconds)
         return bool(ready) and os.read(sys.stdin.fileno(), 64).lower().startswith(b"q")
 
+    if before is None:
+        yield wait_for_quit
+        return
+    tty.setcbreak(sys.stdin)
     try:
-        yield wait_for_key
+        yield wait_for_quit
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 

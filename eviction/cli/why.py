@@ -7,6 +7,7 @@ Read-only.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -29,10 +30,9 @@ from eviction.history_file.store import NoHistoryYet, read_records
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import REASONS
-from eviction.reporting.json_shapes import Count, Time
+from eviction.reporting.json_shapes import Count, Time, VersionedJson
 from eviction.reporting.log import escaped
-from eviction.reporting.pass_record import outcome_json
-from eviction.reporting.pass_shapes import OutcomeJson
+from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import format_bytes, format_duration
@@ -68,11 +68,9 @@ class RemovalJson(TypedDict):
     """The object, and what became of it."""
 
 
-class WhyJson(TypedDict):
+class WhyJson(VersionedJson):
     """The objects of a name, each with its verdict: the answer of `reclaimd why`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
-    """The version of this format. Fields may be added to it."""
     kind: Literal["Why"]
     """What the document is."""
     objects: list[ObjectJson]
@@ -100,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_RUNTIME, "; ".join(record.errors))
     found = objects_named(record, arguments.name)
     answer: WhyJson = {"apiVersion": API_VERSION, "kind": "Why", "objects": [why_json(*each) for each in found]}
-    lines = [line for each in found for line in why_lines(*each)]
+    lines = [line for each in answer["objects"] for line in why_lines(each)]
     if not found:
         answer["went"] = removals_named(configuration.history_file, arguments.name)
         lines = [line for each in answer["went"] for line in went_lines(each)]
@@ -164,8 +162,7 @@ def _removal_json(time: str, of_pass: dict[str, Any], removal: OutcomeJson) -> R
 
 
 def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
-    """One object as in the record of a pass. `place`: the how many-th it would be; null if it stays.
-    `eligible_in_seconds`: when its age alone lets it go; null if that is not what keeps it."""
+    """One object as in the record of a pass. `place`: its place among those that may go, from 1; None if it stays."""
     eligible = outcome.verdict.eligible_in_seconds
     return {
         **outcome_json(outcome),
@@ -175,31 +172,27 @@ def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
     }
 
 
-def why_lines(place: int | None, outcome: Outcome) -> list[str]:
+def why_lines(found: ObjectJson) -> list[str]:
     """One object for people."""
-    verdict = outcome.verdict
-    words = REASONS.get(verdict.reason, verdict.reason)
-    goes = place is not None and outcome.result is Result.PLANNED
-    whose = "as the kubelet would decide" if verdict.rule is Rule.KUBELET else "by a guard of reclaimd's"
-    lines = [f"{verdict.kind} {escaped(verdict.name)}"]
-    if verdict.id != verdict.name:
-        lines.append(f"  id:    {escaped(verdict.id)}")
-    if verdict.size_bytes is not None:
-        lines.append(f"  size:  {format_bytes(verdict.size_bytes)}")
-    if verdict.age_seconds is not None:
-        lines.append(f"  age:   {format_duration(round(verdict.age_seconds))}")
-    lines.append(f"  {'goes' if goes else 'stays'}: {words} ({verdict.reason}), {whose}")
+    goes = found["place"] is not None and found["result"] == Result.PLANNED
+    lines = [f"{found['kind']} {found['name']}"]
+    if found["id"] != found["name"]:
+        lines.append(f"  id:    {found['id']}")
+    if found["size"] is not None:
+        lines.append(f"  size:  {format_bytes(found['size'])}")
+    if found["age_seconds"] is not None:
+        lines.append(f"  age:   {format_duration(round(found['age_seconds']))}")
+    lines.append(f"  {'goes' if goes else 'stays'}: {_why(found)}")
     if goes:
-        lines.append(f"  when:  under pressure, number {place} of those that may go; less may be enough")
-    elif verdict.eligible_in_seconds is not None:
-        lines.append(f"  when:  it may go in {format_duration(round(verdict.eligible_in_seconds))}")
-    return lines
+        lines.append(f"  when:  under pressure, number {found['place']} of those that may go; less may be enough")
+    elif found["eligible_in_seconds"] is not None:
+        lines.append(f"  when:  it may go in {format_duration(round(found['eligible_in_seconds']))}")
+    return list(map(escaped, lines))
 
 
 def went_lines(went: RemovalJson) -> list[str]:
     """One object that went, for people."""
-    removal, reason = went["removal"], str(went["removal"].get("reason", "-"))
-    whose = "as the kubelet would decide" if removal.get("rule") == Rule.KUBELET else "by a guard of reclaimd's"
+    removal = went["removal"]
     by = ", ".join(filter(None, (went["trigger"], went["signal"])))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
     freed = removal["freed"]["bytes"] if "freed" in removal else 0
@@ -207,7 +200,14 @@ def went_lines(went: RemovalJson) -> list[str]:
         f"{removal['kind']} {removal['name']}",
         f"  id:    {removal['id']}",
         f"  went:  {went['time']}, {what} in pass {went['pass_id'] or '-'}" + (f" ({by})" if by else ""),
-        f"  why:   {REASONS.get(reason, reason)} ({reason}), {whose}",
+        f"  why:   {_why(removal)}",
         f"  freed: {format_bytes(freed)}, measured right after it",
     ]
     return list(map(escaped, lines))
+
+
+def _why(removal: Mapping[str, Any]) -> str:
+    """The reason and whose rule it is; an older history may not say it."""
+    reason = str(removal.get("reason", "-"))
+    whose = "as the kubelet would decide" if removal.get("rule") == Rule.KUBELET else "by a guard of reclaimd's"
+    return f"{REASONS.get(reason, reason)} ({reason}), {whose}"

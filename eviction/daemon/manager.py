@@ -35,8 +35,17 @@ from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Trigger
 from eviction.reporting.configuration_warnings import configuration_warnings
+from eviction.reporting.explain import disk_pressure
 from eviction.reporting.log import Log
-from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_statuses, why_not_alive
+from eviction.reporting.observations_json import observations_json
+from eviction.reporting.status import (
+    NodeStatus,
+    Status,
+    parked_removal,
+    pod_directories,
+    threshold_statuses,
+    why_not_alive,
+)
 from eviction.telemetry.announcements import Announcements
 from eviction.telemetry.done import Done
 from eviction.telemetry.events import EventSink, LogSink
@@ -116,35 +125,31 @@ class Manager:
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, from the last observations. Any thread."""
-        node, responder, observations = self._node, self._node.responder, self._last_observations
-        now, thresholds = node.clock.monotonic(), tuple[ThresholdStatus, ...]()
-        if observations is not None:
-            in_force = node.thresholds(observations.layout)
-            thresholds = threshold_statuses(in_force, observations, responder.fill_rates)
-        return NodeStatus(
-            observations,
-            self._announcements.conditions,
-            thresholds,
-            heartbeat_age_seconds=now - self.heartbeat,
-            late_seconds=now - self._observation_due,
-            now=now,
-            stalled_seconds=self._lanes.stalled_seconds(now),
-            removal_in_flight_seconds=node.removals.oldest_seconds,
-            parked=tuple(node.removals.parked.values()),
-            threads_not_started=node.threads_not_started,
-            doubt=node.pods_doubt,
-            dry_run=node.dry_run,
-            kubelets=responder.state.config.kubelets,
+        node, responder, seen = self._node, self._node.responder, self._last_observations
+        now, conditions = node.clock.monotonic(), self._announcements.conditions
+        thresholds = () if seen is None else node.thresholds(seen.layout)
+        document = Status(
+            heartbeat_age_seconds=round(now - self.heartbeat, 3),
             pods_problem=node.pods_problem,
-            warnings=tuple(configuration_warnings(node.configuration)),
+            pod_directories=pod_directories(node.pods_doubt),
+            warnings=list(configuration_warnings(node.configuration)),
+            dry_run=node.dry_run,
             held_off=self._may_act(),
             doing=self.doing(),
+            stalled_seconds=round(self._lanes.stalled_seconds(now), 3),
+            parked=[parked_removal(removal, now) for removal in node.removals.parked.values()],
             requests_waiting=self.requests.waiting,
-            paused_for_seconds=self._lanes.paused_seconds(now),
-            lead_seconds=responder.lead_seconds,
+            paused_for_seconds=round(self._lanes.paused_seconds(now), 3),
+            lead_seconds=round(responder.lead_seconds, 3),
+            conditions=conditions,
+            disk_pressure=disk_pressure(conditions, responder.state.config.kubelets),
+            layout=None if seen is None else seen.layout,
+            observations=[] if seen is None else observations_json(seen),
+            thresholds=[] if seen is None else threshold_statuses(thresholds, seen, responder.fill_rates),
             functions=self._done.functions(),
             passes=self._done.passes(),
         )
+        return NodeStatus(document, seen, now, node.removals.oldest_seconds, node.threads_not_started)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Applies another configuration before the next observation, except for the fields that need a restart; returns

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from eviction.decision.thresholds import thresholds_met, update_container_fs_thresholds
 from eviction.doctor.findings import Finding, NodeFacts, Severity
 from eviction.reporting.configuration_warnings import has_no_threshold, tiny_marks
-from eviction.reporting.explain import late_threshold_sentence, unreachable_sentences
-from eviction.reporting.ladder import later_than_kubelet
+from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.quantity import format_bytes

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.json_shapes import LEFT_OUT, Count, Keywords, LeftOut, Time, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, timestamp
-from eviction.reporting.pass_record import outcome_json, pass_fields, removals_by_result
-from eviction.reporting.pass_shapes import (
+from eviction.reporting.pass_record import (
     AmountsJson,
     BytesJson,
     FunctionJson,
@@ -22,6 +21,9 @@ from eviction.reporting.pass_shapes import (
     LayoutName,
     OutcomeJson,
     TimingsJson,
+    outcome_json,
+    pass_fields,
+    removals_by_result,
 )
 from reclaim.types import ReclaimResult, Result
 from signals.quantity import counted

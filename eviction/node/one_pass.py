@@ -5,7 +5,7 @@ what it is about. It calls every function of the row in order, as the kubelet do
 next. With `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum
 reclaim. Where it is urgent it begins with the functions whose objects need nothing of each other, side by side, and
 goes on with the row if that is not enough. The loop over candidates is in `reclaim.execution.executor`; how the pass
-ended, in `eviction.reporting.pass_result`.
+ended, in `eviction.record`.
 
 A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
 reached, and ends when it is not urgent any more. Once the mark is reached it is a pass like any other.
@@ -21,8 +21,7 @@ from itertools import takewhile
 from eviction.decision.headroom import NEVER, FillRates, faster, update_fill_rates, urgency
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.record import Pass, Timings, Trigger
-from eviction.reporting.pass_result import with_result
+from eviction.record import Pass, Timings, Trigger, with_result
 from eviction.types import Decision, Extent, Threshold
 from reclaim.execution.executor import URGENT_SECONDS, Executor
 from reclaim.function import NO_PRESSURE, Pressure, ReclaimContext

@@ -1,6 +1,7 @@
-"""The order in which the kubelet would evict pods for a disk signal.
+"""Which pods the kubelet would evict for disk: for which signal, in which order, and which for limits of their own.
 
-Rules (kubelet, tag v1.36.0; functions of `pkg/kubelet/eviction/helpers.go` unless another file is named):
+The order of pods for a signal (kubelet, tag v1.36.0; functions of `pkg/kubelet/eviction/helpers.go` unless another
+file is named):
 
 * Every active pod is ranked; the pods that it never evicts are passed over only when their turn comes
   (`eviction_manager.go`, synchronize, evictPod).
@@ -18,19 +19,38 @@ Rules (kubelet, tag v1.36.0; functions of `pkg/kubelet/eviction/helpers.go` unle
 
 The kubelet's sort is not stable, so the order of pods that are equal in all of this is open. They share a rank here,
 and are given by namespace and name.
+
+Limits of their own (`eviction_manager.go`, localStorageEviction) are looked at before any signal: each active pod of
+which the summary says something is checked, the first limit that it exceeds evicts it, and several pods may go in one
+pass. If one went, nothing is evicted for a signal in that pass. Switched off by `localStorageCapacityIsolation: false`.
+
+* emptyDirLimitEviction: an emptyDir, in memory too, above its `sizeLimit`.
+* podEphemeralStorageLimitEviction: all ephemeral storage above the limits of the containers together.
+* containerEphemeralStorageLimitEviction: a container's logs, and its writable layer unless images have a filesystem of
+  their own, above its limit.
+
+Of several thresholds that are met the kubelet leaves open which one it takes (byEvictionPriority). Here a hard one goes
+before a soft one, whose grace period may not be over, and then the order is the one in which reclaimd itself chooses
+(`decision.thresholds`, by_priority).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from eviction.pod_eviction.types import EvictablePod, PodUsage
-from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
+from eviction.decision.thresholds import by_priority, thresholds_met, usable
+from eviction.pod_eviction.answers import EvictablePod, PodUsage
+from eviction.reporting.json_shapes import Count
+from eviction.types import Threshold
+from signals.quantity import whole
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal, SignalObservations
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
+_BYTES = Signal.NODEFS_AVAILABLE  # any signal that counts bytes
 
 
 class Measured(StrEnum):
@@ -73,19 +93,43 @@ class Reason(StrEnum):
     CRITICAL_PRIORITY = "critical_priority"
 
 
-class RankedPod(NamedTuple):
-    """A pod with its place. `rank`: from 1 on; None for a pod that is never evicted.
+@dataclass(frozen=True, slots=True)
+class RankedPod:
+    """A pod in the order in which the kubelet would evict."""
 
-    `usage`: what it uses of each kind, in bytes or inodes, counted for this signal or not; None without statistics.
-    `used`: what is counted. `over_request`: how much more than requested, negative below.
-    """
-
-    pod: EvictablePod
-    rank: int | None
+    rank: Count | None
+    """From 1 on; null for a pod that is never evicted."""
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+    uid: str
+    """Its UID."""
+    verdict: Literal["keep", "evict"]
+    """Whether the kubelet may evict it."""
     reason: Reason
-    usage: Mapping[Measured, int] | None = None
-    used: int | None = None
-    over_request: Fraction | None = None
+    """Why it stands there."""
+    priority: int
+    """Of its priority class; a higher one goes later."""
+    used: int | None
+    """What is counted of it, in bytes or inodes as the signal is, negative beyond 2**63 as in the kubelet; null without
+    statistics."""
+    request: int
+    """Bytes of ephemeral storage that it requests."""
+    over_request: int | None
+    """How much more it uses, negative below; null without statistics."""
+    usage: Mapping[Measured, int] | None
+    """What it uses of each kind, counted or not; null without statistics."""
+    deleted: bool
+    """Whether it is being deleted."""
+
+
+class ChosenSignal(NamedTuple):
+    """The signal, the kubelet's threshold for it (None: it has none), and whether it is met (None: not known)."""
+
+    signal: Signal
+    threshold: Threshold | None
+    met: bool | None
 
 
 def never_evicted(pod: EvictablePod) -> Reason | None:
@@ -105,14 +149,15 @@ def rank_pods(
     `usages`: by UID of the pod.
     """
     counted = MEASURED[layout][signal.filesystem]
-    found = sorted((_unranked(pod, usages.get(pod.uid), signal, counted) for pod in pods), key=_order)
-    places: list[RankedPod] = []
-    for each in found:
-        if never_evicted(each.pod) is None:
-            same = bool(places) and _kubelet_order(places[-1]) == _kubelet_order(each)
-            places.append(each._replace(rank=places[-1].rank if same else len(places) + 1))
-    critical = (each._replace(reason=why) for each in found if (why := never_evicted(each.pod)) is not None)
-    return (*places, *critical)
+    found = [_placed(pod, usages.get(pod.uid), signal, counted) for pod in pods]
+    found.sort(key=lambda each: (each[0], each[1].namespace, each[1].name, each[1].uid))
+    ranked: list[RankedPod] = []
+    before: _Place | None = None
+    for place, pod in found:
+        if pod.verdict == "evict":
+            ranked.append(replace(pod, rank=ranked[-1].rank if place == before else len(ranked) + 1))
+            before = place
+    return (*ranked, *(pod for _, pod in found if pod.verdict == "keep"))
 
 
 def used_of_each_kind(pod: EvictablePod, usage: PodUsage, signal: Signal) -> Mapping[Measured, int]:
@@ -126,22 +171,75 @@ def used_of_each_kind(pod: EvictablePod, usage: PodUsage, signal: Signal) -> Map
     }
 
 
-def _unranked(pod: EvictablePod, usage: PodUsage | None, signal: Signal, counted: Iterable[Measured]) -> RankedPod:
-    if usage is None:
-        return RankedPod(pod, None, Reason.NO_STATISTICS)
-    of_each = used_of_each_kind(pod, usage, signal)
-    used = sum(of_each.get(kind, 0) for kind in counted)
-    exceeds = used > (0 if signal.counts_inodes else pod.request)
-    reason = Reason.OVER_REQUEST if exceeds else Reason.WITHIN_REQUEST
-    return RankedPod(pod, None, reason, of_each, used, used - pod.request)
-
-
+_Place = tuple[int, int, Fraction]  # compared in turn: exceedDiskRequests, priority, disk
 _BY_REASON = (Reason.NO_STATISTICS, Reason.OVER_REQUEST, Reason.WITHIN_REQUEST)
 
 
-def _kubelet_order(each: RankedPod) -> tuple[int, int, Fraction]:
-    return _BY_REASON.index(each.reason), each.pod.priority, -(each.over_request or Fraction())
+def _placed(
+    pod: EvictablePod, usage: PodUsage | None, signal: Signal, counted: Iterable[Measured]
+) -> tuple[_Place, RankedPod]:
+    """The pod, without its rank, and its place in the kubelet's order."""
+    never, reason, over_request = never_evicted(pod), Reason.NO_STATISTICS, Fraction()
+    of_each, used = None, None
+    if usage is not None:
+        of_each = used_of_each_kind(pod, usage, signal)
+        used = sum(of_each.get(kind, 0) for kind in counted)
+        over_request = used - pod.request
+        exceeds = used > (0 if signal.counts_inodes else pod.request)
+        reason = Reason.OVER_REQUEST if exceeds else Reason.WITHIN_REQUEST
+    ranked = RankedPod(
+        rank=None,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        verdict="evict" if never is None else "keep",
+        reason=never or reason,
+        priority=pod.priority,
+        used=used,
+        request=whole(pod.request),
+        over_request=None if used is None else whole(over_request),
+        usage=of_each,
+        deleted=pod.deleted,
+    )
+    return (_BY_REASON.index(reason), pod.priority, -over_request), ranked
 
 
-def _order(each: RankedPod) -> tuple[tuple[int, int, Fraction], str, str, str]:
-    return _kubelet_order(each), each.pod.namespace, each.pod.name, each.pod.uid
+def exceeded_limit(pod: EvictablePod, usage: PodUsage | None, layout: FsLayout) -> str | None:
+    """The limit of its own for which the kubelet evicts the pod now, as a clause; None if there is none."""
+    if usage is None or never_evicted(pod) is not None:
+        return None
+    for name, limit in pod.volume_limits.items():
+        volume = usage.volumes.get(name)
+        if volume is not None and volume.amount(_BYTES) > limit:
+            return f"its emptyDir {name} is above its sizeLimit"
+    if pod.limit is not None and usage.ephemeral_storage.amount(_BYTES) > pod.limit:
+        return "its ephemeral storage is above the limits of its containers together"
+    for container in usage.containers:
+        used = container.logs.amount(_BYTES)
+        if layout is FsLayout.SINGLE:
+            used += container.rootfs.amount(_BYTES)
+        if container.name in pod.container_limits and used > pod.container_limits[container.name]:
+            return f"its container {container.name} is above its limit of ephemeral storage"
+    return None
+
+
+def choose_signal(
+    thresholds: Sequence[Threshold], observations: SignalObservations, asked: Signal | None = None
+) -> ChosenSignal | None:
+    """The signal that is asked for, else the one that is met, else the nearest. None: no threshold can be judged.
+
+    `thresholds`: the kubelet's, those of containerfs derived.
+    """
+    mine = [threshold for threshold in thresholds if asked in (None, threshold.signal)]
+    readable = usable(observations.signals)
+    judged = [
+        threshold
+        for threshold in mine
+        if threshold.signal in readable and threshold.mark(readable[threshold.signal].capacity) > 0
+    ]
+    met = thresholds_met(judged, readable, enforce_min_reclaim=False)
+    for candidates in ([each for each in met if each.hard], met, judged):
+        if candidates:
+            first = by_priority(candidates, readable)[0]
+            return ChosenSignal(first.signal, first, bool(met))
+    return None if asked is None else ChosenSignal(asked, mine[0] if mine else None, None)

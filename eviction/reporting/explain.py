@@ -1,20 +1,29 @@
-"""Sentences and tables about a pass and a configuration, for people. Decides nothing."""
+"""Sentences and tables about a pass, the conditions and the marks, for people. Decides nothing.
+
+Our mark is crossed before the kubelet's, so ReclaimPressure, which is ours, is the normal beginning of a pass, and
+DiskPressure, which is the kubelet's, means that the kubelet is about to taint the node and to evict pods.
+
+The ladder has all marks of a filesystem in the order in which a filling disk meets them: ours first, as it should be,
+then the kubelet's image garbage collection, then the kubelet's soft and hard thresholds. Where a mark of ours is below
+the kubelet's own for the same signal, the kubelet acts first; `later_than_kubelet` finds these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.record import Pass, PassResult
 from eviction.reporting.attribution import WORDS, Attribution
-from eviction.reporting.ladder import LateThreshold
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
-from eviction.reporting.tables import acted_on_sentence, amount, table
-from eviction.types import Threshold
+from eviction.reporting.tables import acted_on_sentence, amount, below_sentence, table
+from eviction.types import NodeCondition, Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import FilesystemRole, SignalObservation, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
 REASONS: dict[str, str] = {
     Reason.OLDER_COPY: "a newer dead copy of it is kept",
@@ -68,6 +77,12 @@ REASONS: dict[str, str] = {
     Reason.RUNTIME_STUCK: "so many removals are not answered that no more is sent",
 }
 
+NOTHING_IS_REMOVED = "a dry run (dryRun): nothing is removed, and what would be is only told"
+FREED = 5  # the column of freed bytes, left out where nothing was removed
+CROSSED = "below the kubelet's own mark"
+OURS_IS_OVER = "ReclaimPressure is over: no signal is below our mark any more"
+KUBELETS_IS_OVER = "no signal is below the kubelet's own mark any more"
+
 
 def lead_sentence(lead_seconds: float) -> str:
     """When a pass begins before its mark is reached; empty where none does."""
@@ -77,8 +92,138 @@ def lead_sentence(lead_seconds: float) -> str:
     return f"a pass begins before its mark where the kubelet's would be reached within {near} (removals take so long)"
 
 
-NOTHING_IS_REMOVED = "a dry run (dryRun): nothing is removed, and what would be is only told"
-FREED = 5  # the column of freed bytes, left out where nothing was removed
+def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | None) -> bool | None:
+    """Whether the kubelet would report DiskPressure now; None where its thresholds are not known."""
+    return None if kubelets is None else NodeCondition.DISK_PRESSURE in conditions
+
+
+def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, below: bool) -> str:
+    """Both conditions, with whose mark each is about. `below`: whether a signal is below a mark of ours at present.
+
+    `ReclaimPressure (below our mark), no DiskPressure`; nothing about the kubelet where its marks are not known.
+    """
+    reported = set(conditions)
+    ours = "no ReclaimPressure"
+    if NodeCondition.RECLAIM_PRESSURE in reported:
+        ours = f"ReclaimPressure ({'below our mark' if below else 'was below our mark'})"
+    if NodeCondition.DISK_PRESSURE in reported:
+        return f"{ours}, DiskPressure ({CROSSED})"
+    return f"{ours}, no DiskPressure" if kubelets_known else ours
+
+
+def status_in_words(status: Mapping[str, Any]) -> str:
+    """The conditions in an answer of the daemon. An older one knows one condition, calls it DiskPressure and means its
+    own mark."""
+    conditions = status["conditions"]
+    if "disk_pressure" not in status and conditions:
+        conditions = [NodeCondition.RECLAIM_PRESSURE]
+    available = {one["signal"]: one["available"] for one in status["observations"] if not one["stale"]}
+    below = any(
+        one["effective"] is not None and available.get(one["signal"], one["effective"]) < one["effective"]
+        for one in status["thresholds"]
+    )
+    return conditions_in_words(conditions, status.get("disk_pressure") is not None, below=below)
+
+
+def remarks_of(status: Mapping[str, Any]) -> list[str]:
+    """Why the daemon removes nothing, where that is so; an older one does not say it."""
+    held_off = [f"held off: {escaped(status['held_off'])}"] if status.get("held_off") else []
+    return [*held_off, *([NOTHING_IS_REMOVED] if status.get("dry_run") else [])]
+
+
+def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:
+    """That ReclaimPressure has begun, with each signal and its mark."""
+    return f"ReclaimPressure: {', '.join(below_sentence(one, observations) for one in met)}"
+
+
+def kubelets_crossed(kubelets: Iterable[Threshold], observations: SignalObservations) -> str:
+    """That the kubelet's own mark is crossed, with each signal and its mark."""
+    met = ", ".join(below_sentence(one, observations) for one in kubelets)
+    return f"{CROSSED}, so the kubelet would report DiskPressure: {met}"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderMark:
+    """One mark: bytes or inodes of the signal, what happens there, and who acts (`reclaimd` or `kubelet`)."""
+
+    signal: Signal
+    mark: int
+    what: str
+    whose: str
+
+
+@dataclass(frozen=True, slots=True)
+class LateThreshold:
+    """A threshold of ours that acts later than the kubelet's on the same signal, with both marks (bytes or inodes)."""
+
+    ours: Threshold
+    kubelets: Threshold
+    our_mark: int
+    kubelet_mark: int
+
+
+def ladder(
+    ours: Iterable[Threshold],
+    kubelets: Iterable[Threshold],
+    image_gc: tuple[int, int] | None,
+    observations: Mapping[Signal, SignalObservation],
+) -> tuple[LadderMark, ...]:
+    """All marks of the observed signals, in the order of the signals and the highest first.
+
+    `image_gc`: the kubelet's high and low threshold in percent, None where its periodic image GC is off or not known;
+    it acts on imagefs when `usage >= high`, with the usage rounded up (`pkg/kubelet/images/image_gc_manager.go`).
+    """
+    marks = [
+        LadderMark(t.signal, t.mark(observations[t.signal].capacity), f"{_hard_or_soft(t)} {t.text()}", whose)
+        for whose, thresholds in (("reclaimd", ours), ("kubelet", kubelets))
+        for t in thresholds
+        if t.signal in observations
+    ]
+    images = observations.get(Signal.IMAGEFS_AVAILABLE)
+    if image_gc is not None and images is not None:
+        high, low = image_gc
+        marks.append(
+            LadderMark(images.signal, image_gc_mark(high, images.capacity), f"image GC starts at {high}%", "kubelet")
+        )
+        marks.append(
+            LadderMark(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet")
+        )
+    return tuple(sorted(marks, key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what)))
+
+
+def image_gc_mark(high: int, capacity: int) -> int:
+    """The most bytes that can be available while `100 - available * 100 // capacity >= high` holds."""
+    return (capacity * (101 - high) - 1) // 100
+
+
+def later_than_kubelet(
+    ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
+) -> tuple[LateThreshold, ...]:
+    """For each of the kubelet's thresholds that it acts on before us: our nearest threshold on the same signal.
+
+    We act first where the mark of one of ours is not lower, at the observed capacity, and its grace period not longer.
+    Left out are signals on which we have no threshold, and containerfs, where the kubelet's file never takes effect.
+    """
+    mine = list(ours)
+    found: list[LateThreshold] = []
+    for kubelet in kubelets:
+        if kubelet.signal.filesystem is FilesystemRole.CONTAINERFS:
+            continue
+        observation = observations.get(kubelet.signal)
+        same = [threshold for threshold in mine if threshold.signal is kubelet.signal]
+        if observation is None or not same:
+            continue
+        mark = kubelet.mark(observation.capacity)
+        marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
+        if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
+            as_quick = [threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds]
+            nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
+            found.append(LateThreshold(nearest, kubelet, marks[nearest], mark))
+    return tuple(found)
+
+
+def _hard_or_soft(threshold: Threshold) -> str:
+    return "hard" if threshold.hard else f"soft ({threshold.grace_seconds:g} s grace)"
 
 
 def late_threshold_sentence(late: LateThreshold) -> str:

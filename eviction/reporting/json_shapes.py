@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
@@ -44,6 +44,13 @@ SignalName = Annotated[str, Keywords({"pattern": rf"^{ROLE_NAME.pattern}\.({AVAI
 
 RoleName = Annotated[str, Keywords({"pattern": f"^{ROLE_NAME.pattern}$"})]
 """A filesystem: nodefs, imagefs, containerfs, or one of the configuration's own."""
+
+
+class VersionedJson(TypedDict):
+    """A document that has a kind of its own."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    """The version of this format. Fields may be added to it."""
 
 
 class LeftOut(Enum):

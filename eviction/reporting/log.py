@@ -2,20 +2,32 @@
 
 Names come from the runtime and may hold any character. Control characters are escaped in both forms, so that an event
 is always one line and a name cannot send commands to a terminal.
+
+The daemon writes its lines on a thread of its own, so that a log that nobody reads delays nothing: the lines wait in a
+bounded queue. One that does not fit, or cannot be written (the reader has gone, the disk is full), is dropped and
+counted; as soon as lines can be written again, one line tells how many were dropped and since when. Lines are kept
+whole and in their order.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
-from eviction.reporting.log_writer import LogWriter
 from eviction.reporting.observations_json import timestamp
+from signals.clock import Clock
+
+MOST_BYTES = 4 << 20
+END_SECONDS = 1.0
+REPEAT_SECONDS = 60.0
 
 
 class Level(IntEnum):
@@ -118,6 +130,161 @@ class Log:
     def debug(self, sentence: str, **fields: Any) -> None:
         """Written only with `-v 1` or more."""
         self.event(Level.DEBUG, sentence, **fields)
+
+
+class ThrottledLog:
+    """Writes each warning at most once a minute. Warnings with the same key, by default the sentence, are the same."""
+
+    def __init__(self, log: Log, clock: Clock):
+        self._log = log
+        self._clock = clock
+        self._written: dict[str, float] = {}
+
+    def warn(self, sentence: str, key: str = "", **fields: object) -> bool:
+        """Writes the warning, unless the same one was written within the last minute. True if it was written."""
+        now, key = self._clock.monotonic(), key or sentence
+        due = now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS
+        if due:
+            self._written[key] = now
+            self._log.warning(sentence, **fields)
+        return due
+
+    def resolved(self, key: str) -> bool:
+        """Forgets the warning, so that its next occurrence is written at once. True if it had been written."""
+        return self._written.pop(key, None) is not None
+
+
+class _Line(NamedTuple):
+    text: bytes
+    dropped: int = 0  # for the line that tells so: how many, and since when (wall seconds)
+    since: float = 0.0
+
+
+class LogWriter:
+    """The queue of one log. All methods may be called from any thread; none waits, except `finish`.
+
+    `told`: makes the line that says how many lines were dropped, and since when (wall seconds).
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        wall: Callable[[], float],
+        told: Callable[[int, float], str],
+        most_bytes: int = MOST_BYTES,
+    ):
+        self._descriptor = descriptor
+        self._wall = wall
+        self._told = told
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition()
+        self._lines: deque[_Line] = deque()
+        self._bytes = 0  # of the lines that are not written yet
+        self._untold, self._since = 0, 0.0
+        self._torn = False  # the last line was written in part
+        self._finishing = False
+        self._threaded = False
+        self.dropped = 0  # lines, since the start
+
+    def start(self) -> bool:
+        """Starts the thread. False if it cannot be started: then `put` writes lines, as far as there is room."""
+        self._threaded = True
+        try:
+            threading.Thread(target=self._write_lines, name="log", daemon=True).start()
+        except RuntimeError:
+            self._threaded = False
+        return self._threaded
+
+    def put(self, text: str) -> None:
+        """Queues a line, without its end, or drops it."""
+        line = _Line(text.encode("utf-8", "backslashreplace") + b"\n")
+        with self._changed:
+            self._tell()
+            if self._untold or not self._fits(line):
+                self.dropped += 1
+                self._drop(1, self._wall())
+            else:
+                self._append(line)
+        if not self._threaded:
+            self._write_lines(waiting=False)
+
+    def finish(self, seconds: float = END_SECONDS) -> bool:
+        """Waits until all lines are written, at most `seconds`. Whether they are. Nothing is written afterwards."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while self._threaded and self._bytes and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._finishing = True
+            self._changed.notify_all()
+            return not self._bytes
+
+    # ---- under the lock
+
+    def _fits(self, line: _Line) -> bool:
+        return self._bytes + len(line.text) <= self._most_bytes
+
+    def _append(self, line: _Line) -> None:
+        self._lines.append(line)
+        self._bytes += len(line.text)
+        self._changed.notify_all()
+
+    def _drop(self, lines: int, since: float) -> None:
+        self._since = min(self._since, since) if self._untold else since
+        self._untold += lines
+
+    def _tell(self) -> None:
+        """Queues the line about dropped ones, if there are any and it fits."""
+        if self._untold:
+            line = _Line(self._told(self._untold, self._since).encode() + b"\n", self._untold, self._since)
+            if self._fits(line):
+                self._untold = 0
+                self._append(line)
+
+    # ---- writing
+
+    def _write_lines(self, *, waiting: bool = True) -> None:
+        """Until the end; without `waiting`, as the thread does, as long as there are lines and the descriptor takes
+        one."""
+        while (line := self._next(waiting)) is not None:
+            written = self._write(line.text)
+            with self._changed:
+                self._bytes -= len(line.text)
+                if not written:
+                    self.dropped += not line.dropped
+                    self._drop(line.dropped or 1, line.since or self._wall())
+                elif not self._lines:
+                    self._tell()
+                self._changed.notify_all()
+
+    def _next(self, waiting: bool) -> _Line | None:
+        with self._changed:
+            while waiting and not self._lines and not self._finishing:
+                self._changed.wait()
+            if not self._lines or (self._finishing if waiting else not _has_room(self._descriptor, 0)):
+                return None
+            return self._lines.popleft()
+
+    def _write(self, text: bytes) -> bool:
+        """Whether the line was written whole. Waits for the reader."""
+        rest = b"\n" + text if self._torn else text
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:  # somebody who has it too made it non-blocking
+                    _has_room(self._descriptor)
+        except OSError:
+            self._torn = self._torn or 0 < len(rest) < len(text)
+            return False
+        self._torn = False
+        return True
+
+
+def _has_room(descriptor: int, milliseconds: int | None = None) -> bool:
+    """Whether a write of PIPE_BUF bytes (4 KiB) would not wait. None: waits until it would not."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLOUT)
+    return bool(waiting.poll(milliseconds))
 
 
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""The JSON form of the record of a pass, used in log lines, answers of commands and reports of drills.
+"""The record of a pass in JSON, as log lines, commands and reports of drills have it; and what a line of the log is.
 
 The fields are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats
 named `*_seconds`. Fields may be added; existing ones keep their names and meanings.
@@ -6,26 +6,252 @@ named `*_seconds`. Fields may be added; existing ones keep their names and meani
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict
+from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
-from eviction.record import Pass, Timings
-from eviction.reporting.attribution import attribution_json
-from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
-from eviction.reporting.pass_shapes import (
-    FunctionJson,
-    NothingToDoJson,
-    OutcomeJson,
-    PassFieldsJson,
-    PassJson,
-    TimingsJson,
+from eviction.record import Pass, PassResult, Trigger
+from eviction.reporting.attribution import AttributionJson, attribution_json
+from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of
+from eviction.reporting.observations_json import (
+    ObservationJson,
+    ThresholdJson,
+    observations_json,
+    threshold_json,
+    timestamp,
 )
-from eviction.types import API_VERSION
-from reclaim.types import Outcome, ReclaimResult, Result
-from signals.types import SignalObservations
+from eviction.types import API_VERSION, NodeCondition
+from reclaim.events import EventReason
+from reclaim.pods.states import Why
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from signals.types import FsLayout, SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
+
+KindWord = Annotated[str, one_of(Kind, open_=True)]
+"""A kind of objects: of the kubelet's own functions, or of another one."""
+
+ReasonWord = Annotated[str, one_of(Reason, open_=True)]
+"""A reason: of the kubelet's own functions, or of another one."""
+
+LayoutName = Annotated[str, one_of(FsLayout)]
+ConditionName = Annotated[str, one_of(NodeCondition)]
+
+
+class AmountsJson(TypedDict):
+    """What a filesystem has gained."""
+
+    bytes: int
+    """Never counted below 0."""
+    inodes: int
+    """Never counted below 0."""
+
+
+class BytesJson(TypedDict):
+    """An amount of bytes of which the inodes are not known."""
+
+    bytes: Count
+    """Of sizes that a runtime reports: layers that images share count once for each image."""
+    inodes: None
+    """Not known."""
+
+
+class OutcomeJson(TypedDict):
+    """One object of a pass or a plan: removed, kept, or what became of it."""
+
+    kind: KindWord
+    """What it is."""
+    id: str
+    """The runtime's id of it; of a file its path."""
+    name: str
+    """For people, at most 512 characters."""
+    size: Count | None
+    """Bytes as the runtime reports them; null where it says none."""
+    age_seconds: float | None
+    """Its age, where the verdict depended on it."""
+    verdict: Annotated[str, one_of(Action)]
+    """Whether it may go."""
+    reason: ReasonWord
+    """Why it may go, or stays."""
+    rule: Annotated[str, one_of(Rule)]
+    """kubelet: the kubelet would decide the same. guard: reclaimd is stricter."""
+    result: Annotated[str, one_of(Result)] | None
+    """What became of it; null for what was kept."""
+    error: str | None
+    """Why it was not removed, where something failed."""
+    duration_seconds: Seconds
+    """How long its removal took."""
+    freed: AmountsJson
+    """What the filesystem had gained right after it."""
+
+
+class FunctionJson(TypedDict):
+    """What one function of the row did."""
+
+    name: str
+    """Its name in the reclaim table."""
+    removed: Count
+    """How many objects."""
+    measured: AmountsJson
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The sizes of what was removed."""
+    seconds: Seconds
+    """How long it took."""
+    relieved: bool
+    """Whether the thresholds were clear after it, so that no further function was needed."""
+    skipped: str | None
+    """Why it was not called; null if it was."""
+    error: str | None
+    """Why it could not do its work; null if it could."""
+
+
+class TimingsJson(TypedDict):
+    """Where the time of a pass went."""
+
+    detect_seconds: Seconds
+    """From the observation that met the threshold to the start of the pass."""
+    list_seconds: Seconds
+    """The runtime's lists."""
+    plan_seconds: Seconds
+    """The verdicts."""
+    remove_seconds: Seconds
+    """The removals."""
+    total_seconds: Seconds
+    """The whole pass."""
+
+
+class PassFieldsJson(TypedDict):
+    """Everything that happened in one pass."""
+
+    id: str
+    """One for each pass; log lines name it as `pass`."""
+    started: Time
+    """When it began."""
+    trigger: Annotated[str, one_of(Trigger)]
+    """What started it."""
+    layout: LayoutName | None
+    """How the roles are spread over filesystems; null while that is not known."""
+    observations: list[ObservationJson]
+    """What was observed before it, in the order of the signals."""
+    conditions: list[ConditionName]
+    """The node conditions that were reported."""
+    thresholds_met: list[ThresholdJson]
+    """Met, or not resolved yet."""
+    acted_on: ThresholdJson | None
+    """The threshold that it acted on; null where a command asked for it."""
+    row: list[str]
+    """The functions of the row, in order."""
+    functions: list[FunctionJson]
+    """What each function that was considered did."""
+    removals: list[OutcomeJson]
+    """The objects that were to be removed, in order; in summaries the first 32."""
+    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
+    """Kind -> result -> how many objects."""
+    kept_by_reason: dict[ReasonWord, Count]
+    """Reason -> how many objects were kept for it."""
+    measured: AmountsJson
+    """What the filesystems gained over the whole pass."""
+    nominal: BytesJson
+    """The sizes of what was removed."""
+    written_meanwhile: AmountsJson
+    """How much less the filesystems have than before, where they gained nothing."""
+    result: Annotated[str, one_of(PassResult)]
+    """How it ended."""
+    reason: str
+    """The same in a sentence."""
+    errors: list[str]
+    """Why functions failed, each sentence once."""
+    timings: TimingsJson
+    """Where its time went."""
+    kept: NotRequired[list[OutcomeJson]]
+    """The objects that were kept; not in summaries."""
+    observations_after: NotRequired[list[ObservationJson]]
+    """What was observed at its end."""
+    still_met: NotRequired[list[ThresholdJson]]
+    """The thresholds that were still met then."""
+    attribution: NotRequired[list[AttributionJson]]
+    """Where the bytes are, for each filesystem, where the pass was not enough."""
+    removals_left_out: NotRequired[Count]
+    """In summaries: how many removals are only counted."""
+
+
+class PassJson(PassFieldsJson, VersionedJson):
+    """The record of one pass: the answer of `reclaimd reclaim`, part of status, of reports and of the log."""
+
+    kind: Literal["Pass"]
+    """What the document is."""
+
+
+class NothingToDoJson(VersionedJson):
+    """The answer of `reclaimd reclaim` where nothing was under pressure, so that there was no pass."""
+
+    kind: Literal["NothingToDo"]
+    """What the document is."""
+    result: Literal["idle"]
+    """As of a pass."""
+    reason: str
+    """The same in a sentence."""
+    removals: list[OutcomeJson]
+    """None."""
+    observations: list[ObservationJson]
+    """What was observed, in the order of the signals."""
+    layout: LayoutName | None
+    """How the roles are spread over filesystems; null while that is not known."""
+
+
+# `pass` is a word of Python's, so it cannot be a field of a class.
+_OfAPass = TypedDict(
+    "_OfAPass",
+    {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that the line is about."})]]},
+)
+
+
+class LogLineJson(_OfAPass):
+    """One event, as one line of the log. What a sentence says is for people; the fields are for programs."""
+
+    time: Time
+    """When it was written."""
+    level: Literal["error", "warning", "info", "debug"]
+    """warning: something that an operator should look at."""
+    message: str
+    """A sentence."""
+    result: NotRequired[Annotated[str, one_of(PassResult)]]
+    """How a pass ended."""
+    record: NotRequired[PassJson]
+    """The record of the pass, with its first 32 removals."""
+    attribution: NotRequired[AttributionJson]
+    """Where the bytes of a filesystem are, some seconds after a pass that was not enough."""
+    condition: NotRequired[Annotated[str, one_of(NodeCondition)]]
+    """The node condition that has changed."""
+    status: NotRequired[bool]
+    """Whether it is reported now."""
+    event: NotRequired[Annotated[str, one_of(EventReason)]]
+    """The kubelet's reason of an event about the node."""
+    usage_percent: NotRequired[int]
+    """Of an event: how full the filesystem of images is."""
+    capacity_bytes: NotRequired[Count]
+    """Of an event: how large it is."""
+    target_bytes: NotRequired[Count]
+    """Of an event: how much was to be freed."""
+    freed_bytes: NotRequired[Count]
+    """Of an event: how much was freed."""
+    function: NotRequired[str]
+    """The reclaim function whose program has printed the line."""
+    id: NotRequired[str]
+    """The runtime's id of the object that the line is about."""
+    signal: NotRequired[RoleName]
+    """The filesystem that could not be read: its role, not a signal."""
+    reason: NotRequired[Literal["held_off"]]
+    """Why there is no pass, although a threshold is met."""
+    why: NotRequired[Annotated[str, one_of(Why)]]
+    """Why the kubelet's directories of pods are not believed."""
+    endpoint: NotRequired[str]
+    """Of the first line: the runtime's."""
+    address: NotRequired[str]
+    """Where metrics and health are served."""
 
 
 def shortened(name: str) -> str:
@@ -56,27 +282,16 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
 def pass_summary(record: Pass) -> PassJson:
     """The record of a pass in a bounded size: the first 32 removals, and only the numbers of the others and of kept
     objects. For log lines (journald cuts at 48 KiB) and for records kept in memory."""
-    document = pass_json(replace(record, functions=_first_removals(record.functions)), with_kept=False)
-    return {
-        **document,
-        "kept_by_reason": kept_by_reason(record.kept),
-        "removals_by_result": removals_by_result(record.removals),
-        "removals_left_out": max(len(record.removals) - MOST_REPORTED, 0),
-    }
+    document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
+    document["removals_left_out"] = max(len(record.removals) - MOST_REPORTED, 0)
+    return document
 
 
-def _first_removals(functions: tuple[ReclaimResult, ...]) -> tuple[ReclaimResult, ...]:
-    """The functions with the outcomes that are reported, and without kept objects."""
-    shortened_functions, left = [], MOST_REPORTED
-    for function in functions:
-        shortened_functions.append(replace(function, outcomes=function.outcomes[:left], kept=()))
-        left -= len(shortened_functions[-1].outcomes)
-    return tuple(shortened_functions)
-
-
-def pass_json(record: Pass, *, with_kept: bool = True) -> PassJson:
-    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only."""
-    return {"apiVersion": API_VERSION, "kind": "Pass", **pass_fields(record, with_kept=with_kept)}
+def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassJson:
+    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only;
+    `most_removals`: so many of the removals, and the number of all of them."""
+    fields = pass_fields(record, with_kept=with_kept, most_removals=most_removals)
+    return {"apiVersion": API_VERSION, "kind": "Pass", **fields}
 
 
 def nothing_to_do_json(reason: str, observations: SignalObservations) -> NothingToDoJson:
@@ -92,7 +307,7 @@ def nothing_to_do_json(reason: str, observations: SignalObservations) -> Nothing
     }
 
 
-def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
+def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassFieldsJson:
     """The same as part of a document of another kind."""
     document: PassFieldsJson = {
         "id": record.id,
@@ -107,7 +322,7 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         else threshold_json(record.decision.acted_on, record.observations),
         "row": list(record.row),
         "functions": [function_json(function) for function in record.functions],
-        "removals": [outcome_json(outcome) for outcome in record.removals],
+        "removals": [outcome_json(outcome) for outcome in record.removals[:most_removals]],
         "removals_by_result": removals_by_result(record.removals),
         "kept_by_reason": kept_by_reason(record.kept),
         "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
@@ -116,7 +331,7 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         "result": str(record.result),
         "reason": record.reason,
         "errors": list(record.errors),
-        "timings": timings_json(record.timings),
+        "timings": cast("TimingsJson", {name: round(took, 6) for name, took in asdict(record.timings).items()}),
     }
     if with_kept:
         document["kept"] = [outcome_json(outcome) for outcome in record.kept]
@@ -126,17 +341,6 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
     if record.attributions:
         document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
     return document
-
-
-def timings_json(timings: Timings) -> TimingsJson:
-    """Where the time of a pass went."""
-    return {
-        "detect_seconds": round(timings.detect_seconds, 6),
-        "list_seconds": round(timings.list_seconds, 6),
-        "plan_seconds": round(timings.plan_seconds, 6),
-        "remove_seconds": round(timings.remove_seconds, 6),
-        "total_seconds": round(timings.total_seconds, 6),
-    }
 
 
 def function_json(function: ReclaimResult) -> FunctionJson:
@@ -164,7 +368,4 @@ def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]
 
 def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:
     """The number of kept objects by reason."""
-    counts: dict[str, int] = {}
-    for outcome in kept:
-        counts[str(outcome.verdict.reason)] = counts.get(str(outcome.verdict.reason), 0) + 1
-    return dict(sorted(counts.items()))
+    return dict(sorted(Counter(str(outcome.verdict.reason) for outcome in kept).items()))

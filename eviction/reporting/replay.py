@@ -1,9 +1,9 @@
 """The last observations with the decisions made on them, as JSON that can be replayed on another machine.
 
-A dump is complete: `replay` runs `synchronize` over it again and gets the same decisions, so a doubtful decision can be
-examined later. It is written and read by the definitions of the dataclasses themselves: a field with its usual value is
-left out, a mapping is a list of pairs, and each threshold is there once, and else by its number. It is for the version
-that wrote it.
+A dump is complete: run over it again, `synchronize` makes the same decisions (`tests/replay.py`), so a doubtful one can
+be examined later. It is written by the definitions of the dataclasses themselves: a field with its usual value is left
+out, a mapping is a list of pairs, and each threshold is there once, and else by its number. It is for the version that
+wrote it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
-from functools import cache
 from math import isinf
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from eviction.decision.synchronize import ManagerState, synchronize
+from eviction.decision.synchronize import ManagerState
 from eviction.types import Decision, Threshold
 from signals.types import SignalObservations
 
 KEPT_ENTRIES = 512
 
 Json = dict[str, Any]
-hints_of = cache(get_type_hints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class History:
 
     def dump(self) -> Json:
         """Everything that a replay needs; empty lists before the first pass."""
-        entries, table = list(self._entries), _Table()
+        entries, table = list(self._entries), Table()
         state = table.written(entries[0].before) if entries else None
         looks = [
             {
@@ -62,23 +59,8 @@ class History:
         return {"thresholds": [table.written_by_field(one) for one in table.thresholds], "state": state, "looks": looks}
 
 
-def replay(dump: Json) -> tuple[list[Json], list[Json]]:
-    """The decisions in the dump, and those that `synchronize` makes now from the same state and observations.
-
-    Raises LookupError, TypeError or ValueError for a document that is not a dump.
-    """
-    table, made = _Table(), []
-    table.thresholds = [table.read_by_field(Threshold, each) for each in dump["thresholds"]]
-    state: Any = None if dump["state"] is None else table.read(ManagerState, dump["state"])
-    for entry in dump["looks"]:
-        observations = table.read(SignalObservations, entry["observations"])
-        state, decision = synchronize(state, observations, observations.time)
-        made.append(table.written(decision))
-    return [entry["decision"] for entry in dump["looks"]], made
-
-
-class _Table:
-    """Writes and reads values; a threshold as its number."""
+class Table:
+    """Writes values; a threshold as its number."""
 
     def __init__(self) -> None:
         self.thresholds: list[Threshold] = []
@@ -111,32 +93,6 @@ class _Table:
             (one.name, getattr(value, one.name)) for one in fields(value) if one.init and not _is_usual(one, value)
         )
         return {name: self.written(each) for name, each in given}
-
-    def read(self, kind: Any, document: Any) -> Any:
-        """The value of this type."""
-        origin, kinds = get_origin(kind), get_args(kind)
-        if kind is Threshold:
-            return self.thresholds[document]
-        if is_dataclass(kind):
-            return self.read_by_field(kind, document)
-        if origin is UnionType:  # with None
-            return None if document is None else self.read(kinds[0], document)
-        if origin is tuple and kinds[-1] is ...:
-            return tuple(self.read(kinds[0], each) for each in document)
-        if origin is tuple:
-            return tuple(self.read(one, each) for one, each in zip(kinds, document, strict=True))
-        if origin is frozenset:
-            return frozenset(self.read(kinds[0], each) for each in document)
-        if origin is not None:
-            return {self.read(kinds[0], key): self.read(kinds[1], each) for key, each in document}
-        if named := getattr(kind, "_fields", ()):
-            return kind(*(self.read(hints_of(kind)[name], each) for name, each in zip(named, document, strict=True)))
-        return kind(document)
-
-    def read_by_field(self, kind: Any, document: Json) -> Any:
-        """A dataclass."""
-        given = [one.name for one in fields(kind) if one.name in document]
-        return kind(**{name: self.read(hints_of(kind)[name], document[name]) for name in given})
 
 
 def _is_usual(one: Field[Any], value: Any) -> bool:

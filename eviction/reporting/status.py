@@ -1,19 +1,19 @@
-"""The status of the node at one moment: the last observations, the thresholds, and the time until each could be met.
+"""The node at one moment: the documents of `status` and `check`, and what the metrics need beside them.
 
-Values for metrics, health pages and the control socket. Decides nothing.
+Values only. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 from eviction.decision.headroom import FillRates
-from eviction.reporting.conditions import disk_pressure
-from eviction.reporting.json_shapes import Count, Seconds, Time, one_of
-from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observations_json, threshold_json
-from eviction.reporting.pass_shapes import (
+from eviction.reporting.filesystem_facts import FilesystemFactsJson
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, Seconds, Time, VersionedJson
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
+from eviction.reporting.pass_record import (
     AmountsJson,
     BytesJson,
     ConditionName,
@@ -26,7 +26,7 @@ from eviction.types import API_VERSION, NodeCondition, Threshold
 from reclaim.execution.removals import Removal
 from reclaim.pods.states import Doubt, Why
 from signals.interval import FillRate
-from signals.types import SignalObservations
+from signals.types import FsLayout, SignalObservations
 
 # Observing three filesystems that all hang takes 6 s; a loop that is 2 s later than that hangs itself.
 LARGEST_DELAY_SECONDS = 8.0
@@ -39,7 +39,8 @@ class ThresholdStatusJson(ThresholdJson):
     """Until it could be met at the present fill; 0: it is met; null: nothing fills the filesystem."""
 
 
-class ParkedJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Parked:
     """A removal that was sent, and that no pass waits for any longer."""
 
     kind: KindWord
@@ -52,12 +53,13 @@ class ParkedJson(TypedDict):
     """Since it was sent."""
 
 
-class PodDirectoriesJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class PodDirectories:
     """Whether the kubelet's directories are believed when they say which pods exist."""
 
     believed: bool
     """While they are not, no pod counts as gone."""
-    why: Annotated[str, one_of(Why)] | None
+    why: Why | None
     """Why not, in a word; null if they are."""
     sentence: str | None
     """Why not, for people; null if they are."""
@@ -87,119 +89,115 @@ class FunctionTotalJson(TypedDict):
     """Its last call."""
 
 
-class StatusFieldsJson(TypedDict):
-    """What the daemon sees and does."""
-
-    heartbeat_age_seconds: Seconds
-    """Since the last observation."""
-    pods_problem: str | None
-    """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
-    pod_directories: PodDirectoriesJson
-    """Whether the kubelet's directories of pods are believed."""
-    warnings: list[str]
-    """What is wrong or doubtful about the configuration: no threshold, a kubelet that was not found."""
-    dry_run: bool
-    """Whether nothing is removed."""
-    held_off: str | None
-    """Why nothing may be removed now; null if it may."""
-    doing: str | None
-    """What it does now; null while it only watches."""
-    stalled_seconds: Seconds
-    """How long that has not gone forward."""
-    parked: list[ParkedJson]
-    """Removals that no pass waits for any longer."""
-    requests_waiting: Count
-    """Commands that wait for a pass."""
-    paused_for_seconds: Seconds
-    """How long a row rests that was not enough."""
-    lead_seconds: Seconds
-    """What removals have lately taken: a pass begins when the kubelet's mark is nearer than that. 0: lead is 0s."""
-    conditions: list[ConditionName]
-    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
-    disk_pressure: bool | None
-    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
-    layout: LayoutName | None
-    """How the roles are spread over filesystems; null while that is not known."""
-    observations: list[ObservationJson]
-    """The last ones, in the order of the signals."""
-    thresholds: list[ThresholdStatusJson]
-    """Those in force."""
-    functions: dict[str, FunctionTotalJson]
-    """By the name of the function."""
-    passes: list[PassJson]
-    """The last 20, the oldest first."""
-    history: NotRequired[dict[str, Any]]
-    """With --history: the last observations and decisions, to be replayed. Its form is not part of this contract."""
-
-
-class StatusJson(StatusFieldsJson):
+@dataclass(frozen=True, slots=True)
+class Status:
     """What the daemon sees and does: the answer of `reclaimd status`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
-    kind: Literal["Status"]
+    kind: Literal["Status"] = "Status"
     """What the document is."""
-    configuration: dict[str, list[list[object]]]
+    configuration: dict[str, list[list[object]]] = field(default_factory=dict)
     """The fingerprint of the configuration: files with their time and size, flags, environment. Two that are equal are
     the same configuration."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdStatus:
-    """One threshold at the current capacity. `mark`: bytes or inodes, None while the capacity is not known.
-
-    `headroom_seconds`: time until the threshold could be met at the present fill rate, 0 if it is met; None if nothing
-    fills the filesystem. A fill that has stopped counts less with each second, and is none after 30.
-    """
-
-    threshold: Threshold
-    mark: int | None
-    headroom_seconds: float | None
+    heartbeat_age_seconds: Seconds = 0.0
+    """Since the last observation."""
+    pods_problem: str | None = None
+    """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
+    pod_directories: PodDirectories = PodDirectories(True, None, None)
+    """Whether the kubelet's directories of pods are believed."""
+    warnings: list[str] = field(default_factory=list)
+    """What is wrong or doubtful about the configuration: no threshold, a kubelet that was not found."""
+    dry_run: bool = False
+    """Whether nothing is removed."""
+    held_off: str | None = None
+    """Why nothing may be removed now; null if it may."""
+    doing: str | None = None
+    """What it does now; null while it only watches."""
+    stalled_seconds: Seconds = 0.0
+    """How long that has not gone forward."""
+    parked: list[Parked] = field(default_factory=list)
+    """Removals that no pass waits for any longer."""
+    requests_waiting: Count = 0
+    """Commands that wait for a pass."""
+    paused_for_seconds: Seconds = 0.0
+    """How long a row rests that was not enough."""
+    lead_seconds: Seconds = 0.0
+    """What removals have lately taken: a pass begins when the kubelet's mark is nearer than that. 0: lead is 0s."""
+    conditions: frozenset[NodeCondition] = frozenset()
+    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
+    disk_pressure: bool | None = None
+    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
+    layout: FsLayout | None = None
+    """How the roles are spread over filesystems; null while that is not known."""
+    observations: list[ObservationJson] = field(default_factory=list)
+    """The last ones, in the order of the signals."""
+    thresholds: list[ThresholdStatusJson] = field(default_factory=list)
+    """Those in force."""
+    functions: dict[str, FunctionTotalJson] = field(default_factory=dict)
+    """By the name of the function."""
+    passes: list[PassJson] = field(default_factory=list)
+    """The last 20, the oldest first."""
+    history: dict[str, Any] | LeftOut = LEFT_OUT
+    """With --history: the last observations and decisions, to be replayed. Its form is not part of this contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """The daemon at one moment.
 
-    `observations`: the last ones, None before the first. `heartbeat_age_seconds`: since then. `late_seconds`: since the
-    next observation was due, negative before. `now`: monotonic seconds. `stalled_seconds`: since the pass that runs has
-    gone forward. `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `parked`:
-    removals that no pass waits for any longer. `threads_not_started`: starts of a thread that have failed. `doubt`: why
-    the kubelet's directories of pods are not believed. `dry_run`: whether nothing is removed. `kubelets`: its
-    thresholds, None where they are not known, so that it cannot be told if it would report DiskPressure. The others are
-    as in `StatusFieldsJson`.
+    `document`: what it says of it. `observations`: the last ones, None before the first. `now`: monotonic seconds.
+    `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `threads_not_started`: starts
+    of a thread that have failed.
     """
 
-    observations: SignalObservations | None
-    conditions: frozenset[NodeCondition]
-    thresholds: tuple[ThresholdStatus, ...]
-    heartbeat_age_seconds: float
-    late_seconds: float
-    now: float
-    stalled_seconds: float = 0.0
+    document: Status = Status()
+    observations: SignalObservations | None = None
+    now: float = 0.0
     removal_in_flight_seconds: float = 0.0
-    parked: tuple[Removal, ...] = ()
     threads_not_started: int = 0
-    doubt: Doubt | None = None
-    dry_run: bool = False
-    kubelets: tuple[Threshold, ...] | None = None
-    pods_problem: str | None = None
-    warnings: tuple[str, ...] = ()
-    held_off: str | None = None
-    doing: str | None = None
-    requests_waiting: int = 0
-    paused_for_seconds: float = 0.0
-    lead_seconds: float = 0.0
-    functions: Mapping[str, FunctionTotalJson] = field(default_factory=dict)
-    passes: Sequence[PassJson] = ()
+
+
+class UnavailableJson(TypedDict):
+    """A filesystem that could not be read."""
+
+    filesystem: RoleName
+    """Its role."""
+    reason: str
+    """Why, for people."""
+
+
+class CheckJson(VersionedJson):
+    """One observation: the answer of `reclaimd check`."""
+
+    kind: Literal["Check"]
+    """What the document is."""
+    endpoint: str
+    """The runtime's."""
+    conditions: list[ConditionName]
+    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
+    disk_pressure: bool | None
+    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
+    layout: LayoutName | None
+    """How the roles are spread over filesystems; null where that is not known."""
+    filesystems: list[FilesystemFactsJson]
+    """What the filesystems of the signals are."""
+    observations: list[ObservationJson]
+    """In the order of the signals."""
+    thresholds: list[ThresholdJson]
+    """Those in force."""
+    thresholds_met: list[ThresholdJson]
+    """Those that are met."""
+    unavailable: list[UnavailableJson]
+    """The filesystems that could not be read."""
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:
     """Why the daemon should be started anew, as a sentence; None if it works.
 
     A pass that waits for the runtime goes forward: each call is answered or has a deadline, and a removal is parked. So
-    one that does not is stuck in something else. `late_seconds`, `stalled_seconds`: see `NodeStatus`; the limit is for
-    the latter.
+    one that does not is stuck in something else. `late_seconds`: since the next observation was due;
+    `stalled_seconds`: since the pass has gone forward, to which the limit belongs.
     """
     if late_seconds > LARGEST_DELAY_SECONDS:
         return f"the next observation is {late_seconds:.1f} s late"
@@ -208,49 +206,20 @@ def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_sec
     return None
 
 
-def status_json(
-    status: NodeStatus, fingerprint: dict[str, list[list[object]]], history: dict[str, Any] | None = None
-) -> StatusJson:
-    """The answer of the daemon. `fingerprint`: of the configuration that it runs with; `history`: if it is wanted."""
-    seen = status.observations
-    found: StatusJson = {
-        "apiVersion": API_VERSION,
-        "kind": "Status",
-        "heartbeat_age_seconds": round(status.heartbeat_age_seconds, 3),
-        "pods_problem": status.pods_problem,
-        "pod_directories": pod_directories_json(status.doubt),
-        "warnings": list(status.warnings),
-        "dry_run": status.dry_run,
-        "held_off": status.held_off,
-        "doing": status.doing,
-        "stalled_seconds": round(status.stalled_seconds, 3),
-        "parked": [parked_json(removal, status.now) for removal in status.parked],
-        "requests_waiting": status.requests_waiting,
-        "paused_for_seconds": round(status.paused_for_seconds, 3),
-        "lead_seconds": round(status.lead_seconds, 3),
-        "conditions": sorted(map(str, status.conditions)),
-        "disk_pressure": disk_pressure(status.conditions, status.kubelets),
-        "layout": None if seen is None or seen.layout is None else str(seen.layout),
-        "observations": [] if seen is None else observations_json(seen),
-        "thresholds": [] if seen is None else threshold_statuses_json(status.thresholds, seen),
-        "functions": dict(status.functions),
-        "passes": list(status.passes),
-        "configuration": fingerprint,
-    }
-    if history is not None:
-        found["history"] = history
-    return found
-
-
-def parked_json(removal: Removal, now: float) -> ParkedJson:
+def parked_removal(removal: Removal, now: float) -> Parked:
     """A parked removal; `seconds`: since it was sent, or since its check began."""
     verdict, since = removal.verdict, removal.started if removal.sent is None else removal.sent
-    return {"kind": verdict.kind, "id": verdict.id, "name": verdict.name, "seconds": round(now - since, 3)}
+    return Parked(verdict.kind, verdict.id, verdict.name, round(now - since, 3))
+
+
+def pod_directories(doubt: Doubt | None) -> PodDirectories:
+    """Whether the kubelet's directories of pods are believed, and if not, why."""
+    return PodDirectories(True, None, None) if doubt is None else PodDirectories(False, doubt.why, doubt.sentence)
 
 
 def threshold_statuses(
     thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
-) -> tuple[ThresholdStatus, ...]:
+) -> list[ThresholdStatusJson]:
     """Each threshold with the seconds until it could be met at the present fill rate."""
     statuses = []
     for threshold in thresholds:
@@ -258,39 +227,22 @@ def threshold_statuses(
         if observation is not None and observation.filesystem is not None:
             fill = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
         statuses.append(threshold_status(threshold, observations, fill))
-    return tuple(statuses)
+    return statuses
 
 
-def threshold_statuses_json(
-    statuses: Iterable[ThresholdStatus], observations: SignalObservations
-) -> list[ThresholdStatusJson]:
-    """Each threshold as in the record of a pass, with its headroom in seconds."""
-    return [
-        {
-            **threshold_json(status.threshold, observations),
-            "headroom_seconds": None if status.headroom_seconds is None else round(status.headroom_seconds, 3),
-        }
-        for status in statuses
-    ]
-
-
-def pod_directories_json(doubt: Doubt | None) -> PodDirectoriesJson:
-    """Whether the kubelet's directories of pods are believed, and if not, why: one word and one sentence."""
-    return {
-        "believed": doubt is None,
-        "why": None if doubt is None else str(doubt.why),
-        "sentence": None if doubt is None else doubt.sentence,
-    }
-
-
-def threshold_status(threshold: Threshold, observations: SignalObservations, fill: FillRate | None) -> ThresholdStatus:
+def threshold_status(
+    threshold: Threshold, observations: SignalObservations, fill: FillRate | None
+) -> ThresholdStatusJson:
     """One threshold with the seconds until it could be met at the present fill rate, as far as the last readings allow
-    it: a jump is no rate, and a fill that has stopped is one no longer. 0 where it is met, whatever fills."""
-    observation = observations.signals.get(threshold.signal)
-    if observation is None:
-        return ThresholdStatus(threshold, None, None)
-    mark = threshold.mark(observation.capacity)
-    if observation.available < mark:
-        return ThresholdStatus(threshold, mark, 0.0)
-    rate = 0.0 if fill is None else fill.steady_rate
-    return ThresholdStatus(threshold, mark, (observation.available - mark) / rate if rate > 0 else None)
+    it: a jump is no rate, and a fill that has stopped counts less with each second and is none after 30."""
+    observation, headroom_seconds = observations.signals.get(threshold.signal), None
+    if observation is not None:
+        above, rate = (
+            observation.available - threshold.mark(observation.capacity),
+            0.0 if fill is None else fill.steady_rate,
+        )
+        if above < 0:
+            headroom_seconds = 0.0
+        elif rate > 0:
+            headroom_seconds = round(above / rate, 3)
+    return {**threshold_json(threshold, observations), "headroom_seconds": headroom_seconds}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from textwrap import TextWrapper
 from typing import Literal
 
 from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
@@ -55,8 +56,6 @@ LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
     "other": (),
 }
 """Which columns of which table are left out in a narrow terminal, in this order."""
-
-_PART = re.compile(r"[^\s./,:=]*[\s./,:=]+|[^\s./,:=]+")
 
 
 def amount(signal: Signal, value: int) -> str:
@@ -128,7 +127,7 @@ def _least(head: str, cells: Sequence[str]) -> int:
     if head in NAMES:
         return min(widest, NARROWEST_NAME)
     if head in TEXTS:
-        longest_part = max((len(part.rstrip()) for cell in cells for part in _parts(cell)), default=0)
+        longest_part = max(len(part) for cell in cells for part in _Text.wordsep_re.split(cell))
         return min(widest, max(NARROWEST_TEXT, min(longest_part, LONGEST_PART)))
     return widest
 
@@ -146,26 +145,18 @@ def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]
 
 def _fitted(head: str, cell: str, width: int) -> list[str]:
     """The cell as lines of this width. Only a column that cannot be narrowed may be wider."""
-    if len(cell) <= width:
+    if len(cell) <= width or head not in NAMES | TEXTS:
         return [cell]
     if head in NAMES:
         sentence = " " in cell  # in the history, where a pass has one in place of a name
         return [f"{cell[: width - 1]}…" if sentence else f"…{cell[len(cell) - width + 1 :]}"]
-    if head not in TEXTS:
-        return [cell]
-    lines = [""]
-    for part in _parts(cell):
-        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
-            lines.append("")
-        lines[-1] += part
-        while len(lines[-1].rstrip()) > width:
-            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
-    return [line.strip() for line in lines]
+    return _Text(width).wrap(cell)
 
 
-def _parts(text: str) -> list[str]:
-    """Where a text may go on on the next line: after a space, and within paths, names and lists."""
-    return _PART.findall(text)
+class _Text(TextWrapper):
+    """A text may go on on the next line after a space, and within paths, names and lists."""
+
+    wordsep_re = re.compile(r"([^\s./,:=]*[./,:=]+|\s+)")
 
 
 def signals_table(

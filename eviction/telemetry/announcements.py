@@ -11,20 +11,22 @@ from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
-from eviction.reporting.conditions import KUBELETS_IS_OVER, OURS_IS_OVER, kubelets_crossed, ours_crossed
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
+    KUBELETS_IS_OVER,
     NOTHING_IS_REMOVED,
+    OURS_IS_OVER,
+    kubelets_crossed,
     late_threshold_sentence,
+    later_than_kubelet,
     names_of_removed,
+    ours_crossed,
     reclaiming_sentence,
     unreachable_sentences,
 )
-from eviction.reporting.ladder import later_than_kubelet
-from eviction.reporting.log import Level, Log
+from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
-from eviction.reporting.throttled_log import ThrottledLog
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.events import EventReason, GCEvent

@@ -8,8 +8,7 @@ import threading
 from eviction.listener import Listener
 from eviction.record import Pass
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import function_json, pass_summary
-from eviction.reporting.pass_shapes import AmountsJson, BytesJson, PassJson
+from eviction.reporting.pass_record import AmountsJson, BytesJson, PassJson, function_json, pass_summary
 from eviction.reporting.status import FunctionTotalJson, LastCallJson
 
 KEPT_PASSES = 20

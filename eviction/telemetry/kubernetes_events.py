@@ -34,9 +34,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from eviction.configuration.effective import Configuration
-from eviction.reporting.log import Log
+from eviction.reporting.log import Log, ThrottledLog
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.throttled_log import ThrottledLog
 from eviction.types import EvictionError
 from reclaim.events import EventReason, GCEvent
 from reclaim.trust import file_refusal

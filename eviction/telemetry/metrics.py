@@ -203,24 +203,29 @@ def _operation_type(call: str) -> str:
 
 
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
-    yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", max(status.heartbeat_age_seconds, 0.0))
-    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", status.dry_run)
+    document = status.document
+    heartbeat_age = max(document.heartbeat_age_seconds, 0.0)
+    yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", heartbeat_age)
+    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", document.dry_run)
     text = "Seconds since the oldest removal was sent that is not answered"
     yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
-    yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(status.parked))
+    yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, status.threads_not_started)
-    known = [NodeCondition.RECLAIM_PRESSURE, *([NodeCondition.DISK_PRESSURE] if status.kubelets is not None else [])]
+    known = [
+        NodeCondition.RECLAIM_PRESSURE,
+        *([NodeCondition.DISK_PRESSURE] if document.disk_pressure is not None else []),
+    ]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
         "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
     )
-    yield _gauge("condition", text, {(word,): word in status.conditions for word in known}, "condition")
-    doubts = {(why,): status.doubt is not None and status.doubt.why is why for why in Why}
+    yield _gauge("condition", text, {(word,): word in document.conditions for word in known}, "condition")
+    doubts = {(why,): document.pod_directories.why is why for why in Why}
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
     seen = [] if status.observations is None else list(status.observations.signals.values())
-    in_force = {} if status.observations is None else {(): len(status.thresholds)}
+    in_force = {} if status.observations is None else {(): len(document.thresholds)}
     yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", in_force)
     yield _gauge(
         "signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"
@@ -230,16 +235,16 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
     stale = {(one.signal,): one.stale for one in seen}
     yield _gauge("signal_stale", "1 while the filesystem does not answer", stale, "signal")
-    thresholds = {
-        (each.threshold.signal, "hard" if each.threshold.hard else "soft"): each for each in status.thresholds
+    marks = [((one["signal"], "hard" if one["hard"] else "soft"), one) for one in document.thresholds]
+    found: dict[tuple[str, ...], float] = {
+        labels: one["effective"] for labels, one in marks if one["effective"] is not None
     }
-    marks = {labels: each.mark for labels, each in thresholds.items() if each.mark is not None}
-    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", marks, "signal", "kind")
+    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
     text = (
         "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
     )
-    headroom = {name: each.headroom_seconds for name, each in thresholds.items() if each.headroom_seconds is not None}
-    yield _gauge("headroom_seconds", text, headroom, "signal", "kind")
+    found = {labels: one["headroom_seconds"] for labels, one in marks if one["headroom_seconds"] is not None}
+    yield _gauge("headroom_seconds", text, found, "signal", "kind")
 
 
 def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:

@@ -35,7 +35,6 @@ HOMES = {
     "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {"eviction/configuration/models.py"},
     "yaml": {"eviction/configuration/strict_yaml.py"},
-    "rich": {"eviction/cli/top.py"},
     "tenacity": {"reclaim/cri/retry.py"},
 }
 

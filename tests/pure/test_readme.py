@@ -16,8 +16,7 @@ from eviction.configuration.file import ConfigurationFile
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
-from eviction.pod_eviction import ranking
-from eviction.reporting import pod_evictions
+from eviction.pod_eviction import ranking, report
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
 from eviction.reporting.filesystem_facts import TRAITS
@@ -129,7 +128,7 @@ def test_the_list_of_reasons_is_that_of_the_code() -> None:
 def test_the_list_of_reasons_of_an_eviction_is_that_of_the_code() -> None:
     """In its order, and each has words for people."""
     table = rows_of(section(EVICTION, "Whom the kubelet would evict"))
-    assert [cells[0].strip("`") for cells in table] == list(pod_evictions.REASONS) == list(ranking.Reason)
+    assert [cells[0].strip("`") for cells in table] == list(report.REASONS) == list(ranking.Reason)
 
 
 @pytest.mark.parametrize("reason", EventReason)

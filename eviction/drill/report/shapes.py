@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from eviction.drill.judgement.result import Response
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of
 from eviction.reporting.observations_json import ThresholdJson
-from eviction.reporting.pass_shapes import ConditionName, PassJson
+from eviction.reporting.pass_record import ConditionName, PassJson
 from signals.types import FsLayout
 
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from eviction.pod_eviction.local_storage import exceeded_limit
-from eviction.pod_eviction.types import ContainerUsage, EvictablePod, FsUsage, PodUsage
+from eviction.pod_eviction.answers import ContainerUsage, EvictablePod, FsUsage, PodUsage
+from eviction.pod_eviction.ranking import exceeded_limit
 from signals.types import FsLayout
 
 LIMITED = EvictablePod(

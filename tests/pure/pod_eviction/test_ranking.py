@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.pod_eviction.answers import ContainerUsage, EvictablePod, FsUsage, PodUsage
 from eviction.pod_eviction.ranking import MEASURED, Measured, RankedPod, Reason, rank_pods
-from eviction.pod_eviction.types import ContainerUsage, EvictablePod, FsUsage, PodUsage
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
 GIB = 1 << 30
@@ -42,7 +42,7 @@ def ranked(
 
 def names(ranking: tuple[RankedPod, ...]) -> list[str]:
     """The names, in their order."""
-    return [each.pod.name for each in ranking]
+    return [each.name for each in ranking]
 
 
 def test_a_pod_without_statistics_goes_first() -> None:
@@ -73,7 +73,7 @@ def test_usage_that_equals_the_request_is_within_it() -> None:
         (pod("a-tenth-below", request=GIB + Fraction(1, 10)), logs(GIB)),
         (pod("a-tenth-over", request=GIB - Fraction(1, 10)), logs(GIB)),
     )
-    assert {each.pod.name: each.reason for each in ranking} == {
+    assert {each.name: each.reason for each in ranking} == {
         "equal": Reason.WITHIN_REQUEST,
         "a-tenth-below": Reason.WITHIN_REQUEST,
         "a-tenth-over": Reason.OVER_REQUEST,
@@ -135,7 +135,7 @@ def test_for_inodes_the_requested_bytes_are_subtracted() -> None:
 def test_critical_pods_are_never_evicted(fields: dict[str, object], reason: Reason) -> None:
     """`pkg/kubelet/types/pod_update.go`, IsCriticalPod, asked by evictPod: shown last, without a rank."""
     ranking = ranked((pod("critical", **fields), logs(90 * GIB)), (pod("web"), logs(0)))
-    assert [(each.pod.name, each.rank) for each in ranking] == [("web", 1), ("critical", None)]
+    assert [(each.name, each.rank) for each in ranking] == [("web", 1), ("critical", None)]
     assert ranking[-1].reason is reason
     assert ranking[-1].used == 90 * GIB
 
@@ -149,7 +149,7 @@ def test_the_highest_priority_of_users_is_not_critical() -> None:
 def test_pods_that_are_equal_share_a_rank_and_are_shown_by_name() -> None:
     """multiSorter sorts by sort.Sort, which is not stable: the kubelet leaves their order open."""
     ranking = ranked((pod("b"), logs(5)), (pod("c"), logs(4)), (pod("a"), logs(5)), (pod("d"), logs(3)))
-    assert [(each.pod.name, each.rank) for each in ranking] == [("a", 1), ("b", 1), ("c", 3), ("d", 4)]
+    assert [(each.name, each.rank) for each in ranking] == [("a", 1), ("b", 1), ("c", 3), ("d", 4)]
 
 
 USES_ALL = PodUsage(
@@ -205,7 +205,7 @@ def test_what_the_kubelet_does_not_say_is_0() -> None:
 def test_numbers_beyond_int64_wrap_as_in_the_kubelet() -> None:
     """diskUsage: `int64(*fsStats.UsedBytes)` makes 2**63 and more negative, so the pod goes last."""
     ranking = ranked((pod("beyond"), logs(2**64 - 1)), (pod("largest"), logs(2**63 - 1)), (pod("idle"), logs(0)))
-    assert [(each.pod.name, each.used) for each in ranking] == [("largest", 2**63 - 1), ("idle", 0), ("beyond", -1)]
+    assert [(each.name, each.used) for each in ranking] == [("largest", 2**63 - 1), ("idle", 0), ("beyond", -1)]
 
 
 def test_sums_do_not_wrap() -> None:
@@ -263,5 +263,6 @@ def test_the_order_is_that_of_the_kubelets_comparisons(
     compare = kubelets_comparison(usages, lambda each: amounts[each.uid], inodes=signal is INODES)
     ranking = rank_pods(pods, usages, signal, FsLayout.SINGLE)
     assert names(ranking) == [each.name for each in sorted(pods, key=cmp_to_key(compare))]
+    by_uid = {each.uid: each for each in pods}
     for one, other in pairwise(ranking):
-        assert (one.rank == other.rank) == (compare(one.pod, other.pod) == 0)
+        assert (one.rank == other.rank) == (compare(by_uid[one.uid], by_uid[other.uid]) == 0)

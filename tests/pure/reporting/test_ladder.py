@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
-from eviction.reporting.explain import late_threshold_sentence
-from eviction.reporting.ladder import LadderMark, LateThreshold, image_gc_mark, ladder, later_than_kubelet
+from eviction.reporting.explain import (
+    LadderMark,
+    LateThreshold,
+    image_gc_mark,
+    ladder,
+    late_threshold_sentence,
+    later_than_kubelet,
+)
 from eviction.types import Threshold
 from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import GIB, observation, threshold

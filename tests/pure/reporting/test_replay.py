@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.reporting.replay import KEPT_ENTRIES, History, HistoryEntry, replay
+from eviction.reporting.replay import KEPT_ENTRIES, History, HistoryEntry
 from eviction.types import Decision, Threshold
 from signals.types import KUBELET_SIGNALS, FilesystemIdentity, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.pure.values import GIB, observation, observations_of, threshold, value
+from tests.replay import replay
 
 NODEFS = Signal.NODEFS_AVAILABLE
 HARD = threshold(NODEFS, "1Gi", min_reclaim="10%")

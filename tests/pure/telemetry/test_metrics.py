@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from eviction.record import Pass, PassResult, Timings, Trigger
-from eviction.reporting.status import NodeStatus, ThresholdStatus, threshold_status
+from eviction.reporting.status import NodeStatus, Status, ThresholdStatusJson, threshold_status
 from eviction.telemetry.metrics import BUCKETS, CALLS, LARGEST_SERIES, Metrics
 from eviction.types import Decision, NodeCondition
 from reclaim.functions import FUNCTIONS
@@ -23,7 +24,13 @@ LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 SEEN = observations_of(
     observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), observation(Signal.NODEFS_INODES_FREE, 7, 9)
 )
-QUIET = NodeStatus(SEEN, frozenset(), (ThresholdStatus(LOW, 10 * GIB, 12.5),), 0.5, -1.0, 100.0)
+MARK: ThresholdStatusJson = {**threshold_status(LOW, SEEN, None), "effective": 10 * GIB, "headroom_seconds": 12.5}
+QUIET = NodeStatus(Status(heartbeat_age_seconds=0.5, thresholds=[MARK]), SEEN, now=100.0)
+
+
+def standing(status: NodeStatus = QUIET, **fields: Any) -> NodeStatus:
+    """The daemon with other fields in its document."""
+    return replace(status, document=replace(status.document, **fields))
 
 
 def verdict(kind: Kind, reason: Reason, action: Action = Action.REMOVE) -> Verdict:
@@ -84,7 +91,7 @@ def test_disk_pressure_has_a_series_where_the_kubelets_marks_are_known(
 ) -> None:
     """1 while the kubelet's own mark is crossed, whatever ours is."""
     conditions = frozenset({NodeCondition.DISK_PRESSURE} if reported else ())
-    found = scraped(Metrics(lambda: replace(QUIET, conditions=conditions, kubelets=() if known else None)))
+    found = scraped(Metrics(lambda: standing(conditions=conditions, disk_pressure=bool(reported) if known else None)))
     assert found.get('reclaimd_condition{condition="DiskPressure"}') == value
     assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 0
 
@@ -109,9 +116,9 @@ def test_the_table_of_metrics_is_that_of_a_scrape() -> None:
 
 def test_a_node_without_a_threshold_is_seen_in_a_metric() -> None:
     """0 as soon as the node was observed; before that nothing is known."""
-    assert scraped(Metrics(lambda: QUIET))["reclaimd_thresholds_in_force"] == len(QUIET.thresholds)
-    assert scraped(Metrics(lambda: replace(QUIET, thresholds=())))["reclaimd_thresholds_in_force"] == 0
-    unknown = scraped(Metrics(lambda: replace(QUIET, thresholds=(), observations=None)))
+    assert scraped(Metrics(lambda: QUIET))["reclaimd_thresholds_in_force"] == len(QUIET.document.thresholds)
+    assert scraped(Metrics(lambda: standing(thresholds=[])))["reclaimd_thresholds_in_force"] == 0
+    unknown = scraped(Metrics(NodeStatus))
     assert "reclaimd_thresholds_in_force" not in unknown
 
 
@@ -124,7 +131,7 @@ def test_records_of_the_history_are_counted() -> None:
 
 def test_pressure_and_hold_off_have_gauges() -> None:
     """1 while the condition is reported, 1 while nothing may be removed."""
-    pressed = replace(QUIET, conditions=frozenset({NodeCondition.RECLAIM_PRESSURE}))
+    pressed = standing(conditions=frozenset({NodeCondition.RECLAIM_PRESSURE}))
     found = scraped(Metrics(lambda: pressed, lambda: "the kubelet does not answer"))
     assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 1
     assert found["reclaimd_held_off"] == 1
@@ -132,7 +139,7 @@ def test_pressure_and_hold_off_have_gauges() -> None:
 
 def test_before_the_first_observation_there_are_no_signals() -> None:
     """No series of a signal, not even with the value 0."""
-    found = scraped(Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0)))
+    found = scraped(Metrics(NodeStatus))
     assert not [series for series in found if "signal=" in series]
 
 
@@ -182,14 +189,14 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
 
 def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     """Everything that can happen, a thousand times: no name, no id, and not more series than were promised."""
-    metrics = Metrics(
-        lambda: replace(QUIET, thresholds=tuple(ThresholdStatus(threshold(s, "1"), 1, 1.0) for s in KUBELET_SIGNALS))
-    )
+    marks = [threshold_status(threshold(signal, "1"), SEEN, None) for signal in KUBELET_SIGNALS]
+    every: list[ThresholdStatusJson] = [{**mark, "effective": 1, "headroom_seconds": 1.0} for mark in marks]
+    metrics = Metrics(lambda: standing(thresholds=every))
     for trigger in Trigger:
         for result in PassResult:
-            every = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
+            all_outcomes = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
             kept = tuple(Outcome(verdict(k, r, Action.KEEP)) for k in Kind for r in Reason)
-            functions = tuple(ReclaimResult(str(f), every, kept, MIB) for f in FUNCTIONS)
+            functions = tuple(ReclaimResult(str(f), all_outcomes, kept, MIB) for f in FUNCTIONS)
             metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
     for call in [*CALLS, *(f"Unknown{number}" for number in range(1000))]:
         metrics.called(call, 1000.0, True)
@@ -243,11 +250,12 @@ def test_the_time_to_a_mark_follows_from_the_fill() -> None:
     jumped = update_fill_rate(first, 30 * GIB, 10.0)
     filling = update_fill_rate(jumped, 20 * GIB, 20.0)
     mark = LOW.mark(100 * GIB)
-    assert threshold_status(LOW, SEEN, jumped).headroom_seconds is None
-    assert threshold_status(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / GIB)
+    assert threshold_status(LOW, SEEN, jumped)["headroom_seconds"] is None
+    assert threshold_status(LOW, SEEN, filling)["headroom_seconds"] == pytest.approx((20 * GIB - mark) / GIB)
     assert (
-        threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds
+        threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling)["headroom_seconds"]
         == 0.0
     )
-    assert threshold_status(LOW, SEEN, None) == ThresholdStatus(LOW, mark, None)
-    assert threshold_status(LOW, observations_of(), filling) == ThresholdStatus(LOW, None, None)
+    unfilled, unseen = threshold_status(LOW, SEEN, None), threshold_status(LOW, observations_of(), filling)
+    assert (unfilled["effective"], unfilled["headroom_seconds"]) == (mark, None)
+    assert (unseen["effective"], unseen["headroom_seconds"]) == (None, None)

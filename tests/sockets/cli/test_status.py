@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from eviction.reporting.configuration_warnings import NO_THRESHOLD
-from eviction.reporting.replay import replay
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
+from tests.replay import replay
 
 WITHIN_SECONDS = 15.0  # the machine is shared
 OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%")

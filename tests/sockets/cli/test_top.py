@@ -1,4 +1,4 @@
-"""`reclaimd top`: drawn with rich on a terminal, as text elsewhere; it restores the terminal."""
+"""`reclaimd top`: in colour on a terminal, as text elsewhere; it restores the terminal."""
 
 from __future__ import annotations
 
@@ -85,7 +85,6 @@ def test_without_a_terminal_it_is_text(relieved: str) -> None:
 @pytest.mark.parametrize("keys", [b"q", b"\x03"])
 def test_on_a_terminal_it_is_drawn_until_q_or_ctrl_c(relieved: str, keys: bytes) -> None:
     """On the alternate screen, with colours; the terminal is restored."""
-    pytest.importorskip("rich")
     code, drawn, put_back = on_a_terminal(relieved, keys)
     assert code == (0 if keys == b"q" else 130)
     assert ALTERNATE_SCREEN in drawn

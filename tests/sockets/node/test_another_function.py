@@ -157,8 +157,7 @@ def test_what_it_cannot_read_is_an_error_and_the_next_function_goes_on(small_nod
 def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode) -> None:
     """From the first scrape on, as those of the others."""
     node = node_of(small_node, Ballast(small_node, 1), 2 * MIB)
-    standing = NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0)
-    metrics = Metrics(lambda: standing, functions=node.functions)
+    metrics = Metrics(NodeStatus, functions=node.functions)
     removed = f'reclaimd_removals_total{{kind="{BALLAST}",result="removed"}}'
     assert f"{removed} 0.0" in metrics.page().body.decode()
     metrics.passed(relieve(node))

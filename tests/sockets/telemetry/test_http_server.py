@@ -383,7 +383,7 @@ def test_serving_makes_no_file(tmp_path: Path, server: HttpServer) -> None:
     """Not even with the variable that makes prometheus-client count in files."""
     program = (
         "from eviction.telemetry.metrics import Metrics; from eviction.reporting.status import NodeStatus;"
-        "m = Metrics(lambda: NodeStatus(None, frozenset(), (), 0.0, 0.0, 0.0));"
+        "m = Metrics(NodeStatus);"
         "m.called('ListImages', 1.0, True); m.count_watch_event(); print(len(m.page().body))"
     )
 
