@@ -20,7 +20,8 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
 from eviction.reporting.check_shapes import CheckJson
 from eviction.reporting.conditions import conditions_in_words, disk_pressure
-from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, signals_table
 from eviction.types import API_VERSION, NodeCondition, Threshold
@@ -70,7 +71,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
         "conditions": sorted(map(str, reported)),
         "disk_pressure": disk_pressure(reported, config.kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
-        "filesystems": [facts_json(facts) for facts in filesystems],
+        "filesystems": to_json(filesystems),
         "observations": observations_json(observations),
         "thresholds": [threshold_json(threshold, observations) for threshold in thresholds],
         "thresholds_met": [threshold_json(threshold, observations) for threshold in met],

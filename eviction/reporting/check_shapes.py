@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from eviction.reporting.filesystem_facts import FilesystemFactsJson
+from eviction.reporting.filesystem_facts import FilesystemFacts
 from eviction.reporting.json_shapes import RoleName
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson
 from eviction.reporting.pass_shapes import ConditionName, LayoutName
@@ -34,7 +34,7 @@ class CheckJson(TypedDict):
     """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
     layout: LayoutName | None
     """How the roles are spread over filesystems; null where that is not known."""
-    filesystems: list[FilesystemFactsJson]
+    filesystems: list[FilesystemFacts]
     """What the filesystems of the signals are."""
     observations: list[ObservationJson]
     """In the order of the signals."""

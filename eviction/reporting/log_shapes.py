@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from eviction.record import PassResult
-from eviction.reporting.attribution import AttributionJson
+from eviction.reporting.attribution import Attribution
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, Time, one_of
 from eviction.reporting.pass_shapes import PassJson
 from eviction.types import NodeCondition
@@ -33,7 +33,7 @@ class LogLineJson(_OfAPass):
     """How a pass ended."""
     record: NotRequired[PassJson]
     """The record of the pass, with its first 32 removals."""
-    attribution: NotRequired[AttributionJson]
+    attribution: NotRequired[Attribution]
     """Where the bytes of a filesystem are, some seconds after a pass that was not enough."""
     condition: NotRequired[Annotated[str, one_of(NodeCondition)]]
     """The node condition that has changed."""

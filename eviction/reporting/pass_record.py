@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eviction.record import Pass, Timings
-from eviction.reporting.attribution import attribution_json
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_shapes import (
     FunctionJson,
@@ -124,7 +124,7 @@ def pass_fields(record: Pass, *, with_kept: bool = True) -> PassFieldsJson:
         document["observations_after"] = observations_json(record.after)
         document["still_met"] = [threshold_json(t, record.after) for t in record.still_met]
     if record.attributions:
-        document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
+        document["attribution"] = to_json(record.attributions)
     return document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from eviction.record import PassResult, Trigger
-from eviction.reporting.attribution import AttributionJson
+from eviction.reporting.attribution import Attribution
 from eviction.reporting.json_shapes import Count, Seconds, Time, one_of
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson
 from eviction.types import NodeCondition
@@ -154,7 +154,7 @@ class PassFieldsJson(TypedDict):
     """What was observed at its end."""
     still_met: NotRequired[list[ThresholdJson]]
     """The thresholds that were still met then."""
-    attribution: NotRequired[list[AttributionJson]]
+    attribution: NotRequired[list[Attribution]]
     """Where the bytes are, for each filesystem, where the pass was not enough."""
     removals_left_out: NotRequired[Count]
     """In summaries: how many removals are only counted."""
