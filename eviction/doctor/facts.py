@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import iglob
-from types import MappingProxyType
 from typing import TypeVar
 
 from eviction.configuration.kubelet import KubeletConfiguration
@@ -99,7 +98,7 @@ class NodeFacts:
     sandbox_image_pinned: bool | None = None
     newest_created_seconds_ahead: float | None = None
     imagefs: str | None = None
-    snapshotters: Mapping[str, int] = MappingProxyType({})
+    snapshotters: Mapping[str, int] = field(default_factory=dict)
     content_device: int | None = None
     unmatched_keeps: tuple[str, ...] = ()
     unresolved_images: tuple[str, ...] = ()

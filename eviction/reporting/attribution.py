@@ -195,8 +195,8 @@ class Measured:
     logs: TreeUsage | None = None
     volumes: TreeUsage | None = None
     survey: Survey | None = None
-    others: Mapping[int, Sequence[WritableOverlay]] = MappingProxyType({})
-    of_upper: Mapping[str, TreeUsage] = MappingProxyType({})
+    others: Mapping[int, Sequence[WritableOverlay]] = field(default_factory=dict)
+    of_upper: Mapping[str, TreeUsage] = field(default_factory=dict)
     late_bytes: int = 0
 
 
