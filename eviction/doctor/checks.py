@@ -1,6 +1,7 @@
-"""The checks of `doctor`, and the order in which they are made. Pure: each makes its findings from the facts of a node.
+"""The checks of `doctor`: each function `check_…` makes its findings from the facts of a node. Pure.
 
-A check makes no finding about an unknown fact, unless that itself is the problem.
+They are made in the order in which they stand here. A check makes no finding about an unknown fact, unless that itself
+is the problem.
 """
 
 from __future__ import annotations
@@ -231,7 +232,8 @@ def check_functions(facts: NodeFacts) -> Iterator[Finding]:
 
 def check_rows(facts: NodeFacts) -> Iterator[Finding]:
     """Rows that are empty, that nothing calls, or whose functions free space elsewhere."""
-    yield from row_problems(facts.rows, {threshold.signal for threshold in facts.thresholds}, facts.observations)
+    marked = {threshold.signal for threshold in facts.thresholds}
+    yield from row_problems(facts.rows, facts.configured_rows, facts.frees, marked, facts.observations)
 
 
 def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
@@ -480,35 +482,10 @@ def _mark(threshold: Threshold, observations: SignalObservations) -> int | None:
     return None if observation is None else threshold.mark(observation.capacity)
 
 
-CHECKS: tuple[Callable[[NodeFacts], Iterator[Finding]], ...] = (
-    check_pressure,
-    check_readings,
-    check_runtime,
-    check_socket,
-    check_permissions,
-    check_pod_directories,
-    check_log_directories,
-    check_kubelet_list,
-    check_thresholds,
-    check_kubelets_marks,
-    check_functions,
-    check_rows,
-    check_sandbox_image,
-    check_unresolved_images,
-    check_containerd_frees_late,
-    check_store,
-    check_keeps,
-    check_clock,
-    check_separate_disk_gc,
-    check_image_gc_off,
-    check_inodes,
-    check_reserve,
-    check_xfs,
-    check_filesystem_numbers,
-    check_inotify,
-    check_history,
-    check_daemon,
+CHECKS: tuple[Callable[[NodeFacts], Iterator[Finding]], ...] = tuple(
+    check for name, check in list(vars().items()) if name.startswith("check_")
 )
+"""Every check above, in its order."""
 
 
 def examine(facts: NodeFacts) -> tuple[Finding, ...]:

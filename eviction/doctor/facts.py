@@ -6,7 +6,7 @@ It only reads, and an unknown fact is None instead of an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import iglob
@@ -17,10 +17,10 @@ from eviction.control.socket import ControlUnavailable, ask
 from eviction.history_file.reading import why_unusable
 from eviction.node.node import Node
 from eviction.reporting.attribution import SNAPSHOTTER
-from eviction.reporting.configuration_warnings import RowFacts, defaults_taken, rows_of
+from eviction.reporting.configuration_warnings import defaults_taken
 from eviction.reporting.disk_survey import CONTENT
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
-from eviction.reporting.space import number_of
+from eviction.reporting.space import names_in, number_of
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.execution.readings import LOOK_SECONDS, in_time
@@ -32,7 +32,7 @@ from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from signals.mounts import filesystem_id, mounts_of
-from signals.types import SignalObservations
+from signals.types import Signal, SignalObservations
 
 NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
@@ -77,13 +77,13 @@ class NodeFacts:
     is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
     is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
     and are not, with the reason. `history_problem`: why what is at the place of the history is none that can be used,
-    empty if it is one or nothing is there. `filesystems`: what
-    those of the signals are. `rows`: of the signals that are observed. `function_problems`: functions of the
-    configuration that cannot be called, and why. `socket`: None where there is none, or no runtime. `snapshotters`:
-    containerd's by name, each with the number of its snapshots. `held_off`: why the daemon
-    removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all. `defaults_taken`: why marks
-    are the kubelet's defaults though its configuration was looked for; `kubelet_remark`: why a kubelet that runs was
-    not asked for it.
+    empty if it is one or nothing is there. `filesystems`: what those of the signals are. `rows`: of the signals that
+    are observed; `configured_rows`: those of the configuration; `frees`: where each function frees, None: on any
+    filesystem. `function_problems`: functions of the configuration that cannot be called, and why. `socket`: None where
+    there is none, or no runtime. `snapshotters`: containerd's by name, each with the number of its snapshots.
+    `held_off`: why the daemon removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all.
+    `defaults_taken`: why marks are the kubelet's defaults though its configuration was looked for; `kubelet_remark`:
+    why a kubelet that runs was not asked for it.
     """
 
     observations: SignalObservations
@@ -115,7 +115,9 @@ class NodeFacts:
     held_off: str = ""
     dry_run: bool = False
     filesystems: tuple[FilesystemFacts, ...] = ()
-    rows: tuple[RowFacts, ...] = ()
+    rows: Mapping[Signal, tuple[str, ...]] = field(default_factory=dict)
+    configured_rows: Collection[Signal] = ()
+    frees: Mapping[str, str | None] = field(default_factory=dict)
     function_problems: tuple[tuple[str, str], ...] = ()
     defaults_taken: str = ""
     kubelet_remark: str = ""
@@ -130,15 +132,17 @@ def gather(node: Node) -> NodeFacts:
     """All facts that the checks need, as they are now."""
     problem = node.locate()
     observations = node.summary.observe()
-    configuration = node.configuration
+    configuration, config = node.configuration, node.responder.state.config
     pods = os.path.join(configuration.root_directory, "pods")
+    endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
+    at_endpoint = _answer(lambda: os.stat(endpoint), None)
     looked_at = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
     facts = NodeFacts(
         observations=observations,
         thresholds=node.thresholds(observations.layout),
         kubelet=configuration.kubelet,
         root_directory=configuration.root_directory,
-        socket=socket_facts(socket_path(node.endpoint.runtime)) if configuration.has_runtime else None,
+        socket=None if at_endpoint is None else SocketFacts(endpoint, at_endpoint.st_mode, at_endpoint.st_uid),
         wall=node.clock.wall(),
         runtime_problem=problem or "",
         imagefs=node.summary.paths.imagefs,
@@ -151,29 +155,15 @@ def gather(node: Node) -> NodeFacts:
             f"{field}: {path}" for field, path in looked_at.items() if _answer(partial(os.path.islink, path), False)
         ),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
-        rows=row_facts(node, observations),
+        rows={signal: config.row(signal, observations) for signal in observations.signals},
+        configured_rows=config.rows.keys(),
+        frees={name: function.frees for name, function in node.functions.items()},
         function_problems=node.function_problems(),
         defaults_taken=defaults_taken(configuration),
         kubelet_remark=configuration.kubelet_remark if configuration.kubelet is not None else "",
     )
     facts = _with_daemon(_with_store(facts), configuration.control_socket)
     return facts if problem or not configuration.has_runtime else _with_runtime(facts, node)
-
-
-def row_facts(node: Node, observations: SignalObservations) -> tuple[RowFacts, ...]:
-    """The rows of the signals that are observed."""
-    config, functions = node.responder.state.config, node.functions
-    rows = {signal: config.row(signal, observations) for signal in observations.signals}
-    return rows_of(rows, config.rows, {name: function.frees for name, function in functions.items()})
-
-
-def socket_facts(path: str) -> SocketFacts | None:
-    """The facts about the runtime's endpoint; None where nothing is there."""
-    try:
-        found = in_time(lambda: os.stat(path))
-    except OSError:
-        return None
-    return SocketFacts(path, found.st_mode, found.st_uid)
 
 
 def inotify_instances(proc: str = "/proc") -> int | None:
@@ -195,10 +185,7 @@ def _with_store(facts: NodeFacts) -> NodeFacts:
     root = os.path.dirname(facts.imagefs)
     found = [name.removeprefix(SNAPSHOTTER) for name in _listed(root) if name.startswith(SNAPSHOTTER)]
     snapshotters = {name: len(_listed(os.path.join(root, SNAPSHOTTER + name, "snapshots"))) for name in found}
-    try:
-        device = in_time(lambda: filesystem_id(os.path.join(root, CONTENT)))
-    except OSError:
-        device = None
+    device = _answer(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
     return replace(facts, snapshotters=snapshotters, content_device=device)
 
 
@@ -294,16 +281,13 @@ def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
 
 
 def _answer(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
-    """What `look` returns, or `unknown` where it hangs."""
+    """What `look` returns, or `unknown` where it hangs or fails."""
     try:
         return in_time(look)
-    except TimeoutError:
+    except OSError:
         return unknown
 
 
 def _listed(directory: str) -> list[str]:
     """The names in a directory; none where it cannot be read."""
-    try:
-        return sorted(in_time(lambda: os.listdir(directory)))
-    except OSError:
-        return []
+    return _answer(lambda: names_in(directory), [])

@@ -276,17 +276,12 @@ def _not_freed_yet(removed: list[Outcome], measured: Measured) -> int:
 
 
 def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:
-    if measured.writable_layers is None:
-        return []
-    dead = {
-        outcome.verdict.id
-        for outcome in outcomes
-        if outcome.verdict.kind is Kind.CONTAINER and outcome.verdict.reason not in _LIVE
-    }
+    containers = [outcome.verdict for outcome in outcomes if outcome.verdict.kind is Kind.CONTAINER]
+    dead = {verdict.id for verdict in containers if verdict.reason not in _LIVE}
     written: dict[Use, list[int]] = {Use.CONTAINERS_LIVE: [], Use.CONTAINERS_DEAD: []}
-    for container_id, size in measured.writable_layers.items():
+    for container_id, size in (measured.writable_layers or {}).items():
         written[Use.CONTAINERS_DEAD if container_id in dead else Use.CONTAINERS_LIVE].append(size)
-    return [Share(use, sum(sizes), len(sizes)) for use, sizes in written.items() if sizes]
+    return [Share(use, sum(sizes), len(sizes)) for use, sizes in written.items()]
 
 
 def _logs_and_volumes(measured: Measured, device_id: int) -> Iterator[Share]:

@@ -6,7 +6,7 @@ Does not cover: names that nothing has, which the configuration refuses, and fun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,16 +61,6 @@ def note(check: str, sentence: str, evidence: str, remedy: str) -> Finding:
     return Finding(check, Severity.NOTE, sentence, evidence, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class RowFacts:
-    """The row of a signal: each function with the role of the filesystem on which it frees (None: on any).
-    `configured`: whether it is the configuration's."""
-
-    signal: Signal
-    functions: tuple[tuple[str, str | None], ...]
-    configured: bool = False
-
-
 def configuration_warnings(configuration: Configuration) -> Iterator[str]:
     """The sentences, the worst first. They depend on nothing but the configuration."""
     if has_no_threshold(configuration.thresholds):
@@ -90,29 +80,26 @@ def table_warnings(configuration: Configuration, observations: SignalObservation
     rows = {signal: config.row(signal, observations) for signal in configuration.rows}
     frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
     marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
-    problems = row_problems(rows_of(rows, configuration.rows, frees), marked, observations)
+    problems = row_problems(rows, configuration.rows, frees, marked, observations)
     return [f"{found.sentence}: {found.evidence}; {found.remedy}" for found in problems]
 
 
-def rows_of(
-    rows: Mapping[Signal, tuple[str, ...]], configured: Collection[Signal], frees: Mapping[str, str | None]
-) -> tuple[RowFacts, ...]:
-    """The facts of these rows. `frees`: by the name of each function, the filesystem on which it frees."""
-    return tuple(
-        RowFacts(signal, tuple((name, frees.get(name)) for name in rows[signal]), configured=signal in configured)
-        for signal in in_order(rows)
-    )
-
-
 def row_problems(
-    rows: Iterable[RowFacts], marked: Collection[Signal], observations: SignalObservations
+    rows: Mapping[Signal, tuple[str, ...]],
+    configured: Collection[Signal],
+    frees: Mapping[str, str | None],
+    marked: Collection[Signal],
+    observations: SignalObservations,
 ) -> Iterator[Finding]:
-    """Rows that are empty, that nothing calls, or whose functions free elsewhere. `marked`: the signals that have a
-    threshold."""
-    for row in rows:
-        signal = row.signal
-        if signal in marked and not row.functions:
-            kubelets = signal.filesystem.kubelets and not row.configured
+    """Rows that are empty, that nothing calls, or whose functions free elsewhere.
+
+    `configured`: the signals whose row is the configuration's. `frees`: by the name of each function, the filesystem on
+    which it frees; None: on any. `marked`: the signals that have a threshold.
+    """
+    devices: dict[str, int] = {role: found.device_id for role, (found, _) in observations.filesystems.items()}
+    for signal in in_order(rows):
+        if signal in marked and not rows[signal]:
+            kubelets = signal.filesystem.kubelets and signal not in configured
             yield Finding(
                 "row-empty",
                 Severity.NOTE if kubelets else Severity.PROBLEM,
@@ -120,7 +107,7 @@ def row_problems(
                 "in this layout the kubelet's own row is empty too" if kubelets else "no function is in its row",
                 f"name functions for {signal} in reclaimTable",
             )
-        if not row.configured:  # the built-in ones follow the layout
+        if signal not in configured:  # the built-in ones follow the layout
             continue
         if signal not in marked:
             yield risk(
@@ -129,21 +116,16 @@ def row_problems(
                 f"{signal} is in reclaimTable and has no threshold",
                 f"set evictionHard {signal}, or remove the row",
             )
-        here = _device(observations, signal.filesystem)
-        for name, frees in row.functions:
-            there = None if frees is None else _device(observations, FilesystemRole(frees))
+        here = devices.get(signal.filesystem)
+        for name in rows[signal]:
+            there = devices.get(frees.get(name) or "")
             if here is not None and there is not None and here != there:
                 yield risk(
                     "row-elsewhere",
                     f"{name} frees nothing where {signal} is short",
-                    f"it frees on {frees}, which is another filesystem than {signal.filesystem}",
-                    f"put it into a row of {frees}, or correct frees of {name}",
+                    f"it frees on {frees[name]}, which is another filesystem than {signal.filesystem}",
+                    f"put it into a row of {frees[name]}, or correct frees of {name}",
                 )
-
-
-def _device(observations: SignalObservations, role: FilesystemRole) -> int | None:
-    found = observations.filesystems.get(role)
-    return None if found is None else found[0].device_id
 
 
 def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:

@@ -37,7 +37,6 @@ from signals.mounts import MOUNTS, Mount, filesystem_id, filesystem_of, mount_ho
 
 PROC, SYS = "/proc", "/sys"
 MOST_FILES = 10_000  # that are remembered, so that memory stays bounded
-MOST_DEVICES = 64
 SECTOR = 512  # the unit of `st_blocks`, and of `size` of a block device, whatever its blocks are
 LVM, POOL_OF_LVM = "LVM-", "-tpool"
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
@@ -412,7 +411,7 @@ def thin_pool(name: str, uuid: str) -> str | None:
 def thin_pool_below(device: str, sys: str = SYS) -> str | None:
     """The first thin pool among the devices that a device consists of (`slaves`), itself included."""
     pending, seen = [device], {device}
-    while pending and len(seen) <= MOST_DEVICES:
+    while pending:
         entry = os.path.realpath(f"{sys}/class/block/{pending.pop(0)}")
         pool = thin_pool(text_of(f"{entry}/dm/name"), text_of(f"{entry}/dm/uuid"))
         if pool is not None:

@@ -13,7 +13,7 @@ from eviction.configuration.effective import load
 from eviction.doctor import checks
 from eviction.doctor.checks import CHECKS, examine, healthy
 from eviction.doctor.facts import HeldImages, NodeFacts, SocketFacts
-from eviction.reporting.configuration_warnings import Finding, RowFacts, Severity
+from eviction.reporting.configuration_warnings import Finding, Severity
 from eviction.reporting.filesystem_facts import filesystem_facts
 from reclaim.services import RuntimeVersion
 from signals.mounts import Mount
@@ -71,8 +71,9 @@ WITH_CACHE = replace(
 
 def with_row(signal: Signal, *function: str) -> NodeFacts:
     """A configured row of one function, name and where it frees; without them it is empty."""
-    functions = ((function[0], function[1]),) if function else ()
-    return replace(WITH_CACHE, rows=(RowFacts(signal, functions, configured=True),))
+    return replace(
+        WITH_CACHE, rows={signal: function[:1]}, configured_rows={signal}, frees=dict([function] if function else [])
+    )
 
 
 def found(facts: NodeFacts) -> dict[str, Severity]:
@@ -81,12 +82,12 @@ def found(facts: NodeFacts) -> dict[str, Severity]:
 
 def test_rows_as_they_should_be_make_no_finding() -> None:
     """A function frees where its signal is short, or on another filesystem of the same device."""
-    rows = (
-        RowFacts(SIGNALS[0], (("prune", "imagefs"), ("a-name-of-nothing", None)), configured=True),
-        RowFacts(CACHE, (("prune", "buildcache"),), configured=True),
-    )
+    rows = {SIGNALS[0]: ("prune", "a-name-of-nothing"), CACHE: ("clean",)}
+    frees = {"prune": "imagefs", "clean": "buildcache"}
     its_own = threshold(CACHE, "10%")
-    facts = replace(WITH_CACHE, rows=rows, thresholds=(*SOUND.thresholds, its_own))
+    facts = replace(
+        WITH_CACHE, rows=rows, configured_rows=set(rows), frees=frees, thresholds=(*SOUND.thresholds, its_own)
+    )
     assert not {"row-empty", "row-unused", "row-elsewhere"} & set(found(facts))
 
 
@@ -141,7 +142,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, held_off="paused until 2027"), "held-off", Severity.RISK),
         (replace(SOUND, dry_run=True), "dry-run", Severity.RISK),
         (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
-        (replace(SOUND, rows=(RowFacts(SIGNALS[0], ()),)), "row-empty", Severity.NOTE),
+        (replace(SOUND, rows={SIGNALS[0]: ()}), "row-empty", Severity.NOTE),
         (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),
         (with_row(CACHE, "prune", "nodefs"), "row-elsewhere", Severity.RISK),
         (replace(SOUND, function_problems=(("prune", "it does not exist"),)), "function", Severity.PROBLEM),
