@@ -27,9 +27,8 @@ from eviction.reporting.filesystem_facts import roles_by_device
 from eviction.reporting.ladder import later_than_kubelet
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import amount
-from eviction.types import Threshold
 from signals.quantity import format_bytes, format_duration
-from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
+from signals.types import FilesystemRole, FsLayout, signals_about
 
 SHARE_RESERVED = 0.01
 # Snapshotters that keep their data outside their directory, so statvfs does not show their free space.
@@ -44,24 +43,19 @@ PIN = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; contain
 
 def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
     """Thresholds that are met now; where the kubelet's own are known, whether they are, too."""
-    own = update_container_fs_thresholds(facts.kubelets_marks, facts.observations.layout)
-    crossed = {one.signal for one in thresholds_met(own, facts.observations.signals, enforce_min_reclaim=False)}
-    for threshold in facts.thresholds:
-        observation = facts.observations.signals.get(threshold.signal)
-        mark = _mark(threshold, facts.observations)
-        if observation is not None and mark is not None and observation.available < mark:
-            below = (
-                "below the kubelet's own mark, too"
-                if threshold.signal in crossed
-                else "not below the kubelet's own mark"
-            )
-            kubelets = "" if facts.kubelet is None else f"; {below}"
-            yield problem(
-                "pressure",
-                f"{threshold.signal} is below its mark",
-                f"{amount(threshold.signal, observation.available)} < {amount(threshold.signal, mark)}{kubelets}",
-                "reclaimd plan shows what may be removed and what uses the space",
-            )
+    signals, layout = facts.observations.signals, facts.observations.layout
+    kubelets = update_container_fs_thresholds(facts.kubelets_marks, layout)
+    crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
+    for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
+        signal, observation = threshold.signal, signals[threshold.signal]
+        too = signal in crossed
+        beside = f"; {'not ' * (not too)}below the kubelet's own mark{', too' * too}" if facts.kubelet else ""
+        yield problem(
+            "pressure",
+            f"{signal} is below its mark",
+            f"{amount(signal, observation.available)} < {amount(signal, threshold.mark(observation.capacity))}{beside}",
+            "reclaimd plan shows what may be removed and what uses the space",
+        )
 
 
 def check_readings(facts: NodeFacts) -> Iterator[Finding]:
@@ -187,9 +181,12 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
             "set evictionHard; a kubelet whose file sets it has no default thresholds beside it",
         )
         return
-    active = {t.signal for t in facts.thresholds if _mark(t, facts.observations) != 0}
+    signals = facts.observations.signals
+    active = {
+        one.signal for one in facts.thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)
+    }
     for role in facts.observations.filesystems:
-        mine = [signal for signal in signals_about(role) if signal in facts.observations.signals]
+        mine = [signal for signal in signals_about(role) if signal in signals]
         if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
             yield problem(
                 "thresholds-none",
@@ -375,7 +372,6 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
     """Space that ext4 reserves for root: freed space first refills it, before any shows as available."""
     for device, (role, *_) in roles_by_device(facts.observations).items():
         identity, stats = facts.observations.filesystems[role]
-        name = f"{identity.path} ({identity.type or '?'})"
         reserved = stats.free_bytes - stats.available_bytes
         if stats.available_bytes == 0 and stats.free_bytes > 0:
             yield risk(
@@ -388,7 +384,8 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
             yield note(
                 "reserve",
                 f"{role} reserves space for root, which counts as capacity and never as available",
-                f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {name}",
+                f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {identity.path} "
+                f"({identity.type or '?'})",
                 "tune2fs -m 1 on a data disk gives most of it back",
             )
 
@@ -475,11 +472,6 @@ def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
             "dryRun is true",
             "dryRun: false and systemctl reload reclaimd, once what it tells is what it should do",
         )
-
-
-def _mark(threshold: Threshold, observations: SignalObservations) -> int | None:
-    observation = observations.signals.get(threshold.signal)
-    return None if observation is None else threshold.mark(observation.capacity)
 
 
 CHECKS: tuple[Callable[[NodeFacts], Iterator[Finding]], ...] = tuple(

@@ -438,7 +438,7 @@ def not_seen(survey: Survey) -> Remark | None:
     seen, texts = survey.processes, []
     if seen.unreadable:
         texts.append(f"{seen.unreadable} of {seen.processes} processes could not be looked at (CAP_SYS_PTRACE)")
-    if survey.others_hidden:
+    if seen.others_hidden:
         texts.append("those outside of its PID namespace or hidden by hidepid were not seen")
     if not seen.complete:
         texts.append("not all were looked at in time")

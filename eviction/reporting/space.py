@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -196,71 +196,75 @@ class OpenFile:
 @dataclass(slots=True)
 class ProcessesSeen:
     """How much of `/proc` was looked at: processes in all, those whose files could not be seen, and whether time and
-    memory sufficed for the others."""
+    memory sufficed for the others.
+
+    `others_hidden`: it may hide processes (hidepid), or is that of a PID namespace which is not the node's.
+    """
 
     processes: int = 0
     unreadable: int = 0
     complete: bool = False
+    others_hidden: bool = False
 
 
 class OpenFilesScan:
     """One look at all processes. Another thread may ask for what was found at any time.
 
-    `filesystems`: by `st_dev` of the files that are on them, those of overlays among them. `block_sizes`: of those
-    that have space behind the ends of files that grow.
+    `filesystems`: by `st_dev` of the files that are on them, those of overlays among them. `block_sizes`: of the
+    filesystems that have space behind the ends of files that grow.
     """
 
-    def __init__(
-        self, filesystems: Mapping[int, int], block_sizes: Mapping[int, int], in_time: InTime, proc: str = PROC
-    ):
-        self._filesystems = filesystems
-        self._block_sizes = block_sizes
-        self._in_time = in_time
+    def __init__(self, proc: str = PROC):
+        self.filesystems: dict[int, int] = {}
+        self.block_sizes: dict[int, int] = {}
+        self.seen = ProcessesSeen()
         self._proc = proc
         self._found: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
         self._forgotten = False
-        self.seen = ProcessesSeen()
 
-    def run(self) -> None:
+    def run(self, in_time: InTime) -> None:
         """Looks at every process, in the order of their numbers. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
         self.seen.processes = len(pids)
-        self.seen.complete = all(self._process(pid) for pid in pids) and bool(pids) and not self._forgotten
+        self.seen.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
 
     def found(self, device_id: int) -> tuple[OpenFile, ...]:
         """What was found on a filesystem; each inode once."""
         return tuple(file for (filesystem, _), file in list(self._found.items()) if filesystem == device_id)
 
-    def _process(self, pid: int) -> bool:
+    def _process(self, pid: int, in_time: InTime) -> bool:
         """Looks at one process; false when time is up."""
-        directory = f"{self._proc}/{pid}"
         try:
-            for name in os.listdir(f"{directory}/fd"):
-                if not self._in_time():
+            for link, info in self._links(pid):
+                if not in_time():
                     return False
-                self._look(f"{directory}/fd/{name}", pid, f"{directory}/fdinfo/{name}")
-            with open(f"{directory}/maps", encoding="utf-8", errors="surrogateescape") as lines:
-                for mapping in deleted_mappings(lines):
-                    if not self._in_time():
-                        return False
-                    self._look(f"{directory}/map_files/{mapping}", pid)
+                self._look(link, info, pid)
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             self.seen.processes -= 1
         except OSError:
             self.seen.unreadable += 1
         return True
 
-    def _look(self, link: str, pid: int, info: str = "") -> None:
+    def _links(self, pid: int) -> Iterator[tuple[str, str]]:
+        """The links to what a process has open, each with its `fdinfo`, and to the deleted files that it has mapped."""
+        directory = f"{self._proc}/{pid}"
+        for name in os.listdir(f"{directory}/fd"):
+            yield f"{directory}/fd/{name}", f"{directory}/fdinfo/{name}"
+        with open(f"{directory}/maps", encoding="utf-8", errors="surrogateescape") as lines:
+            for mapping in deleted_mappings(lines):
+                yield f"{directory}/map_files/{mapping}", ""
+
+    def _look(self, link: str, info: str, pid: int) -> None:
         """Looks at one open or mapped file. Raises PermissionError if it may not be seen; another one has closed."""
         try:
             path = os.readlink(link)
             if not path.startswith("/"):  # a socket, a pipe
                 return
             file = os.stat(link)
-            device_id = self._filesystems.get(file.st_dev)
+            device_id = self.filesystems.get(file.st_dev)
             if device_id is None or not stat.S_ISREG(file.st_mode):
                 return
-            allocated, block_size = file.st_blocks * SECTOR, self._block_sizes.get(device_id)
+            allocated, block_size = file.st_blocks * SECTOR, self.block_sizes.get(device_id)
             if file.st_nlink == 0:
                 self._remember(device_id, file.st_ino, pid, path.removesuffix(_DELETED), allocated, deleted=True)
             elif block_size is not None and info:
@@ -457,66 +461,50 @@ class HiddenSpace:
     thin_pool: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Survey:
-    """Filesystems by their number (`types.FilesystemIdentity`), and how much was seen of the processes of the node.
+    """Filesystems by their number (`types.FilesystemIdentity`), and how much was seen of the processes of the node."""
 
-    `others_hidden`: `/proc` may hide processes (hidepid), or is that of a PID namespace which is not the node's.
-    """
-
-    filesystems: dict[int, HiddenSpace] = field(default_factory=dict)
+    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
     processes: ProcessesSeen = field(default_factory=ProcessesSeen)
-    others_hidden: bool = False
 
 
 def look(paths: Mapping[str, int], limit: TimeLimit, proc: str = PROC, sys: str = SYS, mounts: str = MOUNTS) -> Survey:
     """What is on the filesystems of these paths, each with the number of its filesystem; of a btrfs the files in the
     subvolumes of all of them are looked for. Never raises OSError."""
-    survey = Survey()
-    scans: list[OpenFilesScan] = []
+    known: dict[int, HiddenSpace] = {}
+    scan = OpenFilesScan(proc)
 
     def see(in_time: InTime) -> None:
         table = read_mounts(mounts)
         overlays = overlays_by_filesystem(table)
-        filesystems: dict[int, int] = {}
-        block_sizes: dict[int, int] = {}
         for path, device_id in paths.items():
             try:
                 st_dev, block_size = os.stat(path).st_dev, os.statvfs(path).f_bsize
             except OSError:
                 continue
             mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
-            if device_id not in survey.filesystems:
-                survey.filesystems[device_id] = _told_by_the_kernel(mount, block_size, mine, sys)
+            if device_id not in known:
+                known[device_id] = _told_by_the_kernel(mount, block_size, mine, sys)
             if mount is not None and mount.type == "xfs":
-                block_sizes[device_id] = block_size
-            filesystems |= dict.fromkeys((st_dev, *(overlay.device_id for overlay in mine)), device_id)
-        survey.others_hidden = _hides_processes(table, proc)
-        scan = OpenFilesScan(filesystems, block_sizes, in_time, proc)
-        survey.processes = scan.seen
-        scans.append(scan)
-        scan.run()
+                scan.block_sizes[device_id] = block_size
+            scan.filesystems |= dict.fromkeys((st_dev, *(overlay.device_id for overlay in mine)), device_id)
+        scan.seen.others_hidden = _hides_processes(table, proc)
+        scan.run(in_time)
 
     limit.run(see)
-    known = survey.filesystems.copy()
-    for scan in scans:
-        known = {device_id: replace(space, open_files=scan.found(device_id)) for device_id, space in known.items()}
-    return Survey(known, survey.processes, survey.others_hidden)
+    found = {device_id: replace(space, open_files=scan.found(device_id)) for device_id, space in list(known.items())}
+    return Survey(found, scan.seen)
 
 
 def _told_by_the_kernel(
     mount: Mount | None, block_size: int, overlays: Sequence[WritableOverlay], sys: str
 ) -> HiddenSpace:
     device = None if mount is None else kernel_name(mount, sys)
-    if mount is None or device is None:
-        return HiddenSpace(mount, overlays=overlays)
-    return HiddenSpace(
-        mount,
-        overlays=overlays,
-        delayed=delayed_allocation_bytes(device, block_size, sys) if mount.type == "ext4" else None,
-        btrfs=btrfs_allocation(device, sys) if mount.type == "btrfs" else None,
-        thin_pool=thin_pool_below(device, sys),
-    )
+    if device is None:
+        return HiddenSpace(mount, (), overlays)
+    delayed, btrfs = delayed_allocation_bytes(device, block_size, sys), btrfs_allocation(device, sys)
+    return HiddenSpace(mount, (), overlays, delayed, btrfs, thin_pool_below(device, sys))
 
 
 def _hides_processes(mounts: Sequence[Mount], proc: str) -> bool:

@@ -72,7 +72,10 @@ WITH_CACHE = replace(
 def with_row(signal: Signal, *function: str) -> NodeFacts:
     """A configured row of one function, name and where it frees; without them it is empty."""
     return replace(
-        WITH_CACHE, rows={signal: function[:1]}, configured_rows={signal}, frees=dict([function] if function else [])
+        WITH_CACHE,
+        rows={signal: function[:1]},
+        configured_rows={signal},
+        frees={name: function[-1] for name in function[:1]},
     )
 
 

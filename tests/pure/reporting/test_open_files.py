@@ -20,8 +20,9 @@ UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
 def scanned(directory: Path, proc: str = "/proc") -> tuple[tuple[OpenFile, ...], ProcessesSeen]:
     """What is open on the filesystem of a directory."""
     device_id = directory.stat().st_dev
-    scan = OpenFilesScan({device_id: device_id}, {}, lambda: True, proc)
-    scan.run()
+    scan = OpenFilesScan(proc)
+    scan.filesystems[device_id] = device_id
+    scan.run(lambda: True)
     return scan.found(device_id), scan.seen
 
 
@@ -117,8 +118,9 @@ def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:
         file.unlink()
         more = [os.dup(opened.fileno()) for _ in range(64)]
         device_id = tmp_path.stat().st_dev
-        scan = OpenFilesScan({device_id: device_id}, {}, in_time)
-        scan.run()
+        scan = OpenFilesScan()
+        scan.filesystems[device_id] = device_id
+        scan.run(in_time)
         for descriptor in more:
             os.close(descriptor)
     assert len(asked) == 1
@@ -132,7 +134,7 @@ def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
         "from eviction.reporting.space import OpenFilesScan\n"
-        "scan = OpenFilesScan({}, {}, lambda: True); scan.run(); seen = scan.seen\n"
+        "scan = OpenFilesScan(); scan.run(lambda: True); seen = scan.seen\n"
         "print(seen.processes, seen.unreadable, seen.complete)"
     )
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]

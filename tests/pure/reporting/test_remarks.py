@@ -214,7 +214,7 @@ def test_a_thin_pool_that_only_its_name_tells_is_no_certainty() -> None:
             "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)",
         ),
         (
-            Survey({}, ProcessesSeen(1, 0, complete=True), others_hidden=True),
+            Survey({}, ProcessesSeen(1, 0, complete=True, others_hidden=True)),
             "those outside of its PID namespace or hidden by hidepid were not seen",
         ),
         (Survey({}, ProcessesSeen(40, 0, complete=False)), "not all were looked at in time"),
