@@ -1,7 +1,6 @@
-"""The checks of `doctor`: each function `check_…` makes its findings from the facts of a node. Pure.
+"""The checks of `doctor`: every function `check_…` yields its findings from the facts about a node. Pure.
 
-They are made in the order in which they stand here. A check makes no finding about an unknown fact, unless that itself
-is the problem.
+They run in the order of this module. A check yields nothing about an unknown fact, unless that itself is the problem.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The facts of a node that `doctor` checks, and how they are gathered from runtime, kernel and filesystems.
+"""The facts about a node that `doctor` checks, gathered from its runtime, kernel and filesystems.
 
-It only reads, and an unknown fact is None instead of an error.
+Gathering only reads; an unknown fact is None, not an error.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class SocketFacts:
 
 @dataclass(frozen=True, slots=True)
 class HeldImages:
-    """Images that only pods use which stand still: how many, their bytes as reported, and how many such pods hold
-    them or others."""
+    """Images that are used only by pods all of whose containers have stopped: how many there are, their reported bytes,
+    and the number of such pods."""
 
     images: int
     bytes: int
@@ -224,9 +224,10 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
 
 
 def held_by_stopped_pods(listing: Listing, root_directory: str) -> HeldImages:
-    """The images that nothing but the containers of pods that stand still keeps in use.
+    """The images that only containers of stopped pods keep in use.
 
-    Not those of pods that have volumes, as they are to run again, and none where nothing is ready, as after a reboot.
+    Pods that have volumes are left out, as they are to run again; so are all pods while no sandbox is ready, as after a
+    reboot.
     """
     if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
         return HeldImages(0, 0, 0)
@@ -249,7 +250,7 @@ def _has_volumes(directory: str) -> bool:
 def _unwritable(state_file: str, history_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:
     """Directories that exist and cannot be written, with the reason.
 
-    Of a missing directory the nearest existing one above it counts.
+    For a missing directory, the nearest existing one above it counts.
     """
 
     def problem(path: str) -> str:
@@ -267,7 +268,7 @@ def _unwritable(state_file: str, history_file: str, pod_logs_dir: str) -> tuple[
 
 
 def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
-    """The facts with what a running daemon says. It knows whether the kubelet's directories were others before."""
+    """The facts with what a running daemon says: only it knows whether the kubelet's directories were others before."""
     if not control_socket:
         return facts
     try:
@@ -281,7 +282,7 @@ def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
 
 
 def _answer(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
-    """What `look` returns, or `unknown` where it hangs or fails."""
+    """What `look` returns, or `unknown` if it hangs or fails."""
     try:
         return in_time(look)
     except OSError:

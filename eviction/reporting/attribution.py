@@ -1,22 +1,22 @@
-"""What the bytes of a filesystem are used for, what can be done about each part, and what the parts do not show.
+"""Says what the bytes of a filesystem are used for, what can be done about each part, and what the parts do not show.
 
-The parts of a filesystem add up to its used bytes; what no other part explains is *everything else*. Some figures are
-measured on the disk. Others come from the runtime, which counts layers that images share once for each image. So:
+The parts add up to the used bytes; what no other part explains is *everything else*. Some figures are measured on the
+disk. Others come from the runtime, which counts a layer once for each image that has it. So:
 
-* The bytes of all images together are measured where possible: what the runtime reports for its image store, less the
-  writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
+* The bytes of all images together are measured where possible: what the runtime reports for its image store, minus
+  the writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
   proportion to their reported sizes.
 * Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, remains
-  of interrupted removals. On containerd it is a lower bound, because shared blobs count several times in the sizes.
-* What the runtime reports may be some seconds old (containerd counts its snapshots every 10 s). Where the store was
-  counted to its end and takes less, the count holds.
-* Space of removed images may come late. Where the store takes more than the images that are left can explain, that is
-  *being freed*, as far as the removed ones had promised it and have not freed it yet.
-* A part that could not be counted to its end in time is a lower bound; the rest of it is in *everything else*.
-* A deleted file that is still open is in no directory, so in no other part.
+  of interrupted removals. On containerd it is a lower bound, because the sizes count shared blobs several times.
+* The runtime's figure may be some seconds old (containerd counts its snapshots every 10 s). If the store was counted
+  completely and takes less, the count is used.
+* Removed images may free their space late. What the store takes beyond what the remaining images can explain is *being
+  freed*, up to what the removed images had promised and have not freed yet.
+* A part that could not be counted completely in time is a lower bound; the rest of it is in *everything else*.
+* A deleted file that is still open is in no directory, so it is in no other part.
 
-A remark is no part: its bytes lie in parts that are counted already, or outside of what is used. Small ones are not
-worth a line: below 1 MiB, and below a thousandth of the capacity.
+A remark is not a part: its bytes are in parts that are already counted, or are free. Amounts below 1 MiB, and below a
+thousandth of the capacity, get no remark.
 
 Does not cover: looking and counting (`space`), asking the runtime (`disk_survey`).
 """
@@ -178,7 +178,7 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured in addition to the observations; bytes. None: the question was not answered.
+    """What was measured besides the observations, in bytes. None: the question was not answered.
 
     `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
     `writable_in_store`; `store`: the same, counted on the disk. `content`: the compressed content beside it
@@ -203,9 +203,9 @@ class Measured:
 def attribute(
     observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
 ) -> tuple[Attribution, ...]:
-    """One attribution for each observed filesystem; who was not seen is said of the first one only.
+    """One attribution for each observed filesystem; only the first one says which processes were not seen.
 
-    `outcomes`: each object of a pass or a plan; of objects that were removed only what is being freed is counted.
+    `outcomes`: every object of a pass or a plan. Removed objects count only towards what is being freed.
     """
     all_outcomes = tuple(outcomes)
     present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
@@ -270,7 +270,7 @@ def _images(outcomes: list[Outcome], removed: list[Outcome], measured: Measured)
 
 
 def _not_freed_yet(removed: list[Outcome], measured: Measured) -> int:
-    """What removed images had promised, and what neither each has freed nor has come late."""
+    """What removed images had promised and have freed neither at once nor late."""
     promised = [(o.verdict.size_bytes or 0, o.freed_bytes) for o in removed if o.verdict.kind is Kind.IMAGE]
     return max(sum(max(size - freed, 0) for size, freed in promised) - measured.late_bytes, 0)
 
@@ -323,7 +323,7 @@ IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, and the layers in overla
 
 
 def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
-    """The file that takes least of what its size says, of all that were counted on a filesystem."""
+    """Of all files that were counted on a filesystem, the one that takes least of its size."""
     trees = (measured.logs, measured.volumes, measured.store, measured.content, *measured.of_upper.values())
     found = [tree.sparsest for tree in trees if tree is not None and tree.device_id == device_id]
     return max(filter(None, found), key=lambda file: file.missing, default=None)
@@ -337,7 +337,7 @@ def remarks_of(
     of_upper: Mapping[str, TreeUsage] = MappingProxyType({}),
     limits: Mapping[str, FsStats | None] = MappingProxyType({}),
 ) -> Iterator[Remark]:
-    """All remarks about one filesystem, in the order of `About`. Who was not seen is `not_seen`. `limits`: as in
+    """All remarks about one filesystem, in the order of `About`, but for `not_seen`. `limits`: as in
     `project_quota_sentence`."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     yield from _deleted([file for file in space.open_files if file.deleted], worth)
@@ -381,7 +381,7 @@ def remarks_of(
 
 
 def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
-    """The processes that hold most of them, at least one, and one remark for the others."""
+    """One remark for each process that holds many of these bytes, at least one, and one for all the others."""
     if sum(file.bytes for file in files) < worth:
         return
     of_pid: dict[int, list[OpenFile]] = {}
@@ -434,7 +434,7 @@ def _others(overlays: Sequence[WritableOverlay], of_upper: Mapping[str, TreeUsag
 
 
 def not_seen(survey: Survey) -> Remark | None:
-    """Whose open files were not looked at; None where it was everybody's."""
+    """Whose open files were not looked at; None if all were."""
     seen, texts = survey.processes, []
     if seen.unreadable:
         texts.append(f"{seen.unreadable} of {seen.processes} processes could not be looked at (CAP_SYS_PTRACE)")

@@ -1,4 +1,4 @@
-"""What an operator should know of a configuration: for the start, a reload, `status`, `config` and `doctor`. Pure.
+"""What an operator should know about a configuration: for the start, a reload, `status`, `config` and `doctor`. Pure.
 
 Does not cover: names that nothing has, which the configuration refuses, and functions that cannot be called
 (`node.node`).
@@ -62,7 +62,7 @@ def note(check: str, sentence: str, evidence: str, remedy: str) -> Finding:
 
 
 def configuration_warnings(configuration: Configuration) -> Iterator[str]:
-    """The sentences, the worst first. They depend on nothing but the configuration."""
+    """The sentences, the worst first. They depend only on the configuration."""
     if has_no_threshold(configuration.thresholds):
         yield NO_THRESHOLD
     if why := defaults_taken(configuration):

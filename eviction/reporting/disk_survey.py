@@ -1,10 +1,10 @@
-"""Measures what the bytes of the filesystems are used for: asks the runtime, counts directory trees, and looks at what
-the kernel says of open files and of the filesystems, within seconds.
+"""Measures what the bytes of the filesystems are used for: asks the runtime, counts directory trees, and looks at open
+files and at what the kernel says of the filesystems (`space`). It takes seconds.
 
-It runs after a pass that could not relieve the node, never before a removal; in the daemon on a thread of its own, at
-most once a minute, so that the next pass does not wait. After removals it begins when no more space arrives, or after
-5 s, and goes by the observations of then: before, the parts would not add up. Where a question is not answered, its
-part is counted in *everything else* (`attribution`).
+It runs after a pass that could not relieve the node, never before a removal; in the daemon on its own thread, at most
+once a minute, so that the next pass does not wait. After removals it waits until no more space arrives, 5 s at most,
+and uses the observations of that moment; with earlier ones the parts would not add up. If a question is not answered,
+its part is in *everything else* (`attribution`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Places:
 
 
 class DiskSurvey:
-    """Measures one node. `observe`, `places` and `pods` are called each time; `service` makes a client with a short
-    deadline, which is closed afterwards; None where there is no runtime."""
+    """Measures one node. `observe`, `places` and `pods` are called each time. `service` makes a client with a short
+    deadline, which is closed afterwards; None if there is no runtime."""
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ class DiskSurvey:
         return latest
 
     def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
-        """The same on a thread of its own, at most once a minute; `on_explained` is called there with the record.
+        """The same on another thread, at most once a minute; `on_explained` is called there with the record.
 
-        Without a thread nothing is explained; it is counted, and the next pass tries again."""
+        If no thread can be started, that is counted, and the next pass tries again."""
 
         def explain() -> None:
             try:

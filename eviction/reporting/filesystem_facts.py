@@ -22,10 +22,10 @@ NOT_KNOWN = "not known for this type"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """One type of filesystem. `jumps`: what of its numbers can jump or deceive, a phrase each; none: nothing does.
+    """One type of filesystem. `jumps`: phrases about numbers that can jump or deceive; empty if none do.
 
-    `note`: what else one has to know to read its numbers. `options`: the mount options that matter for its numbers,
-    besides `ro`. `instead`: the phrase in place of the first of `jumps` where an option is set.
+    `note`: what else is needed to read its numbers. `options`: the mount options that matter for its numbers, besides
+    `ro`. `instead`: by option, the phrase that replaces the first of `jumps` if the option is set.
     """
 
     jumps: tuple[str, ...] = ()
@@ -65,11 +65,11 @@ TRAITS: Mapping[str, Traits] = {
         options=("size", "nr_inodes"),
     ),
 }
-"""By the type that the kernel's table of mounts says."""
+"""By the type in the kernel's table of mounts."""
 
 
 def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
-    """What of the numbers can jump with these mount options; None where the type is not known here."""
+    """What of the numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
     if kind not in TRAITS:
         return None
     traits = TRAITS[kind]
@@ -79,7 +79,7 @@ def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
 
 
 def options_that_matter(mount: Mount) -> tuple[str, ...]:
-    """Of the options of a mount those that matter for its numbers, as the kernel's table has them."""
+    """The options of a mount that matter for its numbers, as the kernel's table has them."""
     names = {"ro", *TRAITS.get(mount.type, Traits()).options}
     return tuple(option for option in mount.options if option.partition("=")[0] in names)
 
@@ -135,7 +135,7 @@ def roles_by_device(observations: SignalObservations) -> dict[int, tuple[Filesys
 
 
 def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Mount]) -> tuple[FilesystemFacts, ...]:
-    """The facts of each filesystem, once for each device. `mounts`: by the observed path, as far as they are known."""
+    """The facts of each device. `mounts`: by the observed path, as far as they are known."""
     found = []
     for roles in roles_by_device(observations).values():
         identity, stats = observations.filesystems[roles[0]]
@@ -159,7 +159,7 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
 
 
 def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | None]) -> str:
-    """What project quotas do on a filesystem; empty where there are none. `limits`: what `statvfs` says in the paths of
+    """What project quotas do on a filesystem; empty if there are none. `limits`: what `statvfs` says in the paths of
     its signals, where that is a limit."""
     option = None if mount is None else project_quota(mount)
     within = [

@@ -1,24 +1,24 @@
-"""Where the bytes of a filesystem are, beyond what names, sizes and statvfs show: what is looked at and counted.
+"""Finds where the bytes of a filesystem are, including those that names, sizes and statvfs do not show.
 
-* **Trees**: what directories occupy, as `du -x` counts it: allocated bytes, a file with several hard links once, no
-  other device. What is mounted below a tree is left out by its path and never touched.
-* **Open files**, from `/proc`. A file that was removed while a process has it open, or has it mapped, keeps its bytes
-  until the last one lets it go: `du` does not find it, `df` counts it. XFS allocates behind the end of a file that
-  grows (speculative preallocation); what is there is nobody's data. A file of a container is open through an overlay,
-  with the device number of the overlay; it counts for the filesystem that its upper directory is on. Sources: proc(5),
-  `/proc/pid/fd`, `fdinfo`, `maps`, `map_files`, `cgroup`; what may be read of another process is what ptrace(2) allows
+* **Trees.** What directories occupy, counted like `du -x`: allocated bytes, hard-linked files once, one device only.
+  Mount points below a tree are skipped by path and never touched.
+* **Open files**, from `/proc`. A file that was removed while a process has it open or mapped keeps its bytes until the
+  last process lets go: `df` counts them, `du` does not. XFS also allocates space beyond the end of a growing file
+  (speculative preallocation), which is nobody's data. A container opens its files through an overlay, under the
+  overlay's device number; they count for the filesystem that holds the upper directory. Sources: proc(5), for
+  `/proc/pid/fd`, `fdinfo`, `maps`, `map_files` and `cgroup`; ptrace(2) says what may be read of another process
   (`PTRACE_MODE_READ_FSCREDS`); the kernel's `Documentation/filesystems/overlayfs.rst`.
 * **What ext4 and btrfs say in sysfs.** Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4`
   (delayed_allocation_blocks), and https://btrfs.readthedocs.io/en/latest/ch-sysfs.html (`allocation`).
-* **A thin pool below**: it has fewer blocks than its volumes promise together, and when its data are full, writes fail
-  or hang, whatever `statvfs` says. How full it is cannot be read here: that is an ioctl of root (`dmsetup status`).
+* **A thin pool below.** It has fewer blocks than its volumes promise together; once its data device is full, writes
+  fail or hang, whatever `statvfs` says. How full it is takes an ioctl as root (`dmsetup status`), so it is not read.
   Sources: the kernel's `Documentation/admin-guide/device-mapper/thin-provisioning.rst`; LVM's
   `lib/misc/lvm-string.c` and `lib/activate/dev_manager.c` for the suffix of the pool's UUID.
 
-It only reads, within a time limit, as a filesystem may never answer; what was not reached by then is unknown.
+Everything is read-only and has a time limit, because a filesystem may never answer. What was not reached is unknown.
 
-Does not cover: what the bytes are used for, and sentences (`attribution`); files of a subvolume of a btrfs of which no
-path is given.
+Does not cover: what the bytes are used for, and sentences (`attribution`); files on a btrfs subvolume of which no path
+is given.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ InTime = Callable[[], bool]
 
 
 class TimeLimit:
-    """Has something done on a thread of its own for at most `seconds`, and half a second more to notice that they are
-    over. What is stuck in the kernel then keeps its thread; until it ends, nothing else is begun."""
+    """Runs a task on its own thread and waits `seconds` for it, plus half a second for the task to notice.
+
+    A task that is stuck in the kernel keeps its thread, and no other task starts until it ends.
+    """
 
     def __init__(self, name: str, clock: Clock, seconds: float):
         self.workers = Workers(name, 1)
@@ -59,7 +61,7 @@ class TimeLimit:
         self._read = ReadingsInTime(self.workers, seconds + 0.5)
 
     def run(self, task: Callable[[InTime], None]) -> None:
-        """`task` is given what it asks whether it is still in time. Nothing is done without a thread."""
+        """Calls `task` with a function that says whether there is time left; not at all if no thread can be started."""
         until = self._clock.monotonic() + self._seconds
         with suppress(ReadingHangs, NoThread):
             self._read(lambda: task(lambda: self._clock.monotonic() < until))
@@ -70,7 +72,7 @@ class TimeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree to be counted. `classify`: the names from below the root down to a file -> the class of the file."""
+    """A tree to count. `classify` maps the names from below the root down to a file to the class of the file."""
 
     root: str
     classify: Callable[[Sequence[str]], str] = lambda _: "all"
@@ -112,7 +114,7 @@ class TreeUsage:
 
 
 def count_trees(trees: Sequence[Tree], limit: TimeLimit, mounts: str = MOUNTS) -> list[TreeUsage]:
-    """The usage of each tree, in the same order. Never raises OSError; what cannot be read is left out."""
+    """The usage of each tree, in the same order. What cannot be read is left out; never raises OSError."""
     usages = [TreeUsage() for _ in trees]
 
     def count(in_time: InTime) -> None:
@@ -178,11 +180,11 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that is `deleted`, and takes so many bytes for as long as it is open; or one that is open for writing, and
-    has so many allocated behind its end.
+    """Either a `deleted` file and the bytes that it takes while it is open, or a file that is open for writing and the
+    bytes that are allocated beyond its end.
 
-    `path`: of a deleted one its last name. `pid`, `process`: who has it open, of several the first; `pod_uid`: of its
-    pod, empty for a process of none.
+    `path`: the last one of a deleted file. `pid` and `process`: the first process that has it open; `pod_uid`: empty if
+    that process is in no pod.
     """
 
     path: str
@@ -195,10 +197,10 @@ class OpenFile:
 
 @dataclass(slots=True)
 class ProcessesSeen:
-    """How much of `/proc` was looked at: processes in all, those whose files could not be seen, and whether time and
-    memory sufficed for the others.
+    """How much of `/proc` was scanned: all processes, those whose files could not be seen, and whether time and memory
+    were enough for the others.
 
-    `others_hidden`: it may hide processes (hidepid), or is that of a PID namespace which is not the node's.
+    `others_hidden`: this `/proc` may hide processes (hidepid), or belongs to another PID namespace than the node's.
     """
 
     processes: int = 0
@@ -208,10 +210,10 @@ class ProcessesSeen:
 
 
 class OpenFilesScan:
-    """One look at all processes. Another thread may ask for what was found at any time.
+    """One scan of all processes. Another thread may ask for the result at any time.
 
-    `filesystems`: by `st_dev` of the files that are on them, those of overlays among them. `block_sizes`: of the
-    filesystems that have space behind the ends of files that grow.
+    `filesystems`: the filesystem of each `st_dev` that files on it have, including those of overlays. `block_sizes`: of
+    the filesystems that allocate space beyond the end of growing files.
     """
 
     def __init__(self, proc: str = PROC):
@@ -223,7 +225,7 @@ class OpenFilesScan:
         self._forgotten = False
 
     def run(self, in_time: InTime) -> None:
-        """Looks at every process, in the order of their numbers. Never raises OSError."""
+        """Scans every process, in the order of their numbers. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
         self.seen.processes = len(pids)
         self.seen.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
@@ -233,7 +235,7 @@ class OpenFilesScan:
         return tuple(file for (filesystem, _), file in list(self._found.items()) if filesystem == device_id)
 
     def _process(self, pid: int, in_time: InTime) -> bool:
-        """Looks at one process; false when time is up."""
+        """Scans one process; false when time is up."""
         try:
             for link, info in self._links(pid):
                 if not in_time():
@@ -246,7 +248,7 @@ class OpenFilesScan:
         return True
 
     def _links(self, pid: int) -> Iterator[tuple[str, str]]:
-        """The links to what a process has open, each with its `fdinfo`, and to the deleted files that it has mapped."""
+        """The links to the files a process has open, each with its `fdinfo`, and to the deleted ones it has mapped."""
         directory = f"{self._proc}/{pid}"
         for name in os.listdir(f"{directory}/fd"):
             yield f"{directory}/fd/{name}", f"{directory}/fdinfo/{name}"
@@ -255,7 +257,7 @@ class OpenFilesScan:
                 yield f"{directory}/map_files/{mapping}", ""
 
     def _look(self, link: str, info: str, pid: int) -> None:
-        """Looks at one open or mapped file. Raises PermissionError if it may not be seen; another one has closed."""
+        """Looks at one open or mapped file. Raises PermissionError if it may not be seen; skips a closed one."""
         try:
             path = os.readlink(link)
             if not path.startswith("/"):  # a socket, a pipe
@@ -324,7 +326,7 @@ def _open_for_writing(info: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WritableOverlay:
-    """One overlay that can be written to: where it is mounted first, the `st_dev` of its files, its upper directory."""
+    """A writable overlay: where it is first mounted, the `st_dev` of its files, and its upper directory."""
 
     point: str
     device_id: int
@@ -334,7 +336,7 @@ class WritableOverlay:
 def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[WritableOverlay]]:
     """The overlays that write to each filesystem, each once however often it is mounted.
 
-    Without those whose upper directory is not reached, or is named by a relative path.
+    Those whose upper directory cannot be reached, or has a relative path, are left out.
     """
     uppers: set[str] = set()
     found: dict[int, list[WritableOverlay]] = {}
@@ -470,8 +472,8 @@ class Survey:
 
 
 def look(paths: Mapping[str, int], limit: TimeLimit, proc: str = PROC, sys: str = SYS, mounts: str = MOUNTS) -> Survey:
-    """What is on the filesystems of these paths, each with the number of its filesystem; of a btrfs the files in the
-    subvolumes of all of them are looked for. Never raises OSError."""
+    """Looks at the filesystems of these paths, each given with the number of its filesystem. Of a btrfs, only files in
+    the subvolumes of these paths are found. Never raises OSError."""
     known: dict[int, HiddenSpace] = {}
     scan = OpenFilesScan(proc)
 
