@@ -3,49 +3,38 @@
 from __future__ import annotations
 
 import argparse
-from typing import Annotated, Literal, TypedDict
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
 
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
 from eviction.cli.progress import Progress
-from eviction.doctor.examine import examine, healthy
+from eviction.doctor.checks import examine, healthy
 from eviction.doctor.facts import gather
-from eviction.doctor.findings import Finding, Severity
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
-from eviction.reporting.filesystem_facts import FilesystemFactsJson, facts_json
-from eviction.reporting.json_shapes import one_of
+from eviction.reporting.configuration_warnings import Finding
+from eviction.reporting.filesystem_facts import FilesystemFacts
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import escaped
 from eviction.types import API_VERSION
+from signals.quantity import counted
 
 
-class FindingJson(TypedDict):
-    """What is wrong or risky."""
-
-    check: str
-    """The name of the check; those of a release are in `eviction/README.md`."""
-    level: Annotated[str, one_of(Severity)]
-    """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
-    sentence: str
-    """What is wrong."""
-    evidence: str
-    """What shows it."""
-    remedy: str
-    """What to do."""
-
-
-class DoctorJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class DoctorJson:
     """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    apiVersion: Literal["reclaimd.io/v1alpha1"]  # noqa: N815 # the name in the document
     """The version of this format. Fields may be added to it."""
     kind: Literal["Doctor"]
     """What the document is."""
     healthy: bool
     """Whether there is no finding but notes."""
-    findings: list[FindingJson]
+    findings: tuple[Finding, ...]
     """The worst first."""
-    filesystems: list[FilesystemFactsJson]
+    filesystems: tuple[FilesystemFacts, ...]
     """What the filesystems of the signals are."""
 
 
@@ -67,28 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         node.close()
     if arguments.output == "json":
-        report: DoctorJson = {
-            "apiVersion": API_VERSION,
-            "kind": "Doctor",
-            "healthy": healthy(findings),
-            "findings": [finding_json(finding) for finding in findings],
-            "filesystems": [facts_json(filesystem) for filesystem in facts.filesystems],
-        }
-        answer_json(report)
+        report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, facts.filesystems)
+        answer_json(to_json(report))
     else:
         answer_lines(lines(findings))
     return EXIT_OK if healthy(findings) else EXIT_NOT_RELIEVED
-
-
-def finding_json(finding: Finding) -> FindingJson:
-    """One finding, for programs."""
-    return {
-        "check": finding.check,
-        "level": str(finding.level),
-        "sentence": finding.sentence,
-        "evidence": finding.evidence,
-        "remedy": finding.remedy,
-    }
 
 
 def lines(findings: tuple[Finding, ...]) -> list[str]:
@@ -100,6 +72,6 @@ def lines(findings: tuple[Finding, ...]) -> list[str]:
             f"  seen: {escaped(finding.evidence)}",
             f"  do:   {escaped(finding.remedy)}",
         ]
-    counts = {level: sum(1 for finding in findings if finding.level is level) for level in {f.level for f in findings}}
-    total = ", ".join(f"{counts[level]} {level}s" if counts[level] > 1 else f"1 {level}" for level in sorted(counts))
+    counts = Counter(str(finding.level) for finding in findings)
+    total = ", ".join(counted(counts[level], level) for level in sorted(counts))
     return [*texts, *([""] if texts else []), total or "nothing is wrong or risky as far as can be seen"]

@@ -19,7 +19,8 @@ from eviction.decision.thresholds import below_kubelets_marks, node_conditions, 
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
 from eviction.reporting.explain import conditions_in_words, disk_pressure
-from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.status import CheckJson
 from eviction.reporting.tables import amount, signals_table
@@ -70,7 +71,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
         "conditions": sorted(map(str, reported)),
         "disk_pressure": disk_pressure(reported, config.kubelets),
         "layout": None if observations.layout is None else str(observations.layout),
-        "filesystems": [facts_json(facts) for facts in filesystems],
+        "filesystems": to_json(filesystems),
         "observations": observations_json(observations),
         "thresholds": [threshold_json(threshold, observations) for threshold in thresholds],
         "thresholds_met": [threshold_json(threshold, observations) for threshold in met],

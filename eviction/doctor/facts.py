@@ -1,25 +1,27 @@
-"""Gathers the facts that `doctor` checks, from runtime, kernel and filesystems of this node.
+"""The facts about a node that `doctor` checks, gathered from its runtime, kernel and filesystems.
 
-It only reads, and an unknown fact is None instead of an error.
+Gathering only reads; an unknown fact is None, not an error.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from glob import iglob
 from typing import TypeVar
 
+from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.doctor.findings import HeldImages, NodeFacts, Snapshotter, SocketFacts
 from eviction.history_file.store import why_unusable
 from eviction.node.node import Node
+from eviction.reporting.attribution import SNAPSHOTTER
 from eviction.reporting.configuration_warnings import defaults_taken
-from eviction.reporting.disk_survey import CONTENT, SNAPSHOTTER
-from eviction.reporting.filesystem_facts import filesystem_facts, paths_that_answer
-from eviction.reporting.table_problems import RowFacts, rows_of
+from eviction.reporting.disk_survey import CONTENT
+from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
+from eviction.reporting.space import names_in, number_of
+from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.execution.readings import LOOK_SECONDS, in_time
 from reclaim.images.in_use import images_in_use
@@ -27,45 +29,135 @@ from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.references import ImageIndex
 from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
+from reclaim.services import RuntimeVersion
 from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
 from signals.mounts import filesystem_id, mounts_of
-from signals.types import SignalObservations
+from signals.types import Signal, SignalObservations
 
 NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
-HELPER_SECONDS = 2.0  # systemd may have to start it first
+INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
 MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
 
 Answer = TypeVar("Answer")
 Unknown = TypeVar("Unknown")
 
 
+@dataclass(frozen=True, slots=True)
+class SocketFacts:
+    """What is at the runtime's endpoint: its mode as in stat(2), and its owner's uid."""
+
+    path: str
+    mode: int
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldImages:
+    """Images that are used only by pods all of whose containers have stopped: how many there are, their reported bytes,
+    and the number of such pods."""
+
+    images: int
+    bytes: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """The facts of a node. None: unknown.
+
+    `thresholds`: reclaimd's, as they apply in the observed layout. `runtime_problem`: why the runtime does not answer,
+    empty when it does. `sandbox_image`: the image that pods need to start, if any source names it;
+    `sandbox_image_pinned`: whether the runtime pins it. `newest_created_seconds_ahead`: how far the creation time of
+    the newest container lies in the future. `unmatched_keeps`: entries of keepImages that match no image.
+    `unresolved_images`: image references of containers that match no image; the id of a container without any.
+    `inotify_*`: of this user. `pods_readable`: whether the kubelet's pod directories can be listed; `pods_doubt`: why
+    they are not believed although they can be, empty if they are. `log_symlinks`: directories of logs that are
+    symlinks: the field of the configuration and its value. `kubelet_problem`: why the kubelet gave no list although it
+    is to be asked, empty if it did or is not. `held`: what pods that stand still hold, None where the kubelet, or what
+    is seen (`terminatedPods: evidence`), says which have terminated. `unwritable`: directories that should be writable
+    and are not, with the reason. `history_problem`: why what is at the place of the history is none that can be used,
+    empty if it is one or nothing is there. `filesystems`: what those of the signals are. `rows`: of the signals that
+    are observed; `configured_rows`: those of the configuration; `frees`: where each function frees, None: on any
+    filesystem. `function_problems`: functions of the configuration that cannot be called, and why. `socket`: None where
+    there is none, or no runtime. `snapshotters`: containerd's by name, each with the number of its snapshots.
+    `held_off`: why the daemon removes nothing now, empty if it may; `dry_run`: whether it is to remove nothing at all.
+    `defaults_taken`: why marks are the kubelet's defaults though its configuration was looked for; `kubelet_remark`:
+    why a kubelet that runs was not asked for it.
+    """
+
+    observations: SignalObservations
+    thresholds: tuple[Threshold, ...]
+    kubelet: KubeletConfiguration | None
+    root_directory: str
+    socket: SocketFacts | None
+    wall: float
+    runtime: RuntimeVersion | None = None
+    runtime_problem: str = ""
+    sandbox_image: str | None = None
+    sandbox_image_pinned: bool | None = None
+    newest_created_seconds_ahead: float | None = None
+    imagefs: str | None = None
+    snapshotters: Mapping[str, int] = field(default_factory=dict)
+    content_device: int | None = None
+    unmatched_keeps: tuple[str, ...] = ()
+    unresolved_images: tuple[str, ...] = ()
+    inotify_limit: int | None = None
+    inotify_used: int | None = None
+    pods_readable: bool | None = None
+    pods_doubt: str = ""
+    kubelet_problem: str = ""
+    held: HeldImages | None = None
+    log_symlinks: tuple[str, ...] = ()
+    unwritable: tuple[tuple[str, str], ...] = ()
+    history_problem: str = ""
+    daemon_problem: str = ""
+    held_off: str = ""
+    dry_run: bool = False
+    filesystems: tuple[FilesystemFacts, ...] = ()
+    rows: Mapping[Signal, tuple[str, ...]] = field(default_factory=dict)
+    configured_rows: Collection[Signal] = ()
+    frees: Mapping[str, str | None] = field(default_factory=dict)
+    function_problems: tuple[tuple[str, str], ...] = ()
+    defaults_taken: str = ""
+    kubelet_remark: str = ""
+
+    @property
+    def kubelets_marks(self) -> tuple[Threshold, ...]:
+        """The kubelet's own thresholds, as far as its configuration is known."""
+        return () if self.kubelet is None else self.kubelet.thresholds.thresholds
+
+
 def gather(node: Node) -> NodeFacts:
     """All facts that the checks need, as they are now."""
     problem = node.locate()
     observations = node.summary.observe()
-    configuration = node.configuration
+    configuration, config = node.configuration, node.responder.state.config
     pods = os.path.join(configuration.root_directory, "pods")
-    history_problem = _answer(lambda: why_unusable(configuration.history_file), NO_ANSWER)
+    endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
+    at_endpoint = _answer(lambda: os.stat(endpoint), None)
+    looked_at = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
     facts = NodeFacts(
         observations=observations,
         thresholds=node.thresholds(observations.layout),
         kubelet=configuration.kubelet,
         root_directory=configuration.root_directory,
-        socket=socket_facts(socket_path(node.endpoint.runtime)) if configuration.has_runtime else None,
+        socket=None if at_endpoint is None else SocketFacts(endpoint, at_endpoint.st_mode, at_endpoint.st_uid),
         wall=node.clock.wall(),
         runtime_problem=problem or "",
         imagefs=node.summary.paths.imagefs,
-        inotify_limit=_number_in(MAX_USER_INSTANCES),
+        inotify_limit=number_of(MAX_USER_INSTANCES),
         inotify_used=inotify_instances(),
         pods_readable=_answer(lambda: os.access(pods, os.R_OK | os.X_OK), None) if configuration.has_runtime else None,
         unwritable=_unwritable(configuration.state_file, configuration.history_file, configuration.pod_logs_dir),
-        history_problem=history_problem,
-        log_symlinks=_symlinks(
-            podLogsDir=configuration.pod_logs_dir, containerLogsDir=configuration.container_logs_dir
+        history_problem=_answer(lambda: why_unusable(configuration.history_file), NO_ANSWER),
+        log_symlinks=tuple(
+            f"{field}: {path}" for field, path in looked_at.items() if _answer(partial(os.path.islink, path), False)
         ),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
-        rows=row_facts(node, observations),
+        rows={signal: config.row(signal, observations) for signal in observations.signals},
+        configured_rows=config.rows.keys(),
+        frees={name: function.frees for name, function in node.functions.items()},
         function_problems=node.function_problems(),
         defaults_taken=defaults_taken(configuration),
         kubelet_remark=configuration.kubelet_remark if configuration.kubelet is not None else "",
@@ -74,45 +166,16 @@ def gather(node: Node) -> NodeFacts:
     return facts if problem or not configuration.has_runtime else _with_runtime(facts, node)
 
 
-def row_facts(node: Node, observations: SignalObservations) -> tuple[RowFacts, ...]:
-    """The rows of the signals that are observed."""
-    config, functions = node.responder.state.config, node.functions
-    rows = {signal: config.row(signal, observations) for signal in observations.signals}
-    return rows_of(rows, config.rows, {name: function.frees for name, function in functions.items()})
-
-
-def socket_facts(path: str) -> SocketFacts:
-    """The facts about the runtime's endpoint."""
-    try:
-        found = in_time(lambda: os.stat(path))
-    except OSError:
-        return SocketFacts(path, exists=False)
-    return SocketFacts(path, True, stat.S_ISSOCK(found.st_mode), found.st_uid, stat.S_IMODE(found.st_mode))
-
-
 def inotify_instances(proc: str = "/proc") -> int | None:
     """Inotify instances of this user's processes, as far as they are readable; None if no process is."""
-    user, used, seen = os.geteuid(), 0, False
-    for name in os.listdir(proc):
-        if not name.isdigit():
-            continue
-        descriptors = os.path.join(proc, name, "fd")
+    links = []
+    for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
         try:
-            if os.stat(os.path.join(proc, name)).st_uid != user:
-                continue
-            for descriptor in os.listdir(descriptors):
-                seen = True
-                used += _is_inotify(os.path.join(descriptors, descriptor))
+            if os.lstat(descriptor).st_uid == os.geteuid():
+                links.append(os.readlink(descriptor))
         except OSError:  # it ended, or may not be read
             continue
-    return used if seen else None
-
-
-def _is_inotify(link: str) -> bool:
-    try:
-        return os.readlink(link) in ("anon_inode:inotify", "anon_inode:[inotify]")
-    except OSError:
-        return False
+    return sum(link in INOTIFY for link in links) if links else None
 
 
 def _with_store(facts: NodeFacts) -> NodeFacts:
@@ -120,12 +183,10 @@ def _with_store(facts: NodeFacts) -> NodeFacts:
     if facts.imagefs is None or not os.path.basename(facts.imagefs).startswith(SNAPSHOTTER):
         return facts
     root = os.path.dirname(facts.imagefs)
-    found = [
-        Snapshotter(name.removeprefix(SNAPSHOTTER), len(_listed(os.path.join(root, name, "snapshots"))))
-        for name in _listed(root)
-        if name.startswith(SNAPSHOTTER)
-    ]
-    return replace(facts, snapshotters=tuple(found), content_device=_device(os.path.join(root, CONTENT)))
+    found = [name.removeprefix(SNAPSHOTTER) for name in _listed(root) if name.startswith(SNAPSHOTTER)]
+    snapshotters = {name: len(_listed(os.path.join(root, SNAPSHOTTER + name, "snapshots"))) for name in found}
+    device = _answer(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
+    return replace(facts, snapshotters=snapshotters, content_device=device)
 
 
 def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
@@ -163,9 +224,10 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
 
 
 def held_by_stopped_pods(listing: Listing, root_directory: str) -> HeldImages:
-    """The images that nothing but the containers of pods that stand still keeps in use.
+    """The images that only containers of stopped pods keep in use.
 
-    Not those of pods that have volumes, as they are to run again, and none where nothing is ready, as after a reboot.
+    Pods that have volumes are left out, as they are to run again; so are all pods while no sandbox is ready, as after a
+    reboot.
     """
     if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
         return HeldImages(0, 0, 0)
@@ -188,7 +250,7 @@ def _has_volumes(directory: str) -> bool:
 def _unwritable(state_file: str, history_file: str, pod_logs_dir: str) -> tuple[tuple[str, str], ...]:
     """Directories that exist and cannot be written, with the reason.
 
-    Of a missing directory the nearest existing one above it counts.
+    For a missing directory, the nearest existing one above it counts.
     """
 
     def problem(path: str) -> str:
@@ -206,7 +268,7 @@ def _unwritable(state_file: str, history_file: str, pod_logs_dir: str) -> tuple[
 
 
 def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
-    """The facts with what a running daemon says. It knows whether the kubelet's directories were others before."""
+    """The facts with what a running daemon says: only it knows whether the kubelet's directories were others before."""
     if not control_socket:
         return facts
     try:
@@ -219,38 +281,14 @@ def _with_daemon(facts: NodeFacts, control_socket: str) -> NodeFacts:
     return replace(facts, pods_doubt=str(told["sentence"])) if doubted else facts
 
 
-def _symlinks(**directories: str) -> tuple[str, ...]:
-    return tuple(
-        f"{field}: {path}" for field, path in directories.items() if _answer(partial(os.path.islink, path), False)
-    )
-
-
 def _answer(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
-    """What `look` returns, or `unknown` where it hangs."""
+    """What `look` returns, or `unknown` if it hangs or fails."""
     try:
         return in_time(look)
-    except TimeoutError:
+    except OSError:
         return unknown
-
-
-def _number_in(path: str) -> int | None:
-    try:
-        with open(path, encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return None
 
 
 def _listed(directory: str) -> list[str]:
     """The names in a directory; none where it cannot be read."""
-    try:
-        return sorted(in_time(lambda: os.listdir(directory)))
-    except OSError:
-        return []
-
-
-def _device(path: str) -> int | None:
-    try:
-        return in_time(lambda: filesystem_id(path))
-    except OSError:
-        return None
+    return _answer(lambda: names_in(directory), [])

@@ -51,7 +51,7 @@ from signals.summary import NodeSummary
 from signals.types import KUBELET_ROLES
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
-IMPORTED_LATER = ("tenacity", "ipaddress", "json", "eviction.reporting.hidden_space")
+IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass

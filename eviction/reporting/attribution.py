@@ -1,35 +1,50 @@
-"""What the bytes of a filesystem are used for, and what can be done about each part.
+"""Says what the bytes of a filesystem are used for, what can be done about each part, and what the parts do not show.
 
-The parts of a filesystem add up to its used bytes; what no other part explains is *everything else*. Some figures are
-measured on the disk. Others come from the runtime, which counts layers that images share once for each image. So:
+The parts add up to the used bytes; what no other part explains is *everything else*. Some figures are measured on the
+disk. Others come from the runtime, which counts a layer once for each image that has it. So:
 
-* The bytes of all images together are measured where possible: what the runtime reports for its image store, less the
-  writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
+* The bytes of all images together are measured where possible: what the runtime reports for its image store, minus
+  the writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
   proportion to their reported sizes.
 * Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, remains
-  of interrupted removals. On containerd it is a lower bound, because shared blobs count several times in the sizes.
-* What the runtime reports may be some seconds old (containerd counts its snapshots every 10 s). Where the store was
-  counted to its end and takes less, the count holds.
-* Space of removed objects may come late. Where the store takes more than the images that are left can explain, what the
-  removed ones had promised and have not freed yet is a part of its own, *being freed*.
-* A part that could not be counted to its end in time is a lower bound; the rest of it is in *everything else*.
-* A deleted file that is still open is in no directory, so in no other part.
+  of interrupted removals. On containerd it is a lower bound, because the sizes count shared blobs several times.
+* The runtime's figure may be some seconds old (containerd counts its snapshots every 10 s). If the store was counted
+  completely and takes less, the count is used.
+* Removed images may free their space late. What the store takes beyond what the remaining images can explain is *being
+  freed*, up to what the removed images had promised and have not freed yet.
+* A part that could not be counted completely in time is a lower bound; the rest of it is in *everything else*.
+* A deleted file that is still open is in no directory, so it is in no other part.
 
-Covers: classes, sums, sentences. Does not cover: measuring (`disk_survey`, `disk_usage`), and what is no part
-(`remarks`).
+A remark is not a part: its bytes are in parts that are already counted, or are free. Amounts below 1 MiB, and below a
+thousandth of the capacity, get no remark.
+
+Does not cover: looking and counting (`space`), asking the runtime (`disk_survey`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, TypedDict
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from eviction.reporting.json_shapes import Count, RoleName, one_of
+from eviction.reporting.filesystem_facts import project_quota_sentence, roles_by_device
+from eviction.reporting.json_shapes import Count, RoleName
 from reclaim.types import Action, Kind, Outcome, Reason, Result
-from signals.quantity import format_bytes
-from signals.types import FilesystemRole, SignalObservations
+from signals.quantity import counted, format_bytes
+from signals.types import FilesystemRole, FsStats, SignalObservations
+
+if TYPE_CHECKING:
+    from eviction.reporting.space import (
+        BtrfsAllocation,
+        HiddenSpace,
+        OpenFile,
+        SparseFile,
+        Survey,
+        TreeUsage,
+        WritableOverlay,
+    )
 
 
 class Use(StrEnum):
@@ -111,222 +126,171 @@ class About(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """One remark. `bytes`: None where it is not about an amount. `at_least`: `bytes` is a lower bound."""
-
-    about: About
-    bytes: int | None
-    sentence: str
-    at_least: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Bytes counted on the disk. `complete` false: a lower bound."""
-
-    bytes: int = 0
-    complete: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What was measured in addition to the observations; bytes. None: the question was not answered.
-
-    `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
-    `writable_in_store`. `store_counted`: the same store counted on the disk. `content`: the compressed content beside
-    it (containerd), None where there is none. `writable_layers`: by container id. `logs` and `volumes`: counted on the
-    disk, with the device that they are on. `deleted_open`: deleted files that are open, by device; `remarks` too.
-    `late_bytes`: freed after the last removal was measured; `still_coming`: and
-    more was coming when it was not waited for any longer.
-    """
-
-    store_reported: int | None = None
-    store_counted: Counted | None = None
-    content: Counted | None = None
-    writable_in_store: bool = True
-    writable_layers: Mapping[str, int] | None = None
-    logs: Mapping[Use, Counted] = field(default_factory=dict)
-    logs_device: int | None = None
-    volumes: Counted | None = None
-    volumes_device: int | None = None
-    deleted_open: Mapping[int, Counted] = field(default_factory=dict)
-    remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)
-    late_bytes: int = 0
-    still_coming: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Share:
-    """One part of a filesystem. `objects`: the number of images or containers in it, None where none are counted.
-    `at_least`: `bytes` is a lower bound."""
-
-    use: Use
-    bytes: int
-    objects: int | None = None
-    at_least: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """The parts of one filesystem, the largest first and *everything else* last."""
-
-    device_id: int
-    path: str
-    roles: tuple[FilesystemRole, ...]
-    capacity_bytes: int
-    used_bytes: int
-    shares: tuple[Share, ...]
-    remarks: tuple[Remark, ...] = ()
-
-
-class ShareJson(TypedDict):
     """One part of a filesystem."""
 
-    use: Annotated[str, one_of(Use)]
+    use: Use
     """What the bytes are used for."""
     bytes: int
     """How many there are."""
-    objects: Count | None
+    objects: Count | None = None
     """How many images or containers they are; null where none are counted."""
-    at_least: bool
+    at_least: bool = False
     """Whether `bytes` is a lower bound."""
-    remedy: str
+    remedy: str = field(init=False)
     """What can be done about them."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "remedy", WORDS[self.use][1])
 
-class RemarkJson(TypedDict):
+
+@dataclass(frozen=True, slots=True)
+class Remark:
     """What the parts do not show."""
 
-    about: Annotated[str, one_of(About)]
+    about: About
     """A word of a closed list."""
     bytes: int | None
     """Null where it is not about an amount."""
-    at_least: bool
+    at_least: bool = field(kw_only=True, default=False)
     """Whether `bytes` is a lower bound."""
     sentence: str
     """For people."""
 
 
-class AttributionJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Attribution:
     """Where the bytes of one filesystem are; the parts add up to what is used."""
 
     path: str
     """Where it is mounted, or read."""
-    filesystems: list[RoleName]
+    filesystems: tuple[RoleName, ...]
     """Its roles."""
     capacity: Count
     """Bytes."""
     used: Count
     """Bytes."""
-    shares: list[ShareJson]
+    shares: tuple[Share, ...]
     """The parts, the largest first and everything else last."""
-    remarks: list[RemarkJson]
+    remarks: tuple[Remark, ...] = ()
     """What they do not show; those bytes are in parts that are counted already, or are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured besides the observations, in bytes. None: the question was not answered.
+
+    `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
+    `writable_in_store`; `store`: the same, counted on the disk. `content`: the compressed content beside it
+    (containerd), None where there is none. `writable_layers`: by container id. `logs`: by use. `others`: by device,
+    overlays that are not of the runtime's containers; `of_upper`: what was counted of their upper directories.
+    `late_bytes`: freed after the last removal was measured.
+    """
+
+    store_reported: int | None = None
+    store: TreeUsage | None = None
+    content: TreeUsage | None = None
+    writable_in_store: bool = True
+    writable_layers: Mapping[str, int] | None = None
+    logs: TreeUsage | None = None
+    volumes: TreeUsage | None = None
+    survey: Survey | None = None
+    others: Mapping[int, Sequence[WritableOverlay]] = field(default_factory=dict)
+    of_upper: Mapping[str, TreeUsage] = field(default_factory=dict)
+    late_bytes: int = 0
 
 
 def attribute(
     observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
 ) -> tuple[Attribution, ...]:
-    """One attribution for each observed filesystem.
+    """One attribution for each observed filesystem; only the first one says which processes were not seen.
 
-    `outcomes`: each object of a pass or a plan; of objects that were removed only what is being freed is counted.
+    `outcomes`: every object of a pass or a plan. Removed objects count only towards what is being freed.
     """
     all_outcomes = tuple(outcomes)
     present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
     removed = [outcome for outcome in all_outcomes if outcome.result is Result.REMOVED]
-    devices: dict[int, list[FilesystemRole]] = {}
-    for role, (identity, _) in observations.filesystems.items():
-        devices.setdefault(identity.device_id, []).append(role)
-    answers = []
-    for device_id, roles in devices.items():
+    spaces = {} if measured.survey is None else measured.survey.filesystems
+    unseen = None if measured.survey is None else not_seen(measured.survey)
+    answers: list[Attribution] = []
+    for device_id, roles in roles_by_device(observations).items():
         identity, stats = observations.filesystems[roles[0]]
-        shares: list[Share] = []
-        if FilesystemRole.IMAGEFS in roles:
-            shares += _images(present, removed, measured)
-        if FilesystemRole.CONTAINERFS in roles:
-            shares += _containers(present, measured)
-        if device_id == measured.logs_device:
-            shares += [Share(use, logs.bytes, None, not logs.complete) for use, logs in measured.logs.items()]
-        if device_id == measured.volumes_device and measured.volumes is not None:
-            shares.append(Share(Use.VOLUMES, measured.volumes.bytes, None, not measured.volumes.complete))
         used = stats.capacity_bytes - stats.free_bytes
-        rest = max(used - sum(share.bytes for share in shares), 0)
-        if (deleted := measured.deleted_open.get(device_id)) is not None:
-            shares.append(Share(Use.DELETED_OPEN, min(deleted.bytes, rest), None, not deleted.complete))
-            rest -= shares[-1].bytes
-        shares = sorted((s for s in shares if s.bytes or s.objects), key=lambda s: -s.bytes)
+        found = [
+            *(_images(present, removed, measured) if FilesystemRole.IMAGEFS in roles else ()),
+            *(_containers(present, measured) if FilesystemRole.CONTAINERFS in roles else ()),
+            *_logs_and_volumes(measured, device_id),
+        ]
+        rest = max(used - sum(share.bytes for share in found), 0)
+        remarks: list[Remark] = []
+        if (space := spaces.get(device_id)) is not None:
+            deleted = sum(file.bytes for file in space.open_files if file.deleted)
+            found.append(Share(Use.DELETED_OPEN, min(deleted, rest), at_least=unseen is not None))
+            rest -= found[-1].bytes
+            limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
+            others = measured.others.get(device_id, ())
+            remarks += remarks_of(stats, space, _sparsest(measured, device_id), others, measured.of_upper, limits)
+            if unseen is not None and device_id == next(iter(spaces)):
+                remarks.append(unseen)
+        shares = sorted((share for share in found if share.bytes or share.objects), key=lambda share: -share.bytes)
         shares.append(Share(Use.ELSE, rest))
-        remarks = measured.remarks.get(device_id, ())
-        capacity = stats.capacity_bytes
-        answers.append(Attribution(device_id, identity.path, tuple(roles), capacity, used, tuple(shares), remarks))
+        answers.append(Attribution(identity.path, roles, stats.capacity_bytes, used, tuple(shares), tuple(remarks)))
     return tuple(answers)
 
 
 def _images(outcomes: list[Outcome], removed: list[Outcome], measured: Measured) -> list[Share]:
-    reported: dict[Use, int] = {}
-    objects: dict[Use, int] = {}
-    for outcome in outcomes:
-        verdict = outcome.verdict
+    sizes: dict[Use, list[int]] = {}
+    for verdict in (outcome.verdict for outcome in outcomes):
         if verdict.kind is Kind.IMAGE:
-            use = Use.IMAGES_MAY_GO if verdict.action is Action.REMOVE else _OF_IMAGES.get(verdict.reason)
-            use = use or Use.IMAGES_MAY_GO
-            reported[use] = reported.get(use, 0) + (verdict.size_bytes or 0)
-            objects[use] = objects.get(use, 0) + 1
-    nominal = sum(reported.values())
-    written = sum((measured.writable_layers or {}).values()) if measured.writable_in_store else 0
-    store = _store(measured)
-    unpacked = None if store is None else max(store - written, 0)
-    on_disk, hidden, bound = nominal, 0, False
-    if unpacked is not None:
-        content = measured.content.bytes if measured.content is not None else 0
-        on_disk = unpacked + (min(content, nominal) if nominal else content)
-        hidden = max(content - nominal, 0) if nominal else 0
-        bound = measured.content is not None and (hidden > 0 or not measured.content.complete)
-    if measured.store_counted is not None and measured.store_reported is not None:
-        beyond = max(measured.store_counted.bytes - measured.store_reported, 0)
-        hidden, bound = hidden + beyond, bound or not measured.store_counted.complete
-    freeing = _being_freed(removed, on_disk, nominal, measured)
-    on_disk -= freeing
-    if not nominal:
-        shares = [Share(Use.IMAGES_UNJUDGED, on_disk)]
+            kept_as = _OF_IMAGES.get(verdict.reason, Use.IMAGES_MAY_GO)
+            use = Use.IMAGES_MAY_GO if verdict.action is Action.REMOVE else kept_as
+            sizes.setdefault(use, []).append(verdict.size_bytes or 0)
+    nominal = sum(map(sum, sizes.values()))
+    on_disk, freeing, hidden, at_least = nominal, 0, 0, False
+    reported, store, content = measured.store_reported, measured.store, measured.content
+    if reported is not None:
+        beside = 0 if content is None else content.total_bytes
+        hidden = max(beside - nominal, 0) if nominal else 0
+        on_disk = beside - hidden
+        at_least = content is not None and (hidden > 0 or not content.complete)
+        if store is not None:
+            hidden += max(store.total_bytes - reported, 0)
+            at_least = at_least or not store.complete
+            reported = min(reported, store.total_bytes) if store.complete else reported
+        written = sum((measured.writable_layers or {}).values()) if measured.writable_in_store else 0
+        on_disk += max(reported - written, 0)
+        if on_disk > nominal * (1 if content is None else COMPRESSED_TO_DISK):
+            freeing = min(_not_freed_yet(removed, measured), on_disk - nominal)
+    left = on_disk - freeing
+    if nominal:
+        shares = [Share(use, sum(each) * left // nominal, len(each)) for use, each in sizes.items()]
     else:
-        shares = [Share(use, size * on_disk // nominal, objects[use]) for use, size in reported.items()]
-    return [*shares, Share(Use.BEING_FREED, freeing), Share(Use.HIDDEN, hidden, None, bound)]
+        shares = [Share(Use.IMAGES_UNJUDGED, left)]
+    return [*shares, Share(Use.BEING_FREED, freeing), Share(Use.HIDDEN, hidden, None, at_least)]
 
 
-def _store(measured: Measured) -> int | None:
-    """Bytes of the image store: as reported, or as counted where that is less and complete."""
-    reported, counted = measured.store_reported, measured.store_counted
-    if reported is None or counted is None or not counted.complete:
-        return reported
-    return min(reported, counted.bytes)
-
-
-def _being_freed(removed: list[Outcome], on_disk: int, nominal: int, measured: Measured) -> int:
-    """Bytes in the store that removed objects still take, `nominal` being the sizes of the images that are left."""
-    excess = on_disk - nominal * (1 if measured.content is None else COMPRESSED_TO_DISK)
-    if measured.store_reported is None or excess <= 0:
-        return 0
+def _not_freed_yet(removed: list[Outcome], measured: Measured) -> int:
+    """What removed images had promised and have freed neither at once nor late."""
     promised = [(o.verdict.size_bytes or 0, o.freed_bytes) for o in removed if o.verdict.kind is Kind.IMAGE]
-    pending = max(sum(max(size - freed, 0) for size, freed in promised) - measured.late_bytes, 0)
-    if pending:
-        return on_disk * pending // (nominal + pending)
-    containers_went = any(outcome.verdict.kind is Kind.CONTAINER for outcome in removed)
-    return excess if containers_went and measured.still_coming and nominal else 0
+    return max(sum(max(size - freed, 0) for size, freed in promised) - measured.late_bytes, 0)
 
 
 def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:
-    if measured.writable_layers is None:
-        return []
-    dead = {
-        outcome.verdict.id
-        for outcome in outcomes
-        if outcome.verdict.kind is Kind.CONTAINER and outcome.verdict.reason not in _LIVE
-    }
+    containers = [outcome.verdict for outcome in outcomes if outcome.verdict.kind is Kind.CONTAINER]
+    dead = {verdict.id for verdict in containers if verdict.reason not in _LIVE}
     written: dict[Use, list[int]] = {Use.CONTAINERS_LIVE: [], Use.CONTAINERS_DEAD: []}
-    for container_id, size in measured.writable_layers.items():
+    for container_id, size in (measured.writable_layers or {}).items():
         written[Use.CONTAINERS_DEAD if container_id in dead else Use.CONTAINERS_LIVE].append(size)
-    return [Share(use, sum(sizes), len(sizes)) for use, sizes in written.items() if sizes]
+    return [Share(use, sum(sizes), len(sizes)) for use, sizes in written.items()]
+
+
+def _logs_and_volumes(measured: Measured, device_id: int) -> Iterator[Share]:
+    logs, volumes = measured.logs, measured.volumes
+    if logs is not None and logs.device_id == device_id:
+        for use, amount in logs.bytes_by_class.items():
+            yield Share(Use(use), amount, at_least=not logs.complete)
+    if volumes is not None and volumes.device_id == device_id:
+        yield Share(Use.VOLUMES, volumes.total_bytes, at_least=not volumes.complete)
 
 
 def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
@@ -345,33 +309,155 @@ def sentence(attribution: Attribution, parts: int = 4) -> str:
     """The largest parts in one sentence."""
     largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
     text = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
-    return f"of {format_bytes(attribution.used_bytes)} used on {attribution.path}: {text or 'nothing is accounted for'}"
+    return f"of {format_bytes(attribution.used)} used on {attribution.path}: {text or 'nothing is accounted for'}"
 
 
-def attribution_json(attribution: Attribution) -> AttributionJson:
-    """One filesystem, for programs."""
-    return {
-        "path": attribution.path,
-        "filesystems": [str(role) for role in attribution.roles],
-        "capacity": attribution.capacity_bytes,
-        "used": attribution.used_bytes,
-        "shares": [
-            {
-                "use": str(share.use),
-                "bytes": share.bytes,
-                "objects": share.objects,
-                "at_least": share.at_least,
-                "remedy": WORDS[share.use][1],
-            }
-            for share in attribution.shares
-        ],
-        "remarks": [
-            {
-                "about": str(remark.about),
-                "bytes": remark.bytes,
-                "at_least": remark.at_least,
-                "sentence": remark.sentence,
-            }
-            for remark in attribution.remarks
-        ],
-    }
+# ---- Remarks
+
+SMALLEST_BYTES = 1024 * 1024
+SMALLEST_SHARE = 1000  # one part in so many of the capacity
+MOST_HOLDERS = 5
+SNAPSHOTTER = "io.containerd.snapshotter.v1."
+TASKS_OF_CRI = "/io.containerd.runtime.v2.task/k8s.io/"
+IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, and the layers in overlay beside it
+
+
+def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
+    """Of all files that were counted on a filesystem, the one that takes least of its size."""
+    trees = (measured.logs, measured.volumes, measured.store, measured.content, *measured.of_upper.values())
+    found = [tree.sparsest for tree in trees if tree is not None and tree.device_id == device_id]
+    return max(filter(None, found), key=lambda file: file.missing, default=None)
+
+
+def remarks_of(
+    stats: FsStats,
+    space: HiddenSpace,
+    sparsest: SparseFile | None = None,
+    others: Sequence[WritableOverlay] = (),
+    of_upper: Mapping[str, TreeUsage] = MappingProxyType({}),
+    limits: Mapping[str, FsStats | None] = MappingProxyType({}),
+) -> Iterator[Remark]:
+    """All remarks about one filesystem, in the order of `About`, but for `not_seen`. `limits`: as in
+    `project_quota_sentence`."""
+    worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
+    yield from _deleted([file for file in space.open_files if file.deleted], worth)
+    growing = sorted((file for file in space.open_files if not file.deleted), key=lambda file: -file.bytes)
+    beyond = sum(file.bytes for file in growing)
+    if beyond >= worth:
+        yield Remark(
+            About.PREALLOCATED,
+            beyond,
+            f"at least {format_bytes(beyond)} are allocated behind the end of {counted(len(growing), 'file')} open for "
+            f"writing (speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
+            f"{growing[0].path}: nobody's data, and given back later",
+            at_least=True,  # that of files which were closed meanwhile is not seen
+        )
+    if sparsest is not None and sparsest.missing >= worth:
+        size, allocated = format_bytes(sparsest.size), format_bytes(sparsest.allocated)
+        text = f"{sparsest.path} is sparse: its size is {size}, and it takes {allocated}"
+        yield Remark(About.SPARSE, sparsest.allocated, text)
+    reserve = stats.free_bytes - stats.available_bytes
+    if space.mount is not None and space.mount.type.startswith("ext") and reserve >= worth:
+        yield Remark(
+            About.RESERVE, reserve, f"{format_bytes(reserve)} are free and reserved for root: no pod can use them"
+        )
+    of_btrfs = None if space.btrfs is None else space.btrfs.delayed
+    for delayed, count_as in ((space.delayed, "used already"), (of_btrfs, "free still")):
+        if delayed is not None and delayed >= worth:
+            text = f"{format_bytes(delayed)} are written and have no place on the disk yet (delayed allocation)"
+            yield Remark(About.DELAYED_ALLOCATION, delayed, f"{text}; they count as {count_as}")
+    if space.btrfs is not None:
+        yield _chunks(space.btrfs)
+    if quota := project_quota_sentence(space.mount, limits):
+        yield Remark(About.PROJECT_QUOTA, None, quota)
+    if space.thin_pool is not None:
+        text = (
+            f"this filesystem is on {space.thin_pool}: statvfs does not show how full that is, and when it is full, "
+            "writes fail although there is room here (lvs, dmsetup status)"
+        )
+        yield Remark(About.THIN_POOL, None, text)
+    if others:
+        yield _others(others, of_upper)
+
+
+def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
+    """One remark for each process that holds many of these bytes, at least one, and one for all the others."""
+    if sum(file.bytes for file in files) < worth:
+        return
+    of_pid: dict[int, list[OpenFile]] = {}
+    for file in files:
+        of_pid.setdefault(file.pid, []).append(file)
+    holders = sorted(((sum(file.bytes for file in held), held) for held in of_pid.values()), key=lambda one: -one[0])
+    shown = [one for one in holders[:MOST_HOLDERS] if one[0] >= worth] or holders[:1]
+    for size, held in shown:
+        most = max(held, key=lambda file: file.bytes)
+        pod = f", pod {most.pod_uid}" if most.pod_uid else ""
+        text = (
+            f"{most.process} (pid {most.pid}{pod}) holds {format_bytes(size)} in {counted(len(held), 'deleted file')} "
+            f"open, {'the largest ' * (len(held) > 1)}{most.path}: they are free once closed"
+        )
+        yield Remark(About.DELETED_OPEN, size, text)
+    if others := holders[len(shown) :]:
+        rest = sum(size for size, _ in others)
+        hold = "1 more process holds" if len(others) == 1 else f"{len(others)} more processes hold"
+        yield Remark(About.DELETED_OPEN, rest, f"{hold} {format_bytes(rest)} of deleted files open")
+
+
+def _chunks(btrfs: BtrfsAllocation) -> Remark:
+    metadata, texts = 0, []
+    for kind, use in sorted(btrfs.chunks.items()):
+        copies = f" ({format_bytes(use.on_disk)} with its copies)" if use.on_disk != use.total else ""
+        texts.append(f"{kind} {format_bytes(use.used)} of {format_bytes(use.total)}{copies}")
+        if use.total and kind != "data":
+            metadata += use.used * use.on_disk // use.total
+    if btrfs.unallocated is not None:
+        texts.append(f"not in chunks yet {format_bytes(btrfs.unallocated)}")
+    return Remark(
+        About.BTRFS_CHUNKS,
+        metadata,
+        f"in chunks of btrfs: {', '.join(texts)}; without room for metadata, writes fail although bytes are available",
+    )
+
+
+def _others(overlays: Sequence[WritableOverlay], of_upper: Mapping[str, TreeUsage]) -> Remark:
+    known = [of_upper[overlay.upper] for overlay in overlays if overlay.upper in of_upper]
+    written = sum(usage.total_bytes for usage in known)
+    at_least = len(known) < len(overlays) or not all(usage.complete for usage in known)
+    return Remark(
+        About.OTHER_OVERLAYS,
+        written,
+        f"{counted(len(overlays), 'writable layer')} of containers that the runtime does not list (docker, podman, "
+        f"another namespace of containerd), {'at least ' * at_least}{format_bytes(written)} written, the first mounted "
+        f"at {overlays[0].point}",
+        at_least=at_least,
+    )
+
+
+def not_seen(survey: Survey) -> Remark | None:
+    """Whose open files were not looked at; None if all were."""
+    seen, texts = survey.processes, []
+    if seen.unreadable:
+        texts.append(f"{seen.unreadable} of {seen.processes} processes could not be looked at (CAP_SYS_PTRACE)")
+    if seen.others_hidden:
+        texts.append("those outside of its PID namespace or hidden by hidepid were not seen")
+    if not seen.complete:
+        texts.append("not all were looked at in time")
+    text = f"files that processes hold open: {'; '.join(texts)}"
+    return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
+
+
+def not_of_the_runtime(overlays: Sequence[WritableOverlay], imagefs: str | None) -> tuple[WritableOverlay, ...]:
+    """The overlays that are not of the CRI runtime's containers, as far as paths tell; none before it has answered.
+
+    containerd mounts a container's root at `…/io.containerd.runtime.v2.task/<namespace>/<id>/rootfs`, and what CRI
+    lists is in the namespace `k8s.io`. With another runtime, what lies in its store may be its own, and is left out; so
+    podman's beside CRI-O, which share a store, cannot be told apart.
+    """
+    if imagefs is None:
+        return ()
+    imagefs = imagefs.rstrip("/")
+    parent, _, name = imagefs.rpartition("/")
+    if name.startswith(SNAPSHOTTER):
+        return tuple(overlay for overlay in overlays if TASKS_OF_CRI not in overlay.point)
+    store = parent if name.endswith(IMAGES_OF_STORAGE) else imagefs
+    return tuple(overlay for overlay in overlays if not overlay.upper.startswith(store + "/"))

@@ -328,8 +328,8 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
     """What the bytes of a filesystem are used for, and what can be done about each part."""
-    used, capacity = attribution.used_bytes, attribution.capacity_bytes
-    roles = ", ".join(attribution.roles)
+    used, capacity = attribution.used, attribution.capacity
+    roles = ", ".join(attribution.filesystems)
     rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
     for share in attribution.shares:
         words, remedy = WORDS[share.use]

@@ -1,4 +1,4 @@
-"""What each filesystem of the signals is, and what of its numbers can jump: values, tables, JSON. Decides nothing.
+"""What each filesystem of the signals is, and what of its numbers can jump. Decides nothing.
 
 A number *jumps* where `statvfs` changes by more than was written or removed. Sources of `TRAITS`: the kernel's
 `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bmap.c` (xfs_bmap_worst_indlen),
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from eviction.reporting.json_shapes import Count, RoleName
 from eviction.reporting.tables import table
@@ -23,10 +22,10 @@ NOT_KNOWN = "not known for this type"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """One type of filesystem. `jumps`: what of its numbers can jump or deceive, a phrase each; none: nothing does.
+    """One type of filesystem. `jumps`: phrases about numbers that can jump or deceive; empty if none do.
 
-    `note`: what else one has to know to read its numbers. `options`: the mount options that matter for its numbers,
-    besides `ro`. `instead`: the phrase in place of the first of `jumps` where an option is set.
+    `note`: what else is needed to read its numbers. `options`: the mount options that matter for its numbers, besides
+    `ro`. `instead`: by option, the phrase that replaces the first of `jumps` if the option is set.
     """
 
     jumps: tuple[str, ...] = ()
@@ -66,28 +65,22 @@ TRAITS: Mapping[str, Traits] = {
         options=("size", "nr_inodes"),
     ),
 }
-"""By the type that the kernel's table of mounts says."""
-
-
-def traits_of(kind: str) -> Traits | None:
-    """The traits of a type; None where they are not known here."""
-    return TRAITS.get(kind)
+"""By the type in the kernel's table of mounts."""
 
 
 def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
-    """What of the numbers can jump with these mount options; None where the type is not known here."""
-    traits = traits_of(kind)
-    if traits is None:
+    """What of the numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
+    if kind not in TRAITS:
         return None
+    traits = TRAITS[kind]
     names = {option.partition("=")[0] for option in options}
     changed = [phrase for option, phrase in traits.instead.items() if option in names]
     return (*changed, *traits.jumps[1:]) if changed else traits.jumps
 
 
 def options_that_matter(mount: Mount) -> tuple[str, ...]:
-    """Of the options of a mount those that matter for its numbers, as the kernel's table has them."""
-    traits = traits_of(mount.type) or Traits()
-    names = {"ro", *traits.options}
+    """The options of a mount that matter for its numbers, as the kernel's table has them."""
+    names = {"ro", *TRAITS.get(mount.type, Traits()).options}
     return tuple(option for option in mount.options if option.partition("=")[0] in names)
 
 
@@ -98,37 +91,11 @@ def project_quota(mount: Mount) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FilesystemFacts:
-    """One filesystem. `reserve`: free bytes that no pod can use. `options`: the mount options that matter for its
-    numbers, None if the mount was not found. `jumps`: what of its numbers can jump, None where that is not known for
-    its type. `note`: what else one has to know of them. `quota_sentence`: what project quotas do to them, empty where
-    none are on.
-    """
-
-    path: str
-    roles: tuple[FilesystemRole, ...]
-    type: str
-    device: str
-    reserve: int
-    options: tuple[str, ...] | None = None
-    jumps: tuple[str, ...] | None = None
-    note: str = ""
-    quota_sentence: str = ""
-
-    @property
-    def phrase(self) -> str:
-        """What of its numbers can jump, and what else one has to know of them; one phrase."""
-        if self.jumps is None:
-            return NOT_KNOWN
-        parts = (*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota_sentence)))
-        return "; ".join(parts)
-
-
-class FilesystemFactsJson(TypedDict):
     """What a filesystem of the signals is."""
 
     path: str
     """Where it is mounted, or read."""
-    filesystems: list[RoleName]
+    filesystems: tuple[RoleName, ...]
     """Its roles."""
     type: str
     """As the kernel names it: ext4, xfs."""
@@ -136,14 +103,21 @@ class FilesystemFactsJson(TypedDict):
     """What is mounted there."""
     reserve: Count
     """Free bytes that no pod can use."""
-    options: list[str] | None
+    options: tuple[str, ...] | None
     """The mount options that matter for its numbers; null where they are not known."""
-    jumps: list[str] | None
+    jumps: tuple[str, ...] | None
     """What of its numbers can jump; null where that is not known for its type."""
     note: str
     """What else one has to know of them."""
     quota: str
     """What project quotas do to them, a sentence; empty where there are none."""
+
+    @property
+    def phrase(self) -> str:
+        """What of its numbers can jump, and what else one has to know of them; one phrase."""
+        if self.jumps is None:
+            return NOT_KNOWN
+        return "; ".join((*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota))))
 
 
 def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
@@ -152,27 +126,32 @@ def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
     return tuple({identity.path: None for role, (identity, _) in observations.filesystems.items() if role not in stuck})
 
 
-def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Mount]) -> tuple[FilesystemFacts, ...]:
-    """The facts of each filesystem, once for each device. `mounts`: by the observed path, as far as they are known."""
-    roles: dict[int, list[FilesystemRole]] = {}
+def roles_by_device(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, ...]]:
+    """The roles of each observed filesystem."""
+    found: dict[int, tuple[FilesystemRole, ...]] = {}
     for role, (identity, _) in observations.filesystems.items():
-        roles.setdefault(identity.device_id, []).append(role)
+        found[identity.device_id] = (*found.get(identity.device_id, ()), role)
+    return found
+
+
+def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Mount]) -> tuple[FilesystemFacts, ...]:
+    """The facts of each device. `mounts`: by the observed path, as far as they are known."""
     found = []
-    for mine in roles.values():
-        identity, stats = observations.filesystems[mine[0]]
+    for roles in roles_by_device(observations).values():
+        identity, stats = observations.filesystems[roles[0]]
         mount = mounts.get(identity.path)
         kind = identity.type if mount is None else mount.type
-        limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in mine}
+        limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
         found.append(
             FilesystemFacts(
                 identity.path,
-                tuple(mine),
+                roles,
                 kind,
                 identity.device if mount is None else mount.source,
                 max(stats.free_bytes - stats.available_bytes, 0),
                 None if mount is None else options_that_matter(mount),
                 jumps_of(kind, () if mount is None else mount.options),
-                (traits_of(kind) or Traits()).note,
+                TRAITS.get(kind, Traits()).note,
                 project_quota_sentence(mount, limits),
             )
         )
@@ -180,7 +159,7 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
 
 
 def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | None]) -> str:
-    """What project quotas do on a filesystem; empty where there are none. `limits`: what `statvfs` says in the paths of
+    """What project quotas do on a filesystem; empty if there are none. `limits`: what `statvfs` says in the paths of
     its signals, where that is a limit."""
     option = None if mount is None else project_quota(mount)
     within = [
@@ -191,11 +170,11 @@ def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | N
     ]
     if option is None and not within:
         return ""
-    on = "project quotas are on" if option is None else f"project quotas are on ({option})"
     text = (
-        f"{on}: a directory can be at its limit while the filesystem has room, and statvfs in it tells the numbers of "
+        f"project quotas are on{f' ({option})' if option else ''}: a directory can be at its limit while the "
+        "filesystem has room, and statvfs in it tells the numbers of the limit"
     )
-    return "; ".join([text + "the limit", *within])
+    return "; ".join([text, *within])
 
 
 def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:
@@ -205,20 +184,5 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     rows = [["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT OF ITS NUMBERS CAN JUMP"]]
     for one in filesystems:
         options = "?" if one.options is None else ",".join(one.options) or "-"
-        rows.append([", ".join(one.roles), one.type or "?", format_bytes(one.reserve), options, one.phrase])
+        rows.append([", ".join(one.filesystems), one.type or "?", format_bytes(one.reserve), options, one.phrase])
     return table(rows, width, "filesystems")
-
-
-def facts_json(facts: FilesystemFacts) -> FilesystemFactsJson:
-    """For programs; `options` and `jumps` are null where they are not known."""
-    return {
-        "path": facts.path,
-        "filesystems": [str(role) for role in facts.roles],
-        "type": facts.type,
-        "device": facts.device,
-        "reserve": facts.reserve,
-        "options": None if facts.options is None else list(facts.options),
-        "jumps": None if facts.jumps is None else list(facts.jumps),
-        "note": facts.note,
-        "quota": facts.quota_sentence,
-    }

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
 from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.attribution import AttributionJson, attribution_json
-from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of
+from eviction.reporting.attribution import Attribution
+from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of, to_json
 from eviction.reporting.observations_json import (
     ObservationJson,
     ThresholdJson,
@@ -172,7 +172,7 @@ class PassFieldsJson(TypedDict):
     """What was observed at its end."""
     still_met: NotRequired[list[ThresholdJson]]
     """The thresholds that were still met then."""
-    attribution: NotRequired[list[AttributionJson]]
+    attribution: NotRequired[list[Attribution]]
     """Where the bytes are, for each filesystem, where the pass was not enough."""
     removals_left_out: NotRequired[Count]
     """In summaries: how many removals are only counted."""
@@ -222,7 +222,7 @@ class LogLineJson(_OfAPass):
     """How a pass ended."""
     record: NotRequired[PassJson]
     """The record of the pass, with its first 32 removals."""
-    attribution: NotRequired[AttributionJson]
+    attribution: NotRequired[Attribution]
     """Where the bytes of a filesystem are, some seconds after a pass that was not enough."""
     condition: NotRequired[Annotated[str, one_of(NodeCondition)]]
     """The node condition that has changed."""
@@ -339,7 +339,7 @@ def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | No
         document["observations_after"] = observations_json(record.after)
         document["still_met"] = [threshold_json(t, record.after) for t in record.still_met]
     if record.attributions:
-        document["attribution"] = [attribution_json(attribution) for attribution in record.attributions]
+        document["attribution"] = to_json(record.attributions)
     return document
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from eviction.decision.headroom import FillRates
-from eviction.reporting.filesystem_facts import FilesystemFactsJson
+from eviction.reporting.filesystem_facts import FilesystemFacts
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, Seconds, Time, VersionedJson
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import (
@@ -180,7 +180,7 @@ class CheckJson(VersionedJson):
     """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
     layout: LayoutName | None
     """How the roles are spread over filesystems; null where that is not known."""
-    filesystems: list[FilesystemFactsJson]
+    filesystems: list[FilesystemFacts]
     """What the filesystems of the signals are."""
     observations: list[ObservationJson]
     """In the order of the signals."""

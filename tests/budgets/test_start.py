@@ -23,7 +23,7 @@ REMOVING = {
     "reclaim.images.plan",
     "reclaim.unused_containers",
     "reclaim.unused_images",
-    "eviction.reporting.disk_usage",
+    "eviction.reporting.space",
 }
 MOST_OF_A_COMMAND = 470  # 464 at most on Python 3.11: pydantic, protobuf and h2, and what they import
 MOST_OF_HELP = 52  # 44 on Python 3.11: those of argparse and gettext

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.attribution import About, Remark
-from eviction.reporting.disk_usage import Tree, TreeMeter
-from eviction.reporting.hidden_space import HiddenSpace, HiddenSpaceMeter, Survey
-from eviction.reporting.remarks import OtherOverlays, not_of_the_runtime, remarks_of
+from eviction.reporting.attribution import About, Remark, not_of_the_runtime, remarks_of
+from eviction.reporting.space import HiddenSpace, Survey, TimeLimit, Tree, TreeUsage, count_trees, look
 from signals.clock import SystemClock
 from signals.filesystems import read_statvfs
 from signals.mounts import filesystem_id
@@ -68,23 +66,23 @@ def held_open(file: Path, size_bytes: int, *before: str) -> Iterator[int]:
 def looked_at(path: Path) -> tuple[Survey, HiddenSpace]:
     """What is found on the filesystem of a path."""
     device_id = filesystem_id(str(path))
-    survey = HiddenSpaceMeter(SystemClock(), 20.0).measure({str(path): device_id})
+    survey = look({str(path): device_id}, TimeLimit("test", SystemClock(), 20.0))
     return survey, survey.filesystems[device_id]
+
+
+def usage_of(root: str) -> TreeUsage:
+    """What a tree occupies."""
+    return count_trees([Tree(root)], TimeLimit("test", SystemClock(), 20.0))[0]
 
 
 def told(path: Path) -> dict[About, Remark]:
     """The remarks about the filesystem of a path; of several about the same thing the first."""
     _, space = looked_at(path)
-    usage = TreeMeter(SystemClock(), 20.0).measure([Tree(str(path), lambda _: "all")])[0]
     others = not_of_the_runtime(space.overlays, CONTAINERD)
-    of_upper = {
-        overlay.upper: TreeMeter(SystemClock(), 20.0).measure([Tree(overlay.upper, lambda _: "all")])[0]
-        for overlay in others
-    }
+    of_upper = {overlay.upper: usage_of(overlay.upper) for overlay in others}
     stats = read_statvfs(str(path), 0.0).stats
-    remarks = remarks_of(stats, space, usage.sparsest, OtherOverlays.counted(others, of_upper))
     found: dict[About, Remark] = {}
-    for remark in remarks:
+    for remark in remarks_of(stats, space, usage_of(str(path)).sparsest, others, of_upper):
         found.setdefault(remark.about, remark)
     return found
 
@@ -96,8 +94,7 @@ def test_what_a_process_holds_open_is_found_with_its_bytes(tmp_path: Path, kind:
         with held_open(disk / "gone.log", 12 * MIB) as pid:
             used = os.statvfs(disk)
             remark = told(disk)[About.DELETED_OPEN]
-            usage = TreeMeter(SystemClock(), 20.0).measure([Tree(str(disk), lambda _: "all")])[0]
-            assert usage.total_bytes < MIB
+            assert usage_of(str(disk)).total_bytes < MIB
             assert remark.bytes is not None  # with what XFS has allocated ahead
             assert 12 * MIB <= remark.bytes <= (used.f_blocks - used.f_bfree) * used.f_frsize
             assert f"(pid {pid})" in remark.sentence
@@ -222,11 +219,11 @@ def test_without_a_capability_it_says_whom_it_did_not_see(tmp_path: Path) -> Non
     """As the service runs: a file that a process with capabilities holds is not found, and the line says why."""
     program = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
-        "from eviction.reporting.remarks import not_seen\n"
+        "from eviction.reporting.attribution import not_seen\n"
         "from tests.real_node.test_hidden_space import looked_at\n"
         "from pathlib import Path\n"
         "survey, space = looked_at(Path(sys.argv[1]))\n"
-        "print(space.open_files.deleted_bytes, not_seen(survey).sentence)\n"
+        "print(sum(file.bytes for file in space.open_files if file.deleted), not_seen(survey).sentence)\n"
     )
     with mounted(tmp_path, "ext4") as disk:
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]

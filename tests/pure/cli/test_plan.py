@@ -46,7 +46,7 @@ def test_many_objects_that_stay_are_counted_by_reason() -> None:
 def test_what_images_take_is_named_by_what_it_counts() -> None:
     """The plan sums the sizes of the runtime; the table beside it has bytes on the disk, which are others."""
     shares = (Share(Use.IMAGES_MAY_GO, 3 * MIB, 1), Share(Use.ELSE, MIB))
-    attribution = Attribution(1, "/disk", (FilesystemRole.IMAGEFS,), 10 * MIB, 4 * MIB, shares)
+    attribution = Attribution("/disk", (FilesystemRole.IMAGEFS,), 10 * MIB, 4 * MIB, shares)
     lines = plan_lines(replace(planned(1), attributions=(attribution,)))
     assert "may go: 1 object, images of 1.0MiB as the runtime counts them, in this order" in lines
     head = next(number for number, line in enumerate(lines) if line.startswith("ON DISK "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import pytest
 
 from eviction.cli.doctor import lines
 from eviction.configuration.effective import load
-from eviction.doctor import disk_checks, node_checks, table_checks
-from eviction.doctor.examine import CHECKS, examine, healthy
-from eviction.doctor.findings import Finding, HeldImages, NodeFacts, Severity, Snapshotter, SocketFacts
+from eviction.doctor import checks
+from eviction.doctor.checks import CHECKS, examine, healthy
+from eviction.doctor.facts import HeldImages, NodeFacts, SocketFacts
+from eviction.reporting.configuration_warnings import Finding, Severity
 from eviction.reporting.filesystem_facts import filesystem_facts
-from eviction.reporting.table_problems import RowFacts
 from reclaim.services import RuntimeVersion
 from signals.mounts import Mount
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
@@ -43,14 +44,14 @@ SOUND = NodeFacts(
     thresholds=tuple(threshold(signal, "15%") for signal in SIGNALS),
     kubelet=None,
     root_directory="/var/lib/kubelet",
-    socket=SocketFacts("/run/containerd/containerd.sock", True, True, 0, 0o660),
+    socket=SocketFacts("/run/containerd/containerd.sock", stat.S_IFSOCK | 0o660, 0),
     wall=1_800_000_000.0,
     runtime=RuntimeVersion("containerd", "2.1.4"),
     sandbox_image="registry.k8s.io/pause:3.10",
     sandbox_image_pinned=True,
     newest_created_seconds_ahead=-5.0,
     imagefs=IMAGES,
-    snapshotters=(Snapshotter("overlayfs", 40), Snapshotter("native", 0)),
+    snapshotters={"overlayfs": 40, "native": 0},
     content_device=1,
     inotify_limit=1024,
     inotify_used=12,
@@ -70,8 +71,12 @@ WITH_CACHE = replace(
 
 def with_row(signal: Signal, *function: str) -> NodeFacts:
     """A configured row of one function, name and where it frees; without them it is empty."""
-    functions = ((function[0], function[1]),) if function else ()
-    return replace(WITH_CACHE, rows=(RowFacts(signal, functions, configured=True),))
+    return replace(
+        WITH_CACHE,
+        rows={signal: function[:1]},
+        configured_rows={signal},
+        frees=dict.fromkeys(function[:1], function[-1]),
+    )
 
 
 def found(facts: NodeFacts) -> dict[str, Severity]:
@@ -80,12 +85,12 @@ def found(facts: NodeFacts) -> dict[str, Severity]:
 
 def test_rows_as_they_should_be_make_no_finding() -> None:
     """A function frees where its signal is short, or on another filesystem of the same device."""
-    rows = (
-        RowFacts(SIGNALS[0], (("prune", "imagefs"), ("a-name-of-nothing", None)), configured=True),
-        RowFacts(CACHE, (("prune", "buildcache"),), configured=True),
-    )
+    rows = {SIGNALS[0]: ("prune", "a-name-of-nothing"), CACHE: ("clean",)}
+    frees = {"prune": "imagefs", "clean": "buildcache"}
     its_own = threshold(CACHE, "10%")
-    facts = replace(WITH_CACHE, rows=rows, thresholds=(*SOUND.thresholds, its_own))
+    facts = replace(
+        WITH_CACHE, rows=rows, configured_rows=set(rows), frees=frees, thresholds=(*SOUND.thresholds, its_own)
+    )
     assert not {"row-empty", "row-unused", "row-elsewhere"} & set(found(facts))
 
 
@@ -103,9 +108,9 @@ def on_filesystem(**fields: int) -> NodeFacts:
     ("facts", "check", "level"),
     [
         (replace(SOUND, runtime_problem="no connection"), "runtime", Severity.PROBLEM),
-        (replace(SOUND, socket=SocketFacts("/s", True, False)), "socket", Severity.PROBLEM),
-        (replace(SOUND, socket=SocketFacts("/s", True, True, 0, 0o666)), "socket", Severity.RISK),
-        (replace(SOUND, socket=SocketFacts("/s", True, True, 1000, 0o600)), "socket", Severity.RISK),
+        (replace(SOUND, socket=SocketFacts("/s", stat.S_IFREG | 0o600, 0)), "socket", Severity.PROBLEM),
+        (replace(SOUND, socket=SocketFacts("/s", stat.S_IFSOCK | 0o666, 0)), "socket", Severity.RISK),
+        (replace(SOUND, socket=SocketFacts("/s", stat.S_IFSOCK | 0o600, 1000)), "socket", Severity.RISK),
         (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.0")), "containerd-frees-late", Severity.RISK),
         (replace(SOUND, runtime=RuntimeVersion("containerd", "v2.0.4")), "containerd-frees-late", Severity.RISK),
         (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.4+k3s1")), "containerd-frees-late", Severity.RISK),
@@ -126,7 +131,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, inotify_limit=128), "inotify", Severity.NOTE),
         (replace(SOUND, inotify_used=1000), "inotify", Severity.RISK),
         (replace(SOUND, imagefs="/x/io.containerd.snapshotter.v1.devmapper"), "store-elsewhere", Severity.PROBLEM),
-        (replace(SOUND, snapshotters=(Snapshotter("native", 3),)), "store-second-snapshotter", Severity.RISK),
+        (replace(SOUND, snapshotters={"native": 3}), "store-second-snapshotter", Severity.RISK),
         (replace(SOUND, content_device=2), "store-split", Severity.RISK),
         (replace(SOUND, unmatched_keeps=("registry.example/ap",)), "keep-unmatched", Severity.RISK),
         (replace(SOUND, wall=1000.0), "clock", Severity.PROBLEM),
@@ -140,7 +145,7 @@ def on_filesystem(**fields: int) -> NodeFacts:
         (replace(SOUND, held_off="paused until 2027"), "held-off", Severity.RISK),
         (replace(SOUND, dry_run=True), "dry-run", Severity.RISK),
         (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
-        (replace(SOUND, rows=(RowFacts(SIGNALS[0], ()),)), "row-empty", Severity.NOTE),
+        (replace(SOUND, rows={SIGNALS[0]: ()}), "row-empty", Severity.NOTE),
         (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),
         (with_row(CACHE, "prune", "nodefs"), "row-elsewhere", Severity.RISK),
         (replace(SOUND, function_problems=(("prune", "it does not exist"),)), "function", Severity.PROBLEM),
@@ -285,8 +290,8 @@ def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
 
 def test_unknown_facts_make_no_findings() -> None:
     """A node of which only is known that its runtime is down: one problem, no guesses."""
-    gone, marks = SocketFacts("/s", exists=False), SOUND.thresholds
-    bare = NodeFacts(observations_of(), marks, None, "/r", gone, 1_800_000_000.0, runtime_problem="away")
+    marks = SOUND.thresholds
+    bare = NodeFacts(observations_of(), marks, None, "/r", None, 1_800_000_000.0, runtime_problem="away")
     assert found(bare) == {"runtime": Severity.PROBLEM}
 
 
@@ -310,8 +315,6 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_every_check_is_in_the_list() -> None:
-    """Every check in the modules is run."""
-    written = {
-        name for room in (disk_checks, node_checks, table_checks) for name in vars(room) if name.startswith("check_")
-    }
+    """Every check in the module is run."""
+    written = {name for name in vars(checks) if name.startswith("check_")}
     assert written == {check.__name__ for check in CHECKS}

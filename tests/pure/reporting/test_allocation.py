@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eviction.reporting.hidden_space import BtrfsAllocation, ChunkUse, btrfs_allocation, delayed_allocation_bytes
+from eviction.reporting.space import BtrfsAllocation, ChunkUse, btrfs_allocation, delayed_allocation_bytes
 from tests.pure.values import GIB, KIB, MIB
 
 DATA, METADATA = ChunkUse(8 * GIB, 6 * GIB, 8 * GIB), ChunkUse(GIB, 512 * MIB, 2 * GIB)

@@ -13,17 +13,16 @@ from eviction.reporting.attribution import (
     WORDS,
     About,
     Attribution,
-    Counted,
     Measured,
-    Remark,
     Share,
     Use,
     attribute,
-    attribution_json,
     class_of_log,
     sentence,
 )
 from eviction.reporting.explain import attribution_lines
+from eviction.reporting.json_shapes import to_json
+from eviction.reporting.space import HiddenSpace, OpenFile, ProcessesSeen, Survey, TreeUsage
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
 from tests.pure.values import GIB, MIB, observations_of, seen_filesystems
@@ -54,6 +53,10 @@ def dead(name: str, reason: Reason = Reason.NEWEST_OF_LIVE_POD) -> Outcome:
     return Outcome(Verdict(Kind.CONTAINER, name, name, Action.KEEP, reason))
 
 
+def counted(size: int, *, complete: bool = True) -> TreeUsage:
+    return TreeUsage(1, {"all": size}, 1, complete)
+
+
 IMAGES = (
     image("used", Reason.IN_USE, GIB),
     image("old", Reason.UNUSED, 2 * GIB, Result.PLANNED),
@@ -79,13 +82,13 @@ def test_images_are_classified_by_their_reason() -> None:
         Use.ELSE: 8 * GIB - 4 * GIB - 2 * MIB,
     }
     assert {share.use: share.objects for share in answer.shares}[Use.IMAGES_MAY_GO] == 2
-    assert answer.used_bytes == 8 * GIB
+    assert answer.used == 8 * GIB
 
 
 def test_the_classes_of_images_divide_the_size_of_the_store() -> None:
     """Sizes add up to 4 GiB, the store takes 2 GiB unpacked and 1 GiB compressed: each class counts three quarters."""
     images = (image("used", Reason.IN_USE, GIB), image("old", Reason.UNUSED, 3 * GIB))
-    measured = Measured(store_reported=2 * GIB, content=Counted(GIB))
+    measured = Measured(store_reported=2 * GIB, content=counted(GIB))
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.IMAGES_IN_USE] == 3 * GIB // 4
     assert shares(answer)[Use.IMAGES_MAY_GO] == 9 * GIB // 4
@@ -98,24 +101,24 @@ PAUSE_BYTES = 4 * MIB
 def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
     """It still reports 167 MiB; the store was counted, and holds the 4 MiB of the one image that is left."""
     images = (image("pause", Reason.PINNED, PAUSE_BYTES), image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED))
-    measured = Measured(store_reported=167 * MIB, store_counted=Counted(PAUSE_BYTES))
+    measured = Measured(store_reported=167 * MIB, store=counted(PAUSE_BYTES))
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("content", [None, Counted(0)], ids=["unpacked sizes", "compressed sizes"])
-def test_what_is_being_freed_is_a_part_of_its_own(content: Counted | None) -> None:
+@pytest.mark.parametrize("content", [None, counted(0)], ids=["unpacked sizes", "compressed sizes"])
+def test_what_is_being_freed_is_a_part_of_its_own(content: TreeUsage | None) -> None:
     """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late: the pinned one does not take what
     is missing."""
     gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed_bytes=16 * MIB)
     images = (image("pause", Reason.PINNED, PAUSE_BYTES), gone)
     store = 144 * MIB
-    measured = Measured(store_reported=store, store_counted=Counted(store), content=content, late_bytes=4 * MIB)
+    measured = Measured(store_reported=store, store=counted(store), content=content, late_bytes=4 * MIB)
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.BEING_FREED] == 140 * MIB
     assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
-    assert sum(shares(answer).values()) == answer.used_bytes
+    assert sum(shares(answer).values()) == answer.used
 
 
 def test_images_that_shared_their_layers_are_not_being_freed() -> None:
@@ -131,7 +134,7 @@ def test_images_that_shared_their_layers_are_not_being_freed() -> None:
 def test_content_that_cri_does_not_show_is_the_rest_of_the_store() -> None:
     """2 GiB of snapshots that the runtime does not report, 1 GiB of blobs beyond all sizes: at least 3 GiB."""
     images = (image("used", Reason.IN_USE, GIB),)
-    measured = Measured(store_reported=GIB, store_counted=Counted(3 * GIB, complete=False), content=Counted(2 * GIB))
+    measured = Measured(store_reported=GIB, store=counted(3 * GIB, complete=False), content=counted(2 * GIB))
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer) == {Use.IMAGES_IN_USE: 2 * GIB, Use.HIDDEN: 3 * GIB, Use.ELSE: 3 * GIB}
     assert next(share for share in answer.shares if share.use is Use.HIDDEN).at_least
@@ -153,13 +156,11 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
         store_reported=GIB,
         writable_in_store=False,
         writable_layers={"live": 2 * GIB},
-        logs={Use.LOGS_LIVE: Counted(MIB), Use.LOGS_ROTATED: Counted(2 * MIB, complete=False)},
-        logs_device=1,
-        volumes=Counted(3 * MIB),
-        volumes_device=1,
+        logs=TreeUsage(1, {Use.LOGS_LIVE: MIB, Use.LOGS_ROTATED: 2 * MIB}, 2, complete=True),
+        volumes=counted(3 * MIB),
     )
     node, images = attribute(split, (image("used", Reason.IN_USE, GIB),), measured)
-    assert (node.roles, images.roles) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
+    assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
     assert shares(images) == {Use.IMAGES_IN_USE: GIB, Use.ELSE: 3 * GIB}
     assert shares(node) == {
         Use.CONTAINERS_LIVE: 2 * GIB,
@@ -172,14 +173,14 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
 
 def test_logs_on_another_disk_are_not_counted_here() -> None:
     """With /var/log on a disk of its own, logs are no part of nodefs."""
-    measured = Measured(logs={Use.LOGS_LIVE: Counted(GIB)}, logs_device=9)
+    measured = Measured(logs=TreeUsage(9, {Use.LOGS_LIVE: GIB}, 1, complete=True))
     (answer,) = attribute(ONE, (), measured)
     assert shares(answer) == {Use.ELSE: 8 * GIB}
 
 
 def test_images_that_a_pass_did_not_judge_are_one_part() -> None:
     """A pass that calls only DeleteAllUnusedContainers has no verdicts on images; they count as not judged."""
-    (answer,) = attribute(ONE, (), Measured(store_reported=2 * GIB, content=Counted(GIB)))
+    (answer,) = attribute(ONE, (), Measured(store_reported=2 * GIB, content=counted(GIB)))
     assert shares(answer)[Use.IMAGES_UNJUDGED] == 3 * GIB
 
 
@@ -190,7 +191,7 @@ SIZES = st.integers(0, 20 * GIB)
     used=SIZES,
     sizes=st.lists(st.tuples(st.sampled_from(list(Reason)), SIZES), max_size=6),
     reported=st.none() | SIZES,
-    counted=st.none() | SIZES,
+    store=st.none() | SIZES,
     content=st.none() | SIZES,
     layers=st.none() | st.dictionaries(st.sampled_from("abc"), SIZES),
 )
@@ -198,15 +199,15 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     used: int,
     sizes: list[tuple[Reason, int]],
     reported: int | None,
-    counted: int | None,
+    store: int | None,
     content: int | None,
     layers: dict[str, int] | None,
 ) -> None:
     """For any measurement: everything else is the rest, and 0 where the parts exceed what is used."""
     measured = Measured(
         reported,
-        None if counted is None else Counted(counted),
-        None if content is None else Counted(content),
+        None if store is None else counted(store),
+        None if content is None else counted(content),
         writable_layers=layers,
     )
     node = seen(nodefs=(1, min(used, 10 * GIB)), imagefs=(1, min(used, 10 * GIB)), containerfs=(1, min(used, 10 * GIB)))
@@ -214,7 +215,7 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     (answer,) = attribute(node, outcomes, measured)
     assert all(share.bytes >= 0 for share in answer.shares)
     others = sum(share.bytes for share in answer.shares if share.use is not Use.ELSE)
-    assert shares(answer)[Use.ELSE] == max(answer.used_bytes - others, 0)
+    assert shares(answer)[Use.ELSE] == max(answer.used - others, 0)
     assert [share.use for share in answer.shares].count(Use.ELSE) == 1
 
 
@@ -245,35 +246,46 @@ def test_every_part_has_a_description_and_a_remedy(use: Use) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deleted", "share", "rest"),
+    ("deleted", "unreadable", "share", "rest"),
     [
-        (Counted(3 * GIB), Share(Use.DELETED_OPEN, 3 * GIB), 5 * GIB),
-        (Counted(3 * GIB, complete=False), Share(Use.DELETED_OPEN, 3 * GIB, None, at_least=True), 5 * GIB),
-        (Counted(9 * GIB), Share(Use.DELETED_OPEN, 8 * GIB), 0),
+        (3 * GIB, 0, Share(Use.DELETED_OPEN, 3 * GIB), 5 * GIB),
+        (3 * GIB, 1, Share(Use.DELETED_OPEN, 3 * GIB, None, at_least=True), 5 * GIB),
+        (9 * GIB, 0, Share(Use.DELETED_OPEN, 8 * GIB), 0),
     ],
 )
-def test_deleted_files_that_are_open_are_a_part_of_their_own(deleted: Counted, share: Share, rest: int) -> None:
-    """They are in no directory, so they are taken from everything else; never more than there is."""
-    (found,) = attribute(ONE, (), Measured(deleted_open={1: deleted}))
+def test_deleted_files_that_are_open_are_a_part_of_their_own(
+    deleted: int, unreadable: int, share: Share, rest: int
+) -> None:
+    """They are in no directory, so they are taken from everything else; never more than there is. Where a process could
+    not be looked at they are a lower bound."""
+    files = (
+        OpenFile("/gone", 7, "java", "", deleted, deleted=True),
+        OpenFile("/wal", 7, "java", "", GIB, deleted=False),
+    )
+    survey = Survey({1: HiddenSpace(open_files=files)}, ProcessesSeen(2, unreadable, complete=True))
+    (found,) = attribute(ONE, (), Measured(survey=survey))
     assert share in found.shares
     assert shares(found)[Use.ELSE] == rest
-    assert sum(shares(found).values()) == found.used_bytes
+    assert sum(shares(found).values()) == found.used
 
 
 def test_remarks_go_with_their_filesystem() -> None:
-    """They are below the table, and in JSON; they change no part."""
-    remark = Remark(About.THIN_POOL, None, "this filesystem is on the thin pool a\x1b")
+    """They are below the table, and in JSON; they change no part. Who was not seen is said of the first one only."""
     apart = seen(nodefs=(1, 8 * GIB), imagefs=(2, 8 * GIB), containerfs=(2, 8 * GIB))
-    first, second = attribute(apart, (), Measured(remarks={2: (remark,)}))
-    assert (first.remarks, second.remarks) == ((), (remark,))
-    assert attribution_lines(second)[-1] == "note: this filesystem is on the thin pool a\\x1b"
-    assert attribution_json(second)["remarks"] == [
+    spaces = {1: HiddenSpace(), 2: HiddenSpace(thin_pool="the thin pool a\x1b")}
+    first, second = attribute(apart, (), Measured(survey=Survey(spaces, ProcessesSeen(1, 0, complete=True))))
+    assert first.remarks == ()
+    (remark,) = second.remarks
+    assert attribution_lines(second)[-1].startswith("note: this filesystem is on the thin pool a\\x1b: ")
+    assert to_json(second)["remarks"] == [
         {"about": "thin_pool", "bytes": None, "at_least": False, "sentence": remark.sentence}
     ]
+    first, second = attribute(apart, (), Measured(survey=Survey(spaces, ProcessesSeen(2, 1, complete=True))))
+    assert [remark.about for remark in first.remarks] == [About.PROCESSES_NOT_SEEN]
+    assert second.remarks == (remark,)
 
 
 FULL = Attribution(
-    1,
     "/var/lib/kubelet",
     (NODEFS, IMAGEFS),
     10 * GIB,
@@ -302,7 +314,7 @@ def test_the_table_says_what_can_be_done() -> None:
 
 def test_the_json_form_has_the_same() -> None:
     """Bytes as integers, the word of the use, the remedy."""
-    document = json.loads(json.dumps(attribution_json(FULL)))
+    document = json.loads(json.dumps(to_json(FULL)))
     assert (document["path"], document["filesystems"]) == ("/var/lib/kubelet", ["nodefs", "imagefs"])
     assert (document["capacity"], document["used"]) == (10 * GIB, 8 * GIB)
     assert document["shares"][0] == {

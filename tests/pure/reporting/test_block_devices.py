@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.hidden_space import ThinPool, kernel_name, thin_pool, thin_pool_below
+from eviction.reporting.space import kernel_name, thin_pool, thin_pool_below
 from signals.mounts import Mount
 
 
@@ -54,14 +54,14 @@ def mount(number: str, source: str) -> Mount:
 @pytest.mark.parametrize(
     ("name", "uuid", "pool"),
     [
-        ("vg-pool-tpool", "LVM-abcdef-tpool", ThinPool("vg-pool-tpool", sure=True)),
+        ("vg-pool-tpool", "LVM-abcdef-tpool", "the thin pool vg-pool-tpool"),
         ("vg-pool", "LVM-abcdef-pool", None),
         ("vg-carpool", "LVM-abcdef", None),
-        ("docker-253:1-77-pool", "", ThinPool("docker-253:1-77-pool", sure=False)),
+        ("docker-253:1-77-pool", "", "docker-253:1-77-pool, by its name a thin pool"),
         ("crypt", "CRYPT-LUKS2-abc-crypt", None),
     ],
 )
-def test_a_thin_pool_is_told_by_the_uuid_of_lvm_else_by_its_name(name: str, uuid: str, pool: ThinPool | None) -> None:
+def test_a_thin_pool_is_told_by_the_uuid_of_lvm_else_by_its_name(name: str, uuid: str, pool: str | None) -> None:
     """Where LVM has made the device its name says nothing; what others made is a guess, and says so."""
     assert thin_pool(name, uuid) == pool
 
@@ -69,14 +69,14 @@ def test_a_thin_pool_is_told_by_the_uuid_of_lvm_else_by_its_name(name: str, uuid
 @pytest.mark.parametrize(
     ("device", "pool"),
     [
-        ("dm-3", ThinPool("vg-pool-tpool", sure=True)),
-        ("dm-6", ThinPool("containerd-pool", sure=False)),
+        ("dm-3", "the thin pool vg-pool-tpool"),
+        ("dm-6", "containerd-pool, by its name a thin pool"),
         ("dm-4", None),
         ("sda", None),
         ("no such device", None),
     ],
 )
-def test_the_pool_is_found_through_the_devices_below(sysfs: Sysfs, device: str, pool: ThinPool | None) -> None:
+def test_the_pool_is_found_through_the_devices_below(sysfs: Sysfs, device: str, pool: str | None) -> None:
     """A plain volume beside it, a disk, and what is not there have none."""
     assert thin_pool_below(device, str(sysfs.root)) == pool
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.disk_usage import Tree, TreeMeter, TreeUsage, mounts_below
+from eviction.reporting.space import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
 from signals.clock import SystemClock
 from tests.pure.values import KIB, SteppedClock
 
@@ -20,7 +20,7 @@ def by_suffix(names: Sequence[str]) -> str:
 
 
 def measured(root: Path, limit_seconds: float = 5.0) -> TreeUsage:
-    return TreeMeter(SystemClock(), limit_seconds).measure([Tree(str(root), by_suffix)])[0]
+    return count_trees([Tree(str(root), by_suffix)], TimeLimit("test", SystemClock(), limit_seconds))[0]
 
 
 def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
     found = measured(tmp_path)
     assert found.complete
     assert found.inodes == 6
-    sizes = dict(found.bytes_by_class)
+    sizes = found.bytes_by_class
     assert 110 * KIB <= sizes[".log"] <= 150 * KIB, "a sparse file takes nothing"
     du = subprocess.run(["du", "-s", "-B1", str(tmp_path)], capture_output=True, text=True, check=True)
     assert found.total_bytes + tmp_path.stat().st_blocks * 512 == int(du.stdout.split()[0])
@@ -70,7 +70,7 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(tmp_path: Path) -> 
     point = str(tmp_path / "root" / "far away").replace(" ", "\\040")
     table.write_text(f"36 35 98:0 / {point} rw - nfs server:/ rw\n37 35 98:0 / /elsewhere rw - ext4 x rw\nnonsense\n")
     assert mounts_below(str(tmp_path / "root"), str(table)) == {str(tmp_path / "root" / "far away")}
-    found = TreeMeter(SystemClock(), 5.0, str(table)).measure([Tree(str(tmp_path / "root"), by_suffix)])[0]
+    found = count_trees([Tree(str(tmp_path / "root"), by_suffix)], TimeLimit("test", SystemClock(), 5.0), str(table))[0]
     assert (found.complete, found.inodes) == (True, 1)
     assert mounts_below("/", str(tmp_path / "no table")) == frozenset()
 
@@ -80,7 +80,7 @@ def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
     for number in range(1000):
         (tmp_path / str(number)).touch()
     clock = SteppedClock()
-    found = TreeMeter(clock, 0.0).measure([Tree(str(tmp_path), by_suffix)])[0]
+    found = count_trees([Tree(str(tmp_path), by_suffix)], TimeLimit("test", clock, 0.0))[0]
     assert not found.complete
     assert 0 < found.inodes < 1000
 
@@ -96,11 +96,11 @@ def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -
         return "late"
 
     clock = SystemClock()
-    meter = TreeMeter(clock, 0.1)
+    limit = TimeLimit("test", clock, 0.1)
     began = clock.monotonic()
-    assert not meter.measure([Tree(str(tmp_path), hanging)])[0].complete
+    assert not count_trees([Tree(str(tmp_path), hanging)], limit)[0].complete
     assert asked.is_set()
-    assert meter.measure([Tree(str(tmp_path), hanging)]) == (TreeUsage(),)
+    assert count_trees([Tree(str(tmp_path), hanging)], limit) == [TreeUsage()]
     assert clock.monotonic() - began < 20.0, "the tree hangs for 30 s"
     go_on.set()
 

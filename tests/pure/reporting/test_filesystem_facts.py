@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from eviction.reporting.filesystem_facts import facts_json, facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.json_shapes import to_json
 from signals.mounts import Mount
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, observations_of
@@ -48,7 +49,7 @@ def test_a_type_that_is_not_known_and_a_mount_that_is_not_found() -> None:
     zfs = FilesystemIdentity("/z", 3, "tank", "zfs"), FsStats(GIB, GIB, 9 * GIB, 1, 2, 0)
     (facts,) = filesystem_facts(replace(observations_of(), filesystems={NODEFS: zfs}), {})
     assert facts_table((facts,))[1].split(maxsplit=4) == ["nodefs", "zfs", "0B", "?", "not known for this type"]
-    assert json.loads(json.dumps(facts_json(facts))) == {
+    assert json.loads(json.dumps(to_json(facts))) == {
         "path": "/z",
         "filesystems": ["nodefs"],
         "type": "zfs",
@@ -64,7 +65,7 @@ def test_a_type_that_is_not_known_and_a_mount_that_is_not_found() -> None:
 
 def test_the_json_has_the_same() -> None:
     """Phrases as lists, options with their values."""
-    images = facts_json(filesystem_facts(seen(), MOUNTS)[1])
+    images = to_json(filesystem_facts(seen(), MOUNTS)[1])
     assert (images["type"], images["options"], images["reserve"]) == ("xfs", ["allocsize=64k", "prjquota"], 0)
     assert images["jumps"] is not None
     assert images["jumps"][2] == "the inode total follows the free space"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.reporting.filesystem_facts import TRAITS, jumps_of, options_that_matter, project_quota, traits_of
+from eviction.reporting.filesystem_facts import TRAITS, jumps_of, options_that_matter, project_quota
 from signals.mounts import Mount
 
 
@@ -51,4 +51,4 @@ def test_a_fixed_preallocation_jumps_by_what_was_fixed() -> None:
 def test_what_jumps_is_known_of_the_types_of_a_node_only() -> None:
     """XFS, btrfs and tmpfs deceive, ext4 does not; of others nothing is claimed."""
     assert {kind for kind, traits in TRAITS.items() if traits.jumps} == {"xfs", "btrfs", "tmpfs"}
-    assert traits_of("zfs") is None
+    assert "zfs" not in TRAITS

@@ -10,27 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.open_files import (
-    FILES_PER_CLOCK_CHECK,
-    OpenFiles,
-    OpenFilesScan,
-    ProcessesSeen,
-    Watched,
-    deleted_mappings,
-    pod_uid_of,
-)
+from eviction.reporting.space import OpenFile, OpenFilesScan, ProcessesSeen, deleted_mappings, pod_uid_of
 from tests.pure.values import MIB
 from tests.repository import ROOT
 
 UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
 
 
-def scanned(directory: Path, proc: str = "/proc") -> tuple[OpenFiles, ProcessesSeen]:
+def scanned(directory: Path, proc: str = "/proc") -> tuple[tuple[OpenFile, ...], ProcessesSeen]:
     """What is open on the filesystem of a directory."""
     device_id = directory.stat().st_dev
-    scan = OpenFilesScan({device_id: Watched(device_id)}, lambda: True, proc)
-    scan.run()
-    return scan.found(device_id), scan.seen()
+    scan = OpenFilesScan(proc)
+    scan.filesystems[device_id] = device_id
+    scan.run(lambda: True)
+    return scan.found(device_id), scan.seen
 
 
 def proc_of_this_process(directory: Path) -> str:
@@ -85,11 +78,11 @@ def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
         file.unlink()
         found, _ = scanned(tmp_path, alone)
         assert first.fileno() != second.fileno()
-        (mine,) = found.holders
-    assert found.deleted_bytes - before.deleted_bytes == pytest.approx(MIB, abs=8192)
-    assert found.deleted_files - before.deleted_files == 1
-    assert mine.largest == str(file)
-    assert mine.name == Path("/proc/self/comm").read_text().strip()
+    (mine,) = set(found) - set(before)
+    assert mine.deleted
+    assert mine.bytes == pytest.approx(MIB, abs=8192)
+    assert mine.path == str(file)
+    assert mine.process == Path("/proc/self/comm").read_text().strip()
 
 
 def test_a_deleted_file_that_is_only_mapped_is_found(tmp_path: Path) -> None:
@@ -106,12 +99,12 @@ def test_a_deleted_file_that_is_only_mapped_is_found(tmp_path: Path) -> None:
     alone = proc_of_this_process(tmp_path)
     found, _ = scanned(tmp_path, alone)
     mapped.close()
-    assert str(file) in [holder.largest for holder in found.holders]
-    assert str(file) not in [holder.largest for holder in scanned(tmp_path, alone)[0].holders]
+    assert str(file) in [one.path for one in found]
+    assert str(file) not in [one.path for one in scanned(tmp_path, alone)[0]]
 
 
 def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:
-    """Asked once within so many files; then the look ends, and says that it is not complete."""
+    """Asked once; then the look ends, and says that it is not complete."""
     file = tmp_path / "gone"
     asked = []
 
@@ -123,14 +116,15 @@ def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:
         opened.write(os.urandom(MIB))
         opened.flush()
         file.unlink()
-        more = [os.dup(opened.fileno()) for _ in range(FILES_PER_CLOCK_CHECK)]
+        more = [os.dup(opened.fileno()) for _ in range(64)]
         device_id = tmp_path.stat().st_dev
-        scan = OpenFilesScan({device_id: Watched(device_id)}, in_time)
-        scan.run()
+        scan = OpenFilesScan()
+        scan.filesystems[device_id] = device_id
+        scan.run(in_time)
         for descriptor in more:
             os.close(descriptor)
     assert len(asked) == 1
-    assert not scan.seen().complete
+    assert not scan.seen.complete
 
 
 def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
@@ -139,8 +133,8 @@ def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
         pytest.skip("needs root with capabilities, to have a process that has more than another")
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from eviction.reporting.open_files import OpenFilesScan\n"
-        "scan = OpenFilesScan({}, lambda: True); scan.run(); seen = scan.seen()\n"
+        "from eviction.reporting.space import OpenFilesScan\n"
+        "scan = OpenFilesScan(); scan.run(lambda: True); seen = scan.seen\n"
         "print(seen.processes, seen.unreadable, seen.complete)"
     )
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
-from eviction.reporting.attribution import About, Remark
-from eviction.reporting.disk_usage import SparseFile, TreeUsage
-from eviction.reporting.hidden_space import BtrfsAllocation, ChunkUse, HiddenSpace, Survey, ThinPool, WritableOverlay
-from eviction.reporting.open_files import GrowingFile, Holder, OpenFiles, ProcessesSeen
-from eviction.reporting.remarks import OtherOverlays, not_of_the_runtime, not_seen, remarks_of
+from eviction.reporting.attribution import About, Remark, not_of_the_runtime, not_seen, remarks_of
+from eviction.reporting.space import (
+    BtrfsAllocation,
+    ChunkUse,
+    HiddenSpace,
+    OpenFile,
+    ProcessesSeen,
+    SparseFile,
+    Survey,
+    TreeUsage,
+    WritableOverlay,
+)
 from signals.mounts import Mount
 from signals.types import FsStats
 from tests.pure.values import GIB, MIB
 
-NO_OVERLAYS = OtherOverlays((), 0, complete=True)
 CONTAINERD = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
 
@@ -27,24 +36,44 @@ def mounted(kind: str, *options: str) -> Mount:
 
 
 def told(
-    space: HiddenSpace, *, reserve: int = 0, sparsest: SparseFile | None = None, others: OtherOverlays = NO_OVERLAYS
+    space: HiddenSpace,
+    *,
+    reserve: int = 0,
+    sparsest: SparseFile | None = None,
+    others: Mapping[WritableOverlay, TreeUsage | None] = MappingProxyType({}),
 ) -> list[Remark]:
-    return list(remarks_of(stats(reserve), space, sparsest, others))
+    """`others`: overlays that are not of the runtime, each with what was counted of it."""
+    of_upper = {overlay.upper: usage for overlay, usage in others.items() if usage is not None}
+    return list(remarks_of(stats(reserve), space, sparsest, tuple(others), of_upper))
+
+
+def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> OpenFile:
+    return OpenFile(path, pid, process, pod_uid, size, deleted=True)
+
+
+def usage(size: int, complete: bool = True) -> TreeUsage:
+    return TreeUsage(1, {"all": size}, 1, complete)
 
 
 HOLDERS = (
-    Holder(77, "java", "0f5ab5a0", 3, 2 * GIB, "/logs/app.log"),
-    Holder(5, "rsyslogd", "", 1, 100 * MIB, "/var/log/old"),
-    Holder(6, "cat", "", 1, 4096, "/x"),
+    deleted("cat", 6, 4096, "/x"),
+    deleted("java", 77, GIB // 2, "/logs/old.log", "0f5ab5a0"),
+    deleted("java", 77, GIB, "/logs/app.log", "0f5ab5a0"),
+    deleted("rsyslogd", 5, 100 * MIB, "/var/log/old"),
+    deleted("java", 77, GIB // 2, "/logs/older.log", "0f5ab5a0"),
 )
-GROWING = GrowingFile("/data/wal", 12, "postgres", 60 * MIB)
+GROWING = (
+    OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
+    OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
+)
+DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}") for number in (1, 2))
 
 
 @pytest.mark.parametrize(
     ("remarks", "about", "size", "sentence"),
     [
         (
-            told(HiddenSpace(mounted("xfs"), OpenFiles(beyond_end=64 * MIB, growing_files=2, growing=GROWING))),
+            told(HiddenSpace(mounted("xfs"), GROWING)),
             About.PREALLOCATED,
             64 * MIB,
             (
@@ -102,7 +131,7 @@ GROWING = GrowingFile("/data/wal", 12, "postgres", 60 * MIB)
             ),
         ),
         (
-            told(HiddenSpace(mounted("ext4"), thin_pool=ThinPool("vg-pool-tpool", sure=True))),
+            told(HiddenSpace(mounted("ext4"), thin_pool="the thin pool vg-pool-tpool")),
             About.THIN_POOL,
             None,
             (
@@ -111,7 +140,10 @@ GROWING = GrowingFile("/data/wal", 12, "postgres", 60 * MIB)
             ),
         ),
         (
-            told(HiddenSpace(mounted("ext4")), others=OtherOverlays(("/docker/1", "/docker/2"), 3 * GIB, False)),
+            told(
+                HiddenSpace(mounted("ext4")),
+                others={DOCKERS[0]: usage(2 * GIB), DOCKERS[1]: usage(GIB, complete=False)},
+            ),
             About.OTHER_OVERLAYS,
             3 * GIB,
             (
@@ -132,8 +164,7 @@ def test_each_remark_has_its_bytes_and_a_sentence(
 
 def test_holders_of_deleted_files_are_named_and_the_small_ones_counted() -> None:
     """The largest first, with process, pod and file; those that are not worth a line share one."""
-    found = OpenFiles(2 * GIB + 100 * MIB + 4096, 5, 3, HOLDERS)
-    first, second, rest = told(HiddenSpace(mounted("ext4"), found))
+    first, second, rest = told(HiddenSpace(mounted("ext4"), HOLDERS))
     assert (first.bytes, first.sentence) == (
         2 * GIB,
         (
@@ -147,8 +178,8 @@ def test_holders_of_deleted_files_are_named_and_the_small_ones_counted() -> None
 
 def test_many_small_holders_are_told_by_the_first() -> None:
     """None of them is worth a line, all together are."""
-    holders = tuple(Holder(pid, "app", "", 1, 4 * MIB, "/x") for pid in range(5))
-    first, rest = told(HiddenSpace(mounted("ext4"), OpenFiles(400 * MIB, 100, 100, holders)))
+    files = tuple(deleted("app", pid, 4 * MIB, "/x") for pid in range(100))
+    first, rest = told(HiddenSpace(mounted("ext4"), files))
     assert (first.bytes, rest.bytes) == (4 * MIB, 396 * MIB)
     assert rest.sentence.startswith("99 more processes hold 396.0MiB")
 
@@ -159,7 +190,7 @@ def test_many_small_holders_are_told_by_the_first() -> None:
         told(HiddenSpace()),
         told(HiddenSpace(mounted("ext4", "usrquota"), delayed=5 * MIB), reserve=5 * MIB),
         told(HiddenSpace(mounted("xfs")), reserve=512 * MIB),
-        told(HiddenSpace(mounted("ext4"), OpenFiles(MIB, 1, 1, (Holder(1, "a", "", 1, MIB, "/x"),)))),
+        told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB, "/x"),))),
         told(HiddenSpace(mounted("ext4")), sparsest=SparseFile("/x", 2 * MIB, MIB)),
     ],
 )
@@ -170,7 +201,7 @@ def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> N
 
 def test_a_thin_pool_that_only_its_name_tells_is_no_certainty() -> None:
     """The sentence says by what it is one."""
-    (remark,) = told(HiddenSpace(mounted("ext4"), thin_pool=ThinPool("data-pool", sure=False)))
+    (remark,) = told(HiddenSpace(mounted("ext4"), thin_pool="data-pool, by its name a thin pool"))
     assert remark.sentence.startswith("this filesystem is on data-pool, by its name a thin pool: ")
 
 
@@ -183,7 +214,7 @@ def test_a_thin_pool_that_only_its_name_tells_is_no_certainty() -> None:
             "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)",
         ),
         (
-            Survey({}, ProcessesSeen(1, 0, complete=True), others_hidden=True),
+            Survey({}, ProcessesSeen(1, 0, complete=True, others_hidden=True)),
             "those outside of its PID namespace or hidden by hidepid were not seen",
         ),
         (Survey({}, ProcessesSeen(40, 0, complete=False)), "not all were looked at in time"),
@@ -223,11 +254,8 @@ def test_overlays_that_are_not_of_the_runtime(imagefs: str | None, devices: list
 
 def test_what_is_not_counted_makes_a_lower_bound() -> None:
     """Of the third nothing was counted, as only some are."""
-    usages = {
-        OVERLAYS[1].upper: TreeUsage(1, (("all", 3 * MIB),), 1, complete=True),
-        OVERLAYS[2].upper: TreeUsage(1, (("all", MIB),), 1, complete=True),
-    }
-    assert OtherOverlays.counted(OVERLAYS[1:3], usages) == OtherOverlays(
-        (OVERLAYS[1].point, OVERLAYS[2].point), 4 * MIB, complete=True
-    )
-    assert not OtherOverlays.counted(OVERLAYS[1:], usages).complete
+    counted = {OVERLAYS[1]: usage(3 * MIB), OVERLAYS[2]: usage(MIB)}
+    (known,) = told(HiddenSpace(), others=counted)
+    assert (known.bytes, known.at_least) == (4 * MIB, False)
+    (bound,) = told(HiddenSpace(), others={**counted, OVERLAYS[3]: None})
+    assert (bound.bytes, bound.at_least) == (4 * MIB, True)

@@ -65,7 +65,7 @@ def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
     available = {str(signal): (each.available, each.capacity) for signal, each in seen.signals.items()}
     assert available["nodefs.available"] == available["imagefs.available"] == (40 * GIB, 100 * GIB)
     (facts,) = filesystem_facts(seen, mounts_of([KUBELET, IMAGES], table))
-    assert facts.quota_sentence == (
+    assert facts.quota == (
         "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and statvfs "
         "in it tells the numbers of the limit; 1.0GiB of 10.0GiB are available within that of /data/kubelet, which the "
         "kubelet does not look at; 2.0GiB of 20.0GiB are available within that of /data/images, which the kubelet does "

@@ -98,7 +98,7 @@ def test_the_table_of_where_the_bytes_are_reads_as_printed() -> None:
     assert shares[-1].use is Use.ELSE
     roles = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
     used = round(27.6 * MIB)
-    printed = attribution_lines(Attribution(1, "/var/lib/kubelet", roles, 64 * MIB, used, tuple(shares)))
+    printed = attribution_lines(Attribution("/var/lib/kubelet", roles, 64 * MIB, used, tuple(shares)))
     assert printed == [head, names, *rows]
 
 
@@ -109,7 +109,7 @@ def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
     lines = example("# reclaimd doctor")
     note = next(number for number, line in enumerate(lines) if line.startswith("NOTE"))
     shown_in_order(lines[:note], output)
-    source = (ROOT / "eviction" / "doctor" / "node_checks.py").read_text()
+    source = (ROOT / "eviction" / "doctor" / "checks.py").read_text()
     for line in lines[note:-1]:
         text = line.partition("  ")[2].removeprefix("seen: ").removeprefix("do:   ").partition("  [")[0]
         assert text.rstrip("0123456789") in source

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eviction.doctor.examine import examine
+from eviction.doctor.checks import examine
 from eviction.doctor.facts import gather, inotify_instances
 from eviction.history_file.store import HistoryStore
 from tests.nodes.small_node import SmallNode

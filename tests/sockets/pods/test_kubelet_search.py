@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, KubeletSearch
-from eviction.doctor.examine import examine
+from eviction.doctor.checks import examine
 from eviction.doctor.facts import gather
 from eviction.node.node import Node
 from reclaim.pods.pod_list import KubeletUnavailable

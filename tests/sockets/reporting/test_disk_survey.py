@@ -191,5 +191,5 @@ def test_the_bytes_are_told_when_late_space_has_come(make_small_node: SmallNodeF
     record = node.disk_survey.with_attribution(relieve(node))
     (attribution,) = record.attributions
     assert small.available() >= before + 16 * MIB
-    assert attribution.used_bytes < 8 * MIB
+    assert attribution.used < 8 * MIB
     assert Use.BEING_FREED not in {share.use for share in attribution.shares}

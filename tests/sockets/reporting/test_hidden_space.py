@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eviction.reporting.hidden_space import HiddenSpaceMeter, Survey
-from eviction.reporting.open_files import ProcessesSeen
+from eviction.reporting.space import Survey, TimeLimit, look
 from signals.clock import SystemClock
 from tests.sockets.mounts import dead_filesystem
 
-NOTHING_SEEN = Survey({}, ProcessesSeen())
+NOTHING_SEEN = Survey()
 
 
 def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -> None:
-    """Nothing is known then, and the processes count as not looked at.."""
+    """Nothing is known then, and the processes count as not looked at."""
     clock = SystemClock()
-    meter = HiddenSpaceMeter(clock, 0.1)
+    limit = TimeLimit("test", clock, 0.1)
     disk = tmp_path / "dead"
     disk.mkdir()
     alive = {str(tmp_path): tmp_path.stat().st_dev}
     with dead_filesystem(str(disk)):
         began = clock.monotonic()
-        assert meter.measure({str(disk): 1}) == NOTHING_SEEN
-        assert meter.measure(alive) == NOTHING_SEEN, "the first look is stuck"
+        assert look({str(disk): 1}, limit) == NOTHING_SEEN
+        assert look(alive, limit) == NOTHING_SEEN, "the first look is stuck"
         assert clock.monotonic() - began < 10.0, "it would hang for as long as the block lasts"
-    assert meter.threads_not_started == 0
-    assert HiddenSpaceMeter(clock, 20.0).measure(alive).processes.complete
+    assert limit.workers.not_started == 0
+    assert look(alive, TimeLimit("test", clock, 20.0)).processes.complete
