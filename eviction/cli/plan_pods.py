@@ -11,7 +11,7 @@ from eviction.cli import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.configuration.inherited_thresholds import name_of
+from eviction.configuration.kubelet import name_of
 from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
 from eviction.configuration.kubelet_endpoint import KubeletEndpoint
 from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time

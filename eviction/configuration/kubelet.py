@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
-from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document, required_value
-from eviction.configuration.texts import unfit_texts
+from eviction.configuration.strict_yaml import DocumentError, first_problem, read_document, required_value, unfit_texts
 from eviction.configuration.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -33,6 +32,7 @@ from eviction.configuration.threshold_config import (
     effective_hard,
     parse_threshold_config,
 )
+from eviction.configuration.validation import read_log_directory
 from eviction.types import EvictionError
 from signals.quantity import QuantityError, parse_duration
 
@@ -233,7 +233,10 @@ def kubelet_configuration(
     low = 80 if written.imageGCLowThresholdPercent is None else written.imageGCLowThresholdPercent
     problems = image_gc_problems(high, low, minimum_age, maximum_age)
     pod_logs_dir = written.podLogsDir or "/var/log/pods"
-    problems += [f"podLogsDir: {problem}" for problem in (log_directory_problem(pod_logs_dir),) if problem]
+    try:
+        read_log_directory(pod_logs_dir)
+    except ValueError as error:
+        problems.append(f"podLogsDir: {error}")
     if maximum_age != 0 and not (written.featureGates or {}).get("ImageMaximumGCAge", True):
         problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
     enforced = ["pods"] if written.enforceNodeAllocatable is None else written.enforceNodeAllocatable
@@ -312,15 +315,6 @@ def node_allocatable_problems(
     return problems
 
 
-def log_directory_problem(path: str) -> str:
-    """The problem that the kubelet's validation finds in a log directory; empty if none."""
-    if not path.startswith("/"):
-        return f"must be an absolute path, but it was {quoted(path)}"
-    if os.path.normpath(path) != path or path.startswith("//"):
-        return f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}"
-    return "" if path.isascii() else f"must hold ASCII characters only, but it was {quoted(path)}"
-
-
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:
     """All problems that the kubelet's validation finds in these image GC settings; ages in seconds."""
     problems = [
@@ -341,3 +335,8 @@ def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: floa
             f"imageMaximumGCAge: must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
         )
     return problems
+
+
+def name_of(kubelet: KubeletConfiguration | None) -> str:
+    """The origin of inherited values: the kubelet's file, or its defaults."""
+    return kubelet.name if kubelet is not None else "the kubelet's default"

@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.functions import NO_RUNTIME
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
@@ -115,15 +114,15 @@ WITHOUT_VALUE = "cgroups-per-qos"
 
 
 def kubelet_of_node(
-    written: ConfigurationFile, origins: Origins, root: str | None
+    own: Mapping[str, Any], origins: Origins, root: str | None
 ) -> tuple[KubeletConfiguration | None, str]:
     """The configuration of the node's kubelet, None if there is none; and a sentence about it, if there is one to say.
 
-    `root`: where /proc and the usual file are looked for, unless `written` says which file it is, or that there is
-    none; None: nowhere. Raises ConfigurationError.
+    `own`: the fields of our own sources. `root`: where /proc and the usual file are looked for, unless they say which
+    file it is, or that there is none; None: nowhere. Raises ConfigurationError.
     """
-    path, process, remark = written.kubeletConfig, None, ""
-    if path is None and root is not None and written.containerRuntimeEndpoint != NO_RUNTIME:
+    path, directory, process, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), None, ""
+    if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
         process, remark = find_kubelet(os.path.join(root, "proc"))
         usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
         if process is None and os.path.exists(usual):
@@ -132,13 +131,12 @@ def kubelet_of_node(
             remark = remark or f"no kubelet is seen among the processes, and there is no {usual}"
     try:
         if process is not None:
-            directory = written.kubeletConfigDir or process.config_dir
-            found = read_kubelet_configuration(process.config, directory, process.flags)
+            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
             return replace(found, root_directory=process.root_dir), ""
-        return read_kubelet_configuration(path, written.kubeletConfigDir) if path else None, remark
+        return read_kubelet_configuration(path, directory) if path else None, remark
     except KubeletConfigurationError as error:
-        for name, named in (("kubeletConfig", written.kubeletConfig), ("kubeletConfigDir", written.kubeletConfigDir)):
-            if named and str(error).startswith(f"{named}: cannot be read: "):
+        for name in ("kubeletConfig", "kubeletConfigDir"):
+            if own.get(name) and str(error).startswith(f"{own[name]}: cannot be read: "):
                 raise origins.error(name, str(error)) from None
         raise ConfigurationError(str(error)) from None
 

@@ -140,7 +140,7 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 
 
 def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
-    """The fields that our own sources override; the kubelet's maps are merged later, in `inherited_thresholds`."""
+    """The fields that our own sources override; the kubelet's maps are merged later."""
     values: dict[str, Any] = {
         "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
         "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),

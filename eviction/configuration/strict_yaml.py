@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -171,16 +171,21 @@ what it asks for would not be done."""
 
 def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     """The first problem that pydantic found, as one sentence with the field and what is allowed."""
-    problem = error.errors(include_url=False)[0]
+    return sentence_about(error.errors(include_url=False)[0], name, model)
+
+
+def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
+    """One of the problems that pydantic found, as such a sentence."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
     field = ".".join(parts) or "the document"
-    fields = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
+    fields = sorted(info.alias or key for key, info in model.model_fields.items())
     match problem["type"]:
         case "extra_forbidden" if parts[-1] in GONE_FIELDS:
             return f"{name}: the field {field!r} is gone: remove it ({GONE_FIELDS[parts[-1]]})"
         case "extra_forbidden" if len(problem["loc"]) == 1:
-            near = get_close_matches(field, model.model_fields, 1)
-            return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {fields}"
+            near = get_close_matches(field, fields, 1)
+            meant = f" (meant {near[0]}?)" if near else ""
+            return f"{name}: unknown field {field!r}{meant}; allowed are {', '.join(fields)}"
         case "extra_forbidden":
             return f"{name}: unknown field {field!r}"
         case "missing":
@@ -211,3 +216,33 @@ def _flow(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"
     return "null" if value is None else repr(value)
+
+
+def unfit_texts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """For each text that the kernel would not take: its field (`evictionHard.nodefs.available`), and the end of a
+    sentence about it.
+
+    A NUL ends a text for the kernel, and Python raises ValueError for it; a lone surrogate has no bytes in UTF-8 (a
+    YAML escape such as "\\ud800", or a byte of a flag or a variable that is not UTF-8).
+    """
+    for name, value in document.items():
+        yield from _unfit(str(name), name)
+        yield from _unfit(str(name), value)
+
+
+def _unfit(field: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _unfit(field, key)
+            yield from _unfit(f"{field}.{key}", each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _unfit(field, each)
+    elif isinstance(value, str) and (what := _unfit_character(value)):
+        yield field, f"must hold no {what}, but it was {quoted(value)}"
+
+
+def _unfit_character(text: str) -> str:
+    if "\0" in text:
+        return "NUL"
+    return "lone surrogate (a character that is not UTF-8)" if any("\ud800" <= c <= "\udfff" for c in text) else ""

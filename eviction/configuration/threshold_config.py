@@ -45,6 +45,7 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
 
+LARGEST_MARGIN = 0.5
 _OFF = ("0%", "100%")
 
 
@@ -172,15 +173,35 @@ def read_minimum_reclaim(field: str, name: str, text: str) -> ThresholdValue:
     return value
 
 
+def read_margin(text: str) -> ThresholdValue:
+    """A share of the capacity, 0% to 50%, or bytes, which raise only the marks of the `available` signals.
+
+    Raises ValueError.
+    """
+    try:
+        margin = _parsed(text)
+    except QuantityError:
+        raise ValueError(f"{_quoted(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
+    if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
+        raise ValueError(f"must be between 0% and 50%, but it was {text!r}")
+    if margin.quantity is not None and margin.quantity < 0:
+        raise ValueError(f"must not be negative, but it was {text!r}")
+    return margin
+
+
 def _read(field: str, name: str, text: str) -> ThresholdValue:
     try:
-        if text.endswith("%"):
-            return ThresholdValue(percentage=parse_percentage(text))
-        return ThresholdValue(quantity=parse_quantity(text))
+        return _parsed(text)
     except QuantityError:
         raise ThresholdConfigError(
             field, name, f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
         ) from None
+
+
+def _parsed(text: str) -> ThresholdValue:
+    if text.endswith("%"):
+        return ThresholdValue(percentage=parse_percentage(text))
+    return ThresholdValue(quantity=parse_quantity(text))
 
 
 def _quoted(text: str) -> str:

@@ -1,25 +1,27 @@
-"""Checks of the fields that say where something is: paths, addresses, the name of the Node.
+"""Reads the texts of fields: durations, amounts, paths, addresses, the name of a Node.
 
-Covers: `127.0.0.1:9746`, `[::1]:9746`, `localhost:9746`, `unix:///path`, and what is wrong with such a field. Does not
-cover: whether something is there.
+Each function raises ValueError with the end of a sentence about the field. Covers: `127.0.0.1:9746`, `[::1]:9746`,
+`localhost:9746`, `unix:///path`. Does not cover: whether something is there.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 
-from eviction.configuration.file import ConfigurationFile
-from eviction.configuration.kubelet import log_directory_problem
 from eviction.configuration.strict_yaml import quoted
+from signals.quantity import parse_duration, parse_quantity, whole
 
-FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
+ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
 HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: nobody is asked)"
 LARGEST_PORT = 65535
 UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
 LONGEST_NODE_NAME = 253  # RFC 1123 subdomain
+SMALLEST_HISTORY_BYTES, LARGEST_HISTORY_BYTES = 1 << 20, 1 << 30
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
@@ -28,28 +30,86 @@ class AddressError(ValueError):
     """A text that is no address. The message is the end of a sentence about its field."""
 
 
-def location_problems(written: ConfigurationFile) -> Iterator[tuple[str, str]]:
-    """For each such field with a problem: its name, and the end of a sentence about it."""
-    for name in ("rootDirectory", "lockDirectory"):
-        path = getattr(written, name)
-        if not path.startswith("/"):
-            yield name, f"must be an absolute path, but it was {quoted(path)}"
-    for name in ("stateFile", "historyFile", "controlSocket", "kubeconfig"):
-        path = getattr(written, name)
-        if path and not path.startswith("/"):
-            yield name, f"must be an absolute path or empty, but it was {quoted(path)}"
-    node = written.nodeName
-    if node and not (_NODE_NAME.fullmatch(node) and len(node) <= LONGEST_NODE_NAME):
-        yield "nodeName", f"must be the name of a Node or empty, but it was {quoted(node)}"
-    for name, parse in (("metricsAddress", parse_address), ("kubeletHealthzEndpoint", parse_healthz_endpoint)):
-        try:
-            parse(getattr(written, name))
-        except AddressError as error:
-            yield name, str(error)
-    for name in ("podLogsDir", "containerLogsDir"):
-        problem = log_directory_problem(getattr(written, name))
-        if problem:
-            yield name, problem
+def read_duration(text: str) -> float:
+    """Seconds, not negative."""
+    seconds = parse_duration(text)
+    if seconds < 0:
+        raise ValueError(f"must not be negative, but it was {text!r}")
+    return seconds
+
+
+def duration_within(least: float = 0.0, most: float = math.inf) -> Callable[[str], float]:
+    """Reads a duration with these bounds, in seconds."""
+
+    def read(text: str) -> float:
+        seconds = read_duration(text)
+        if seconds < least:
+            raise ValueError(f"must be at least {least:g}s, but it was {text!r}")
+        if seconds > most:
+            raise ValueError(f"must be at most {most:g}s, but it was {text!r}")
+        return seconds
+
+    return read
+
+
+def read_history_size(text: str) -> int:
+    """Bytes, 1Mi to 1Gi."""
+    size_bytes = whole(parse_quantity(text))
+    if not SMALLEST_HISTORY_BYTES <= size_bytes <= LARGEST_HISTORY_BYTES:
+        raise ValueError(f"must be between 1Mi and 1Gi, but it was {text!r}")
+    return size_bytes
+
+
+def read_rate(text: str) -> int:
+    """Bytes a second, above 0."""
+    rate = whole(parse_quantity(text))
+    if rate <= 0:
+        raise ValueError(f"must be above 0 bytes a second, but it was {text!r}")
+    return rate
+
+
+def read_lead(text: str) -> bool:
+    """Whether passes may begin before their mark is reached."""
+    if text not in ("auto", "0s"):
+        raise ValueError(f"must be auto or 0s, but it was {text!r}")
+    return text == "auto"
+
+
+def read_path(path: str) -> str:
+    """An absolute path."""
+    if not path.startswith("/"):
+        raise ValueError(f"must be an absolute path, but it was {quoted(path)}")
+    return path
+
+
+def read_path_or_empty(path: str) -> str:
+    """An absolute path, or nothing."""
+    if path and not path.startswith("/"):
+        raise ValueError(f"must be an absolute path or empty, but it was {quoted(path)}")
+    return path
+
+
+def read_log_directory(path: str) -> str:
+    """A directory of logs, as the kubelet's validation takes it."""
+    read_path(path)
+    if posixpath.normpath(path) != path or path.startswith("//"):
+        raise ValueError(f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}")
+    if not path.isascii():
+        raise ValueError(f"must hold ASCII characters only, but it was {quoted(path)}")
+    return path
+
+
+def read_node_name(name: str) -> str:
+    """The name of a Node, or nothing."""
+    if name and not (_NODE_NAME.fullmatch(name) and len(name) <= LONGEST_NODE_NAME):
+        raise ValueError(f"must be the name of a Node or empty, but it was {quoted(name)}")
+    return name
+
+
+def read_address(text: str) -> str:
+    """An address that `parse_address` takes, as it was written."""
+    parse_address(text)
+    return text
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
@@ -66,7 +126,7 @@ def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
     return parse_address(text, HEALTHZ_FORMS)
 
 
-def parse_address(text: str, forms: str = FORMS) -> tuple[str, int] | None:
+def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | None:
     """Host and port; None for the empty text. Raises AddressError.
 
     Names are not looked up, as a resolver may hang on a node in trouble: `localhost` is 127.0.0.1. Port 0 is any free

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import Configuration
-from eviction.configuration.inherited_thresholds import name_of
+from eviction.configuration.kubelet import name_of
 from eviction.decision.reclaim_table import FREES
 from eviction.reporting.explain import no_effect_sentences
 from eviction.reporting.table_problems import row_problems, rows_of

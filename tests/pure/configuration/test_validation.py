@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.file import FIELDS
 from eviction.configuration.kubelet import KubeletConfigurationError, read_kubelet_configuration
 from eviction.configuration.validation import AddressError, parse_address, parse_healthz_endpoint
 
@@ -73,7 +73,7 @@ def test_an_invalid_healthz_endpoint_is_refused(text: str) -> None:
         parse_healthz_endpoint(text)
 
 
-TEXTS = [name for name, field in ConfigurationFile.model_fields.items() if field.annotation in (str, str | None)]
+TEXTS = [name for name, field in FIELDS.items() if isinstance(field.default, str) or name == "kubeletConfig"]
 UNFIT = {"NUL": "/x\0y", "lone surrogate": "/x\ud800y"}
 
 
