@@ -12,8 +12,7 @@ from eviction.cli.options import answer_json, answer_lines, columns, configurati
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import name_of
-from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
 from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.decision.thresholds import update_container_fs_thresholds

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from eviction.configuration.bare_numbers import bare_numbers
-from eviction.configuration.configz import asked_of_kubelet
 from eviction.configuration.file import FIELDS, ConfigurationFile, UsedAtStart
 from eviction.configuration.functions import (
     NO_RUNTIME,
@@ -31,8 +30,8 @@ from eviction.configuration.functions import (
     read_rows,
 )
 from eviction.configuration.kubelet import KubeletConfiguration, image_gc_problems, merged, name_of
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
-from eviction.configuration.kubelet_ways import KubeletPlace
+from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
+from eviction.configuration.kubelet_ways import KubeletPlace, asked_of_kubelet
 from eviction.configuration.models import Model, ValidationError, not_read
 from eviction.configuration.node_kubelet import kubelet_of_node
 from eviction.configuration.sources import (
@@ -41,7 +40,6 @@ from eviction.configuration.sources import (
     Source,
     apply_nulls,
     from_environment,
-    inherited_from,
     own_sources,
     zero_means_unset,
 )
@@ -155,7 +153,7 @@ def load(
         asks = _configuration(own, Origins(sources), None, remark)
         kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
     if kubelet is not None:
-        inherited = inherited_from(kubelet)
+        inherited = kubelet.inherited()
         sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
     return _configuration(own, Origins(sources), kubelet, remark)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from eviction.configuration.functions import NO_RUNTIME
@@ -132,7 +132,7 @@ def kubelet_of_node(
     try:
         if process is not None:
             found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
-            return replace(found, root_directory=process.root_dir), ""
+            return found.model_copy(update={"root_directory": process.root_dir}), ""
         return read_kubelet_configuration(path, directory) if path else None, remark
     except KubeletConfigurationError as error:
         for name in ("kubeletConfig", "kubeletConfigDir"):

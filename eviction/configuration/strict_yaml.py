@@ -131,13 +131,15 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     return document
 
 
-def required_value(document: Mapping[str, Any], field: str, allowed: str) -> str | None:
-    """What is wrong with a field that has one allowed value, as the end of a sentence; None if nothing is."""
-    if document.get(field) == allowed:
-        return None
-    if document.get(field) is None:
-        return f"{field} is missing; it must be {allowed!r}"
-    return f"{field} must be {allowed!r}, but it was {quoted(document[field])}"
+def read_document_of(api_version: str, kind: str, path: str) -> dict[str, Any]:
+    """The mapping in a YAML file that says it is of this version and kind. Raises DocumentError."""
+    document = read_document(path)
+    for field, allowed in (("apiVersion", api_version), ("kind", kind)):
+        if document.get(field) is None:
+            raise DocumentError(f"{path}: {field} is missing; it must be {allowed!r}")
+        if document[field] != allowed:
+            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document[field])}")
+    return document
 
 
 _PROBLEMS: Mapping[str, str] = {

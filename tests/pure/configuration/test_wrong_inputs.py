@@ -17,7 +17,7 @@ import pytest
 from eviction.cli import COMMANDS
 from eviction.configuration.effective import load
 from eviction.configuration.file import FIELDS, FilesystemEntry, FunctionEntry
-from eviction.configuration.kubelet import _File, read_kubelet_configuration
+from eviction.configuration.kubelet import KUBELETS_FIELDS, read_kubelet_configuration
 from eviction.configuration.sources import ConfigurationError
 from eviction.configuration.strict_yaml import parse_document, quoted
 from eviction.drill.scenario import schema
@@ -59,7 +59,7 @@ def own_texts() -> Iterator[tuple[str, str]]:
 def kubelets_texts() -> Iterator[tuple[str, str]]:
     """The same for the fields of the kubelet's file that are read."""
     for wrong in WRONG:
-        for name in _File.model_fields:
+        for name in sorted(KUBELETS_FIELDS):
             yield name, f"{name}: {wrong}\n"
 
 
