@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from eviction.cli import EXIT_USAGE
 from eviction.cli.readers import takes_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.fingerprint import configuration_files
 from eviction.configuration.sources import parse_pairs
-from eviction.configuration.usual_files import configuration_files
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.readings import in_time

@@ -43,7 +43,7 @@ from eviction.configuration.sources import (
     own_sources,
     zero_means_unset,
 )
-from eviction.configuration.sources import ConfigurationError as ConfigurationError
+from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import sentence_about, unfit_texts
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
-from eviction.configuration import text_forms as written
+from eviction.configuration import text_forms as texts
 from eviction.configuration.functions import (
     NO_RUNTIME,
     FilesystemEntry,
@@ -22,30 +22,10 @@ from eviction.configuration.functions import (
 from eviction.configuration.models import ConfigDict, read_as, setting
 from eviction.configuration.sources import KIND
 from eviction.configuration.strict_yaml import StrictModel
-from eviction.configuration.threshold_config import read_margin
-from eviction.configuration.validation import (
-    duration_within,
-    parse_healthz_endpoint,
-    read_address,
-    read_duration,
-    read_history_size,
-    read_lead,
-    read_log_directory,
-    read_node_name,
-    read_path,
-    read_path_or_empty,
-    read_rate,
-)
-from eviction.types import API_VERSION, Extent, ThresholdValue
+from eviction.types import API_VERSION
 from signals.types import KUBELET_ROLES, FilesystemRole, Signal
 
 __all__ = ["ConfigurationFile", "FilesystemEntry", "FunctionEntry", "RowEntryText"]
-
-POD_LOGS_DIR = "/var/log/pods"
-CONTAINER_LOGS_DIR = "/var/log/containers"
-LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
-SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
-SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
 
 Value = TypeVar("Value")
 
@@ -58,19 +38,15 @@ class UsedAtStart:
 
 
 NeedsRestart = Annotated[Value, UsedAtStart()]
-Seconds = Annotated[float, read_as(written.Duration, read_duration)]
-AbsolutePath = Annotated[str, read_as(written.AbsolutePath, read_path)]
-LogDirectory = Annotated[str, read_as(written.AbsolutePath, read_log_directory)]
-PathOrEmpty = Annotated[str, read_as(written.PathOrEmpty, read_path_or_empty)]
 
 
-def _as_in_a_file(schema: written.Schema) -> None:
+def _as_in_a_file(schema: texts.Schema) -> None:
     """What holds for a file beyond the model: it says what it is, and any of its values may be null."""
     properties = schema["properties"]
     for name, value in (("apiVersion", API_VERSION), ("kind", KIND)):
         properties[name] = {"const": value, **properties[name]}
     for name in properties.keys() - {"apiVersion", "kind"}:
-        properties[name] = written.or_null(properties[name])
+        properties[name] = texts.or_null(properties[name])
     schema["required"] = ["apiVersion", "kind"]
 
 
@@ -88,11 +64,11 @@ class ConfigurationFile(StrictModel):
     Empty: none."""
     kubelet_config_dir: str = setting("kubeletConfigDir", "")
     """Its drop-in directory."""
-    root_directory: NeedsRestart[AbsolutePath] = setting("rootDirectory", "/var/lib/kubelet")
+    root_directory: NeedsRestart[texts.Directory] = setting("rootDirectory", "/var/lib/kubelet")
     """The kubelet's root directory; nodefs is the filesystem it is on."""
-    pod_logs_dir: NeedsRestart[LogDirectory] = setting("podLogsDir", POD_LOGS_DIR)
+    pod_logs_dir: NeedsRestart[texts.LogDirectory] = setting("podLogsDir", "/var/log/pods")
     """Where the kubelet keeps the logs of pods. A symlink in its place is not followed."""
-    container_logs_dir: NeedsRestart[LogDirectory] = setting("containerLogsDir", CONTAINER_LOGS_DIR)
+    container_logs_dir: NeedsRestart[texts.LogDirectory] = setting("containerLogsDir", "/var/log/containers")
     """Where the symlinks to the logs of containers are."""
     runtime_endpoint: NeedsRestart[str] = setting("containerRuntimeEndpoint", "")
     """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: there is no runtime
@@ -102,13 +78,13 @@ class ConfigurationFile(StrictModel):
     kubelet_url: str = setting("kubeletEndpoint", "")
     """Where the kubelet is asked for its pods, such as https://127.0.0.1:10250; auto: found by itself; empty: not
     asked."""
-    kubelet_token_file: written.PathOrEmpty = setting("kubeletTokenFile", "")
+    kubelet_token_file: texts.AbsolutePathOrEmpty = setting("kubeletTokenFile", "")
     """The bearer token for the kubelet."""
-    kubelet_certificate_file: written.PathOrEmpty = setting("kubeletCertificateFile", "")
+    kubelet_certificate_file: texts.AbsolutePathOrEmpty = setting("kubeletCertificateFile", "")
     """The client certificate for the kubelet, in PEM."""
-    kubelet_key_file: written.PathOrEmpty = setting("kubeletKeyFile", "")
+    kubelet_key_file: texts.AbsolutePathOrEmpty = setting("kubeletKeyFile", "")
     """Its key; empty where it is in the same file."""
-    kubelet_ca_file: written.PathOrEmpty = setting("kubeletCAFile", "")
+    kubelet_ca_file: texts.AbsolutePathOrEmpty = setting("kubeletCAFile", "")
     """The authorities whose certificates the kubelet may show, in PEM."""
     kubelet_server_name: str = setting("kubeletServerName", "")
     """The name in the kubelet's certificate, where that is not the address."""
@@ -117,37 +93,35 @@ class ConfigurationFile(StrictModel):
     terminated_pods: NeedsRestart[Literal["kubelet", "evidence"]] = setting("terminatedPods", "kubelet")
     """How it is known that a pod which still exists has terminated: by the kubelet's word alone, or also by what was
     seen for terminatedPodAge."""
-    terminated_pod_age_seconds: NeedsRestart[
-        Annotated[float, read_as(written.Duration, duration_within(SHORTEST_TERMINATED_POD_AGE))]
-    ] = setting("terminatedPodAge", "10m")
+    terminated_pod_age_seconds: NeedsRestart[texts.TerminatedPodAge] = setting("terminatedPodAge", "10m")
     """For how long that must have been seen; at least 10s."""
-    margin: Annotated[ThresholdValue, read_as(written.Amount, read_margin)] = setting("margin", "5%")
+    margin: texts.Margin = setting("margin", "5%")
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a unit (5Gi), which
     raise the available signals only."""
-    eviction_hard: written.Marks = setting("evictionHard", dict)
+    eviction_hard: texts.Marks = setting("evictionHard", dict)
     """Signal -> mark, in place of the inherited one and without the margin. 0% switches a signal off."""
-    eviction_soft: written.Marks = setting("evictionSoft", dict)
+    eviction_soft: texts.Marks = setting("evictionSoft", dict)
     """Signal -> mark that acts after a grace period; needs one in evictionSoftGracePeriod."""
-    eviction_soft_grace_period: written.GracePeriods = setting("evictionSoftGracePeriod", dict)
+    eviction_soft_grace_period: texts.GracePeriods = setting("evictionSoftGracePeriod", dict)
     """Signal -> how long its soft mark must have been crossed."""
-    eviction_minimum_reclaim: written.Marks = setting("evictionMinimumReclaim", dict)
+    eviction_minimum_reclaim: texts.Marks = setting("evictionMinimumReclaim", dict)
     """Signal -> how far above its mark it must rise before relief is declared; 2% where nothing else is said of an
     available signal."""
-    transition_period_seconds: Seconds = setting("evictionPressureTransitionPeriod", "5m")
+    transition_period_seconds: texts.Seconds = setting("evictionPressureTransitionPeriod", "5m")
     """How long DiskPressure is reported after it was last seen. 0s counts as not set."""
-    extent: Annotated[Extent, read_as(Literal["enough", "all"], Extent)] = setting("extent", "enough")
+    extent: texts.HowFar = setting("extent", "enough")
     """enough: a pass stops when the thresholds are clear. all: it goes to the end of the row, as the kubelet does."""
     dry_run: bool = setting("dryRun", False)
     """True: everything but removals."""
-    image_minimum_gc_age_seconds: Seconds = setting("imageMinimumGCAge", "2m")
+    image_minimum_gc_age_seconds: texts.Seconds = setting("imageMinimumGCAge", "2m")
     """How long an image must have been known before it may go."""
-    image_maximum_gc_age_seconds: Seconds = setting("imageMaximumGCAge", "0s")
+    image_maximum_gc_age_seconds: texts.Seconds = setting("imageMaximumGCAge", "0s")
     """How long an image may stay unused before the periodic collection takes it; 0s: for ever."""
     image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85, ge=0, le=100)
     """Of the periodic image collection, in percent of the disk used: it begins there. 100: never."""
     image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80, ge=0, le=100)
     """It ends there; below imageGCHighThresholdPercent."""
-    minimum_container_ttl_seconds: Seconds = setting("minimumContainerTTLDuration", "0s")
+    minimum_container_ttl_seconds: texts.Seconds = setting("minimumContainerTTLDuration", "0s")
     """How old a dead container must be to go, counted from its creation."""
     maximum_dead_containers_per_container: int = setting("maximumDeadContainersPerContainer", 1)
     """How many dead copies of each container stay; negative: all."""
@@ -155,50 +129,40 @@ class ConfigurationFile(StrictModel):
     """How many dead containers stay on the node; negative: no limit."""
     periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
     """True: the kubelet's own periodic loops too; for a machine on which no kubelet runs them."""
-    keep_images: Annotated[tuple[str, ...], read_as(list[str], tuple)] = setting("keepImages", list)
+    keep_images: texts.Texts = setting("keepImages", list)
     """Images that always stay: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many images of each repository always stay, the newest ones. 0: none."""
-    hold_off_seconds: NeedsRestart[Seconds] = setting("holdOffAfterStart", "5m")
+    hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
     """Nothing is removed for so long after a start, unless the kubelet answers healthy before."""
-    kubelet_healthz: NeedsRestart[Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]] = (
-        setting("kubeletHealthzEndpoint", "127.0.0.1:10248")
-    )
+    kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")
     """Where the kubelet's /healthz is asked: address and port, or unix:///path; empty: nowhere."""
-    pod_start_seconds: Annotated[
-        float, read_as(written.Duration, duration_within(most=LONGEST_HOLD_OFF_FOR_NEW_PODS))
-    ] = setting("holdOffForNewPods", "1s")
+    pod_start_seconds: texts.PodStart = setting("holdOffForNewPods", "1s")
     """No image goes for so long after a pod began: 0s to 10s."""
     parallel_removals: int = setting("parallelRemovals", 2, ge=1, le=64)
     """Removals side by side."""
-    removal_patience_seconds: Annotated[
-        float, read_as(written.Duration, duration_within(SHORTEST_REMOVAL_PATIENCE))
-    ] = setting("removalPatience", "30s")
+    removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
     """How long a removal that was sent is waited for before the pass goes on without it; at least 500ms."""
-    lead: Annotated[bool, read_as(written.Lead, read_lead)] = setting("lead", "auto")
+    lead: texts.LeadOrNone = setting("lead", "auto")
     """auto: a pass begins before its mark is reached, where removals have lately taken longer than there is time until
     the kubelet's; 0s: never."""
-    poll_floor_seconds: Seconds = setting("pollFloor", "10ms")
+    poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")
     """The shortest time between two observations; at least 1ms, and not above pollCeiling."""
-    poll_ceiling_seconds: Seconds = setting("pollCeiling", "10s")
+    poll_ceiling_seconds: texts.Seconds = setting("pollCeiling", "10s")
     """The longest time between two observations."""
-    assumed_fill_rate: Annotated[int, read_as(written.Quantity, read_rate)] = setting("assumedFillRate", "500Mi")
+    assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
     """Bytes a second that a fill may always have."""
-    state_file: NeedsRestart[PathOrEmpty] = setting("stateFile", "/var/lib/reclaimd/images.json")
+    state_file: NeedsRestart[texts.PathOrEmpty] = setting("stateFile", "/var/lib/reclaimd/images.json")
     """When each image was first seen and last used. Empty: nowhere."""
-    history_file: NeedsRestart[PathOrEmpty] = setting("historyFile", "/var/lib/reclaimd/history")
+    history_file: NeedsRestart[texts.PathOrEmpty] = setting("historyFile", "/var/lib/reclaimd/history")
     """Every pass and every removal of the last weeks. Empty: no history."""
-    history_size_bytes: NeedsRestart[Annotated[int, read_as(written.Quantity, read_history_size)]] = setting(
-        "historySize", "16Mi"
-    )
+    history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")
     """Bytes of that file, allocated at the start: 1Mi to 1Gi."""
-    lock_directory: NeedsRestart[AbsolutePath] = setting("lockDirectory", "/run/reclaimd/lock")
+    lock_directory: NeedsRestart[texts.Directory] = setting("lockDirectory", "/run/reclaimd/lock")
     """A directory of mode 0700 that the one instance of the node locks."""
-    control_socket: NeedsRestart[PathOrEmpty] = setting("controlSocket", "/run/reclaimd/control.sock")
+    control_socket: NeedsRestart[texts.PathOrEmpty] = setting("controlSocket", "/run/reclaimd/control.sock")
     """Where commands ask the daemon. Empty: nowhere."""
-    metrics_address: NeedsRestart[Annotated[str, read_as(str, read_address)]] = setting(
-        "metricsAddress", "127.0.0.1:9746"
-    )
+    metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
     filesystems: NeedsRestart[
         Annotated[Mapping[FilesystemRole, str], read_as(list[FilesystemEntry], read_filesystems)]
@@ -208,13 +172,13 @@ class ConfigurationFile(StrictModel):
         "reclaimFunctions", list
     )
     """Functions of your own, off until a row of reclaimTable names them."""
-    reclaim_table: Annotated[dict[str, list[RowEntryForms]], written.map_by_signal()] = setting("reclaimTable", dict)
+    reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting("reclaimTable", dict)
     """Signal -> functions, in order. A signal that is not named keeps its built-in row."""
     kubernetes_events: NeedsRestart[bool] = setting("kubernetesEvents", False)
     """True: events go to the API server too, not only to the log."""
-    kubeconfig: NeedsRestart[PathOrEmpty] = setting("kubeconfig", "")
+    kubeconfig: NeedsRestart[texts.PathOrEmpty] = setting("kubeconfig", "")
     """Who asks the API server; empty: the pod's service account."""
-    node_name: NeedsRestart[Annotated[str, read_as(str, read_node_name)]] = setting("nodeName", "")
+    node_name: NeedsRestart[texts.NodeName] = setting("nodeName", "")
     """The name of the Node in events; empty: $NODE_NAME, else the host's name."""
 
     @property

@@ -17,9 +17,8 @@ from typing import Annotated, Any, NamedTuple
 from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag, model_validator, read_as, setting
 from eviction.configuration.sources import Origins
 from eviction.configuration.strict_yaml import StrictModel, quoted
-from eviction.configuration.text_forms import AbsolutePath, Duration, Quantity, QuantityOrPercentage
+from eviction.configuration.text_forms import AbsolutePath, Duration, Quantity, QuantityOrPercentage, read_duration
 from eviction.configuration.threshold_config import ThresholdConfigError, read_value
-from eviction.configuration.validation import read_duration
 from eviction.decision.reclaim_table import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,

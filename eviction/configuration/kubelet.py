@@ -24,7 +24,8 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
-from eviction.configuration.strict_yaml import DocumentError, first_problem, read_document_of, unfit_texts
+from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
+from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
     EvictionMaps,
     ParsedThresholds,
@@ -32,8 +33,6 @@ from eviction.configuration.threshold_config import (
     effective_hard,
     parse_threshold_config,
 )
-from eviction.configuration.validation import read_log_directory
-from eviction.types import EvictionError
 from signals.quantity import parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -60,10 +59,6 @@ INHERITED = (
     "image_endpoint",
     "pod_logs_dir",
 )
-
-
-class KubeletConfigurationError(EvictionError):
-    """A kubelet configuration that cannot be used. The message is one sentence that names the file."""
 
 
 def host_at(address: str) -> str:
@@ -204,17 +199,15 @@ def read_kubelet_configuration(
     """The kubelet's effective settings from its file and its drop-in directory, where they are named, and its flags
     (field -> value).
 
-    Raises KubeletConfigurationError.
+    Raises ConfigurationError.
     """
     try:
         document = read_document_of(API_VERSION, KIND, path) if path else {}
         patches = (
             [read_document_of(API_VERSION, KIND, each) for each in kubelets_drop_ins(directory)] if directory else []
         )
-    except DocumentError as error:
-        raise KubeletConfigurationError(str(error)) from None
     except OSError as error:
-        raise KubeletConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
     name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
     return kubelet_configuration(document, name, patches, flags)
 
@@ -237,7 +230,7 @@ def kubelet_configuration(
     """The effective settings of the documents of a file and of its drop-ins, and of flags; `name` is that of the file
     in messages.
 
-    A flag replaces the whole field, also a map, except for feature gates. Raises KubeletConfigurationError.
+    A flag replaces the whole field, also a map, except for feature gates. Raises ConfigurationError.
     """
     flags = flags or {}
     set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
@@ -248,16 +241,16 @@ def kubelet_configuration(
         document["featureGates"] = {**gates, **flags["featureGates"]}
     document = {field: value for field, value in document.items() if field in KUBELETS_FIELDS}
     for field, problem in unfit_texts(document):
-        raise KubeletConfigurationError(f"{name}: {field}: {problem}")
+        raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
         found = KubeletConfiguration.model_validate(document)
         thresholds = parse_threshold_config(found.maps, origin=name)
     except ValidationError as error:
-        raise KubeletConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
+        raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
     except ThresholdConfigError as error:
-        raise KubeletConfigurationError(f"{name}: {error}") from None
+        raise ConfigurationError(f"{name}: {error}") from None
     if problems := _problems(found):
-        raise KubeletConfigurationError(f"{name}: {'; '.join(problems)}")
+        raise ConfigurationError(f"{name}: {'; '.join(problems)}")
     if "pods" in found.enforce_node_allocatable:
         thresholds = with_allocatable(thresholds)
     written = frozenset(KUBELETS_FIELDS & set_by_somebody)

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple, TypeVar
 from eviction.configuration.kubelet import (
     DEFAULT_PORT,
     KubeletConfiguration,
-    KubeletConfigurationError,
     host_at,
     kubelet_configuration,
 )
@@ -49,7 +48,7 @@ from eviction.configuration.kubelet_client import (
     KubeletEndpointError,
     ask_kubelet,
 )
-from eviction.configuration.strict_yaml import DocumentError, read_document
+from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
@@ -236,7 +235,7 @@ def _of_kubeconfig(path: str, url: str, pinned: tuple[str, ...], known: set[str]
     identity = f"the node's kubeconfig {path}"
     try:
         user = _current_user(read_document(path))
-    except DocumentError as error:
+    except ConfigurationError as error:
         yield KubeletWay(identity, None, str(error))
         return
     directory = os.path.dirname(path)
@@ -324,7 +323,7 @@ def asked_of_kubelet(
         return kubelet_configuration(_document(body), TOLD_BY_THE_KUBELET), ""
     except KubeletUnavailable as error:
         why = f"{TOLD_BY_THE_KUBELET} was asked for in vain: {error}"
-    except KubeletConfigurationError as error:  # with which no kubelet would have started
+    except ConfigurationError as error:  # with which no kubelet would have started
         why = str(error)
     except ValueError as error:
         why = f"{TOLD_BY_THE_KUBELET} cannot be read: {error}"

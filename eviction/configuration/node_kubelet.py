@@ -29,10 +29,10 @@ from typing import Any
 from eviction.configuration.functions import NO_RUNTIME
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
-    KubeletConfigurationError,
     read_kubelet_configuration,
 )
-from eviction.configuration.sources import ConfigurationError, Origins, parse_pairs
+from eviction.configuration.sources import Origins, parse_pairs
+from eviction.configuration.strict_yaml import ConfigurationError
 from eviction.types import EvictionError
 from reclaim.trust import this_process
 
@@ -134,11 +134,11 @@ def kubelet_of_node(
             found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
             return found.model_copy(update={"root_directory": process.root_dir}), ""
         return read_kubelet_configuration(path, directory) if path else None, remark
-    except KubeletConfigurationError as error:
+    except ConfigurationError as error:
         for name in ("kubeletConfig", "kubeletConfigDir"):
             if own.get(name) and str(error).startswith(f"{own[name]}: cannot be read: "):
                 raise origins.error(name, str(error)) from None
-        raise ConfigurationError(str(error)) from None
+        raise
 
 
 def find_kubelet(proc: str, seconds: float = SECONDS) -> tuple[KubeletProcess | None, str]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eviction.configuration.kubelet import drop_ins
-from eviction.configuration.strict_yaml import DocumentError, read_document_of
-from eviction.types import API_VERSION, EvictionError
+from eviction.configuration.strict_yaml import ConfigurationError, read_document_of
+from eviction.types import API_VERSION
 from signals.quantity import QuantityError, parse_duration
 
 KIND = "ReclaimdConfiguration"
@@ -22,10 +22,6 @@ _BESIDE = {
     "imageMaximumGCAge": "imageMinimumGCAge",
     "pollFloor": "pollCeiling",
 }  # fields that must agree with another one
-
-
-class ConfigurationError(EvictionError):
-    """An invalid configuration. The message is one sentence that names source and field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +63,6 @@ def own_sources(path: str | None, directory: str | None) -> list[Source]:
         files = [path] if path is not None else []
         files += drop_ins(directory) if directory is not None else []
         return [Source(name, read_document_of(API_VERSION, KIND, name)) for name in files]
-    except DocumentError as error:
-        raise ConfigurationError(str(error)) from None
     except OSError as error:
         raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
 

@@ -26,8 +26,9 @@ LARGEST_BYTES = 1024 * 1024
 DEEPEST = 50
 
 
-class DocumentError(EvictionError):
-    """A file that cannot be used. The message is one sentence that names the file and, if known, the field."""
+class ConfigurationError(EvictionError):
+    """A file or a configuration that cannot be used. The message is one sentence that names the source and, if known,
+    the field."""
 
 
 class StrictModel(Model):
@@ -84,7 +85,7 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_m
 
 
 def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises DocumentError; an empty file is an empty mapping.
+    """The mapping in a YAML file. Raises ConfigurationError; an empty file is an empty mapping.
 
     `trusted_only`: refuses a file that others than root or our own user may write or replace.
     """
@@ -93,52 +94,52 @@ def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DocumentError(f"{path}: is not a regular file")
+                raise ConfigurationError(f"{path}: is not a regular file")
             if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
-                raise DocumentError(f"{path}: is not trusted: {refusal}")
+                raise ConfigurationError(f"{path}: is not trusted: {refusal}")
             return file.read(LARGEST_BYTES + 1)
 
     try:
         data = in_time(read)
     except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_BYTES:
-        raise DocumentError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
+        raise ConfigurationError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{path}: not UTF-8 at byte {error.start}") from None
+        raise ConfigurationError(f"{path}: not UTF-8 at byte {error.start}") from None
     return parse_document(text, path)
 
 
 def parse_document(text: str, name: str) -> dict[str, Any]:
-    """The mapping in a YAML text; `name` is its name in messages. Raises DocumentError."""
+    """The mapping in a YAML text; `name` is its name in messages. Raises ConfigurationError."""
     try:
         documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise DocumentError(f"{name}: not readable as YAML{where}: {error.problem}") from None
+        raise ConfigurationError(f"{name}: not readable as YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DocumentError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
+        raise ConfigurationError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
     if len(documents) > 1:
-        raise DocumentError(f"{name}: holds more than one document; one is allowed")
+        raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
     document = documents[0] if documents else None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise DocumentError(f"{name}: must be a mapping of fields to values, but it was {quoted(document)}")
+        raise ConfigurationError(f"{name}: must be a mapping of fields to values, but it was {quoted(document)}")
     return document
 
 
 def read_document_of(api_version: str, kind: str, path: str) -> dict[str, Any]:
-    """The mapping in a YAML file that says it is of this version and kind. Raises DocumentError."""
+    """The mapping in a YAML file that says it is of this version and kind. Raises ConfigurationError."""
     document = read_document(path)
     for field, allowed in (("apiVersion", api_version), ("kind", kind)):
         if document.get(field) is None:
-            raise DocumentError(f"{path}: {field} is missing; it must be {allowed!r}")
+            raise ConfigurationError(f"{path}: {field} is missing; it must be {allowed!r}")
         if document[field] != allowed:
-            raise DocumentError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document[field])}")
+            raise ConfigurationError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document[field])}")
     return document
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.validation import parse_address
+from eviction.configuration.text_forms import parse_address
 from eviction.decision.thresholds import thresholds_met
 from eviction.listener import Listener
 from eviction.node.hold_off import Holds

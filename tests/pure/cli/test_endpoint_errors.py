@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eviction.cli.options import add_configuration, read_configuration
-from eviction.configuration.sources import ConfigurationError
+from eviction.configuration.strict_yaml import ConfigurationError
 
 
 def refusal(*words: str) -> str:

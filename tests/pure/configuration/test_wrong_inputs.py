@@ -18,8 +18,7 @@ from eviction.cli import COMMANDS
 from eviction.configuration.effective import load
 from eviction.configuration.file import FIELDS, FilesystemEntry, FunctionEntry
 from eviction.configuration.kubelet import KUBELETS_FIELDS, read_kubelet_configuration
-from eviction.configuration.sources import ConfigurationError
-from eviction.configuration.strict_yaml import parse_document, quoted
+from eviction.configuration.strict_yaml import ConfigurationError, parse_document, quoted
 from eviction.drill.scenario import schema
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.reader import scenario_of
