@@ -29,7 +29,13 @@ from eviction.configuration.functions import (
     check_functions,
     read_rows,
 )
-from eviction.configuration.kubelet import KubeletConfiguration, image_gc_problems, merged, name_of
+from eviction.configuration.kubelet import (
+    EVICTION_MAPS,
+    KUBELETS_DEFAULTS,
+    KubeletConfiguration,
+    image_gc_problems,
+    merged,
+)
 from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
 from eviction.configuration.kubelet_ways import KubeletPlace, asked_of_kubelet
 from eviction.configuration.models import Model, ValidationError, not_read
@@ -46,8 +52,7 @@ from eviction.configuration.sources import (
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import sentence_about, unfit_texts
 from eviction.configuration.threshold_config import (
-    KUBELET_EVICTION_HARD,
-    EvictionMaps,
+    ParsedThresholds,
     ThresholdConfigError,
     parse_threshold_config,
 )
@@ -199,20 +204,24 @@ def _configuration(
         raise ConfigurationError(f"{origins.of('keepImages')}: {error}") from None
     roles, has_runtime = written.roles, written.has_runtime
     check_functions(written.functions, origins, roles, has_runtime=has_runtime)
-    maps = _eviction_maps(written, kubelet)
+    inherited = kubelet or KUBELETS_DEFAULTS
+    maps = _eviction_maps(written, inherited)
     effective |= maps
-    thresholds, left = _thresholds(written, kubelet, origins, maps)
+    parsed = _thresholds(written, inherited, origins, maps)
+    place = KubeletPlace(
+        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
+    )
     return Configuration.model_construct(
         **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
-        thresholds=thresholds,
-        left_to_kubelet=left,
+        thresholds=parsed.thresholds,
+        left_to_kubelet=(parsed if kubelet is None else kubelet.thresholds).left_to_kubelet,
         rows=read_rows(written.reclaim_table, origins, written.functions, roles, has_runtime=has_runtime),
         kubelet=kubelet,
         kubelet_remark=remark,
         kubelet_endpoint=_kubelet_endpoint(written, origins),
-        kubelet_place=_kubelet_place(written, kubelet),
+        kubelet_place=place if written.kubelet_url == AUTO else None,
         effective=effective,
-        origins=_origin_of_each(kubelet, origins, effective, maps),
+        origins=_origin_of_each(inherited, origins, effective, maps),
     )
 
 
@@ -241,70 +250,51 @@ def _kubelet_endpoint(written: ConfigurationFile, origins: Origins) -> KubeletEn
         for attribute, value in given.items():
             if value and attribute != "url":
                 state = given["url"] or "empty"
-                raise origins.error(_field_of(attribute), f"has no effect while kubeletEndpoint is {state}")
+                raise origins.error(
+                    _field_of(f"kubelet_{attribute}"), f"has no effect while kubeletEndpoint is {state}"
+                )
         return None
     try:
         return KubeletEndpoint(**given)
     except KubeletEndpointError as error:
-        name = _field_of(error.field)
+        name = _field_of(f"kubelet_{error.field}")
         where = name if given[error.field] else "kubeletEndpoint"  # a missing field has no source
         raise ConfigurationError(f"{origins.of(where)}: {name}: {error}") from None
 
 
 def _field_of(attribute: str) -> str:
-    """The field that sets an attribute of the kubelet's endpoint."""
-    return str(ConfigurationFile.model_fields[f"kubelet_{attribute}"].alias)
+    """The field of the file that has this attribute."""
+    return str(ConfigurationFile.model_fields[attribute].alias)
 
 
-def _kubelet_place(written: ConfigurationFile, kubelet: KubeletConfiguration | None) -> KubeletPlace | None:
-    """Where the kubelet is by its own configuration, if the way to ask it is to be found."""
-    if written.kubelet_url != AUTO:
-        return None
-    if kubelet is None:
-        return KubeletPlace(written.root_directory)
-    port, read_only_port = kubelet.port, kubelet.read_only_port
-    return KubeletPlace(written.root_directory, kubelet.address, port, read_only_port, kubelet.tls_cert_file)
-
-
-def _eviction_maps(written: ConfigurationFile, kubelet: KubeletConfiguration | None) -> dict[str, dict[str, str]]:
+def _eviction_maps(written: ConfigurationFile, inherited: KubeletConfiguration) -> dict[str, dict[str, str]]:
     """The four maps as they are in force. Nothing is inherited where there is no runtime, and so no kubelet."""
-    inherited = EvictionMaps({}, {}, {}, {})
-    minimum_reclaim = {f"{role}.{AVAILABLE}": MINIMUM_RECLAIM for role in written.filesystems}
-    if written.has_runtime:
-        inherited = EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {}) if kubelet is None else kubelet.maps
-        minimum_reclaim = {**KUBELETS_MINIMUM_RECLAIM, **minimum_reclaim}
-    return {
-        "evictionHard": {**inherited.hard, **written.eviction_hard},
-        "evictionSoft": {**inherited.soft, **written.eviction_soft},
-        "evictionSoftGracePeriod": {**inherited.soft_grace_period, **written.eviction_soft_grace_period},
-        "evictionMinimumReclaim": {
-            **minimum_reclaim,
-            **inherited.minimum_reclaim,
-            **written.eviction_minimum_reclaim,
-        },
-    }
+    maps: dict[str, dict[str, str]] = {}
+    for attribute in EVICTION_MAPS:
+        kubelets = getattr(inherited, attribute) if written.has_runtime else {}
+        maps[_field_of(attribute)] = {**kubelets, **getattr(written, attribute)}
+    own = {f"{role}.{AVAILABLE}": MINIMUM_RECLAIM for role in written.filesystems}
+    defaults = {**KUBELETS_MINIMUM_RECLAIM, **own} if written.has_runtime else own
+    return {**maps, "evictionMinimumReclaim": {**defaults, **maps["evictionMinimumReclaim"]}}
 
 
 def _thresholds(
-    written: ConfigurationFile,
-    kubelet: KubeletConfiguration | None,
-    origins: Origins,
-    maps: Mapping[str, Mapping[str, str]],
-) -> tuple[tuple[Threshold, ...], tuple[tuple[str, str], ...]]:
-    """The thresholds, and what is left to the kubelet (signal and value)."""
+    written: ConfigurationFile, inherited: KubeletConfiguration, origins: Origins, maps: Mapping[str, dict[str, str]]
+) -> ParsedThresholds:
+    """The thresholds, with the margin where they are inherited, and what is left to the kubelet."""
     try:
-        parsed = parse_threshold_config(EvictionMaps(*maps.values()), signals=written.signals)
+        parsed = parse_threshold_config(*maps.values(), signals=written.signals)
     except ThresholdConfigError as error:
         raise origins.error(error.field, error.problem, error.signal) from None
     thresholds = []
     for threshold in parsed.thresholds:
         origin, margin = origins.of(threshold.origin, threshold.signal), None
         if origin == DEFAULT:
-            origin, margin = name_of(kubelet), _margin_of(threshold.signal, written.margin)
+            origin, margin = inherited.name, _margin_of(threshold.signal, written.margin)
         if margin is not None:
             origin = f"{origin} plus margin {margin}"
         thresholds.append(replace(threshold, origin=origin, margin=margin))
-    return tuple(thresholds), parsed.left_to_kubelet if kubelet is None else kubelet.thresholds.left_to_kubelet
+    return ParsedThresholds(tuple(thresholds), parsed.left_to_kubelet)
 
 
 def _margin_of(signal: Signal, margin: ThresholdValue) -> ThresholdValue | None:
@@ -340,7 +330,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _origin_of_each(
-    kubelet: KubeletConfiguration | None, origins: Origins, effective: Mapping[str, Any], maps: Collection[str]
+    inherited: KubeletConfiguration, origins: Origins, effective: Mapping[str, Any], maps: Collection[str]
 ) -> dict[str, str]:
     """The source of each value in force; of a map, by `field.key`."""
     found: dict[str, str] = {}
@@ -354,7 +344,7 @@ def _origin_of_each(
             own = origins.of(name, key)
             ours = key not in KUBELET_SIGNALS or KUBELETS_MINIMUM_RECLAIM.get(key) == text
             reclaimd = name == "evictionMinimumReclaim" and ours
-            found[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else name_of(kubelet)
+            found[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else inherited.name
     return found
 
 

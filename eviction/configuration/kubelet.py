@@ -27,7 +27,6 @@ from eviction.configuration.models import ConfigDict, Model, ValidationError, no
 from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
 from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
-    EvictionMaps,
     ParsedThresholds,
     ThresholdConfigError,
     effective_hard,
@@ -49,6 +48,7 @@ ENFORCEABLE = (
     "system-reserved-compressible",
     "kube-reserved-compressible",
 )
+EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 INHERITED = (
     "transition_period_seconds",
     "image_minimum_gc_age_seconds",
@@ -113,12 +113,6 @@ class KubeletConfiguration(Model):
     root_directory: Annotated[str, not_read] = ""
 
     @property
-    def maps(self) -> EvictionMaps:
-        """The eviction maps as in force."""
-        hard, soft = self.eviction_hard, self.eviction_soft
-        return EvictionMaps(hard, soft, self.eviction_soft_grace_period, self.eviction_minimum_reclaim)
-
-    @property
     def separate_disk_gc(self) -> bool:
         """The feature gate KubeletSeparateDiskGC."""
         return self.feature_gates.get("KubeletSeparateDiskGC", True)
@@ -146,11 +140,6 @@ class KubeletConfiguration(Model):
 
 
 KUBELETS_FIELDS = {field.alias for field in KubeletConfiguration.model_fields.values() if field.alias}
-
-
-def name_of(kubelet: KubeletConfiguration | None) -> str:
-    """The origin of inherited values: the kubelet's file, or its defaults."""
-    return kubelet.name if kubelet is not None else "the kubelet's default"
 
 
 def _duration(seconds: float) -> str:
@@ -244,7 +233,7 @@ def kubelet_configuration(
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
         found = KubeletConfiguration.model_validate(document)
-        thresholds = parse_threshold_config(found.maps, origin=name)
+        thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
     except ValidationError as error:
         raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
     except ThresholdConfigError as error:
@@ -319,3 +308,7 @@ def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: floa
             f"imageMaximumGCAge: must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
         )
     return problems
+
+
+KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
+"""What is inherited where no kubelet's configuration is known."""

@@ -151,6 +151,7 @@ _PROBLEMS: Mapping[str, str] = {
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
+    "string_type": "must be a text, in quotes where YAML would read it otherwise",
     "literal_error": "must be {expected}",
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -193,11 +194,6 @@ def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
             return f"{name}: unknown field {field!r}"
         case "missing":
             return f"{name}: {field} is missing"
-        case "string_type":
-            return (
-                f"{name}: {field}: must be a text, in quotes where YAML would read it otherwise, but it was "
-                + quoted(problem["input"])
-            )
         case "value_error":
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
         case kind:
