@@ -19,8 +19,7 @@ import threading
 from collections.abc import Sequence
 
 from eviction.cli.progress import StatusLine, mention
-from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
-from eviction.configuration.usual_files import configuration_files
+from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

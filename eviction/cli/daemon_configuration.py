@@ -7,8 +7,7 @@ import os
 from typing import Any
 
 from eviction.cli.options import configuration_flags, mention
-from eviction.configuration.fingerprint import fingerprint_of
-from eviction.configuration.usual_files import configuration_files
+from eviction.configuration.fingerprint import configuration_files, fingerprint_of
 from reclaim.execution.readings import in_time
 
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -49,7 +48,9 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     if not os.path.isdir(directory):
         exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was changed")
     limits = _limits(scenario, arguments)
-    configuration = replace(configuration_of(arguments), control_socket="", metrics_address="", periodic_gc=False)
+    configuration = configuration_of(arguments).model_copy(
+        update={"control_socket": "", "metrics_address": "", "periodic_gc": False}
+    )
     if arguments.observe and not arguments.with_margin:
         configuration = without_margin(configuration)
     show = print_words if arguments.output == "json" else print_line

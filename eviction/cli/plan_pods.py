@@ -9,11 +9,9 @@ from contextlib import closing
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.configuration.inherited_thresholds import name_of
-from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet import KUBELETS_DEFAULTS
+from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
 from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
-from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
@@ -75,7 +73,7 @@ def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
     """The kubelet's own thresholds, without our margin; its defaults where its configuration was not read."""
     if configuration.kubelet is not None:
         return configuration.kubelet.thresholds.thresholds
-    return parse_threshold_config(EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {}), name_of(None)).thresholds
+    return KUBELETS_DEFAULTS.thresholds.thresholds
 
 
 def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:

@@ -7,8 +7,7 @@ import os
 
 from eviction.cli.options import configuration_flags, configuration_of
 from eviction.configuration.effective import ConfigurationError
-from eviction.configuration.fingerprint import Fingerprint, fingerprint_of
-from eviction.configuration.usual_files import configuration_files
+from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 from eviction.daemon.manager import Manager
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log

@@ -6,32 +6,39 @@ settings, our file, our drop-ins in the order of their names (maps merged by key
 The result contains the source of each value. The first problem ends the reading with one sentence that names the file,
 the field, and what is allowed; no part of an invalid configuration is used.
 
-Covers: loading, and parsing texts to amounts. Does not cover: the rules of thresholds (`inherited_thresholds`) and of
-paths and addresses (`validation`).
+Thresholds are the kubelet's plus the margin, so that reclaimd acts before the kubelet does; without a kubelet
+configuration they are its defaults on Linux. A signal that our own maps name replaces the inherited one, and gets no
+margin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from eviction.configuration.bare_numbers import bare_numbers
-from eviction.configuration.configz import asked_of_kubelet
-from eviction.configuration.file import ConfigurationFile, as_written
+from eviction.configuration.file import FIELDS, ConfigurationFile, UsedAtStart
 from eviction.configuration.functions import (
     NO_RUNTIME,
-    ConfiguredFunction,
-    own_filesystems,
-    own_functions,
-    own_rows,
-    signals_of_node,
+    FilesystemEntry,
+    FunctionEntry,
+    RowEntryText,
+    check_functions,
+    read_rows,
 )
-from eviction.configuration.inherited_thresholds import DEFAULT_MINIMUM_RECLAIM, effective_thresholds, name_of
-from eviction.configuration.kubelet import KubeletConfiguration, image_gc_problems, merged
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
-from eviction.configuration.kubelet_ways import KubeletPlace
-from eviction.configuration.models import ValidationError
+from eviction.configuration.kubelet import (
+    EVICTION_MAPS,
+    KUBELETS_DEFAULTS,
+    KubeletConfiguration,
+    image_gc_problems,
+    merged,
+)
+from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
+from eviction.configuration.kubelet_ways import KubeletPlace, asked_of_kubelet
+from eviction.configuration.models import Model, ValidationError, not_read
 from eviction.configuration.node_kubelet import kubelet_of_node
 from eviction.configuration.sources import (
     DEFAULT,
@@ -39,41 +46,35 @@ from eviction.configuration.sources import (
     Source,
     apply_nulls,
     from_environment,
-    inherited_from,
     own_sources,
     zero_means_unset,
 )
-from eviction.configuration.sources import ConfigurationError as ConfigurationError
-from eviction.configuration.strict_yaml import first_problem
-from eviction.configuration.texts import unfit_texts
-from eviction.configuration.validation import location_problems, parse_healthz_endpoint
+from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
+from eviction.configuration.strict_yaml import sentence_about, unfit_texts
+from eviction.configuration.threshold_config import (
+    ParsedThresholds,
+    ThresholdConfigError,
+    parse_threshold_config,
+)
 from eviction.decision.reclaim_table import Rows
-from eviction.types import Extent, Threshold
+from eviction.types import Threshold, ThresholdValue
+from reclaim.execution.readings import in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import PolicyError
-from signals.quantity import (
-    QuantityError,
-    parse_duration,
-    parse_quantity,
-    whole,
-)
-from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, Signal
+from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal
 
-LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
-SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
-SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
-SMALLEST_HISTORY_BYTES, LARGEST_HISTORY_BYTES = 1 << 20, 1 << 30
-AUTO = "auto"  # of kubeletEndpoint, and of lead
-NO_LEAD = "0s"
-KUBELET_ENDPOINT_FIELDS = {
-    "url": "kubeletEndpoint",
-    "token_file": "kubeletTokenFile",
-    "certificate_file": "kubeletCertificateFile",
-    "key_file": "kubeletKeyFile",
-    "ca_file": "kubeletCAFile",
-    "server_name": "kubeletServerName",
-    "insecure_skip_verify": "kubeletInsecureSkipVerify",
-}
+AUTO = "auto"  # of kubeletEndpoint
+OF_THE_KUBELETS_ENDPOINT = (
+    "url",
+    "token_file",
+    "certificate_file",
+    "key_file",
+    "ca_file",
+    "server_name",
+    "insecure_skip_verify",
+)
+MINIMUM_RECLAIM = "2%"  # of the available signals, where nothing else is said
+KUBELETS_MINIMUM_RECLAIM = {"nodefs.available": MINIMUM_RECLAIM, "imagefs.available": MINIMUM_RECLAIM}
 
 USUAL_ENDPOINTS = (
     "unix:///run/containerd/containerd.sock",
@@ -83,81 +84,52 @@ USUAL_ENDPOINTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """The effective configuration. Durations in seconds, sizes in bytes, rates in bytes a second.
+class Configuration(ConfigurationFile):
+    """The fields of the file, and what follows from them. Durations are in seconds, sizes in bytes, rates in bytes a
+    second.
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
     `kubelet`: the settings of the node's kubelet, None where its configuration was not read; `kubelet_remark`: what
-    there is to say of how it was looked for, empty if nothing. `kubelet_endpoint`: how
-    the kubelet is asked; None if it is not, or by a way that is found from `kubelet_place`, which `auto` sets.
-    `filesystems`: the paths of those that the configuration adds; `functions` and `rows` are the configuration's too.
+    there is to say of how it was looked for, empty if nothing. `kubelet_endpoint`: how the kubelet is asked; None if it
+    is not, or by a way that is found from `kubelet_place`, which `auto` sets.
     """
 
-    root_directory: str
-    runtime_endpoint: str
-    image_endpoint: str
-    thresholds: tuple[Threshold, ...]
-    transition_period_seconds: float
-    extent: Extent
-    image_minimum_gc_age_seconds: float
-    image_maximum_gc_age_seconds: float
-    image_gc_high_threshold_percent: int
-    image_gc_low_threshold_percent: int
-    minimum_container_ttl_seconds: float
-    maximum_dead_containers_per_container: int
-    maximum_dead_containers: int
-    periodic_gc: bool
-    keep_images: tuple[str, ...]
-    keep_newest_per_repository: int
-    pod_logs_dir: str
-    container_logs_dir: str
-    hold_off_seconds: float
-    pod_start_seconds: float
-    kubelet_healthz: tuple[str, int] | str | None
-    parallel_removals: int
-    removal_patience_seconds: float
-    poll_floor_seconds: float
-    poll_ceiling_seconds: float
-    assumed_fill_rate: int
-    dry_run: bool = False
-    state_file: str = ""
-    history_file: str = ""
-    history_size_bytes: int = 16 << 20
-    lock_directory: str = ""
-    kubelet_endpoint: KubeletEndpoint | None = None
-    kubelet_place: KubeletPlace | None = None
-    terminated_by_evidence: bool = False
-    terminated_pod_age_seconds: float = 600.0
-    control_socket: str = ""
-    metrics_address: str = ""
-    lead: bool = True
-    kubernetes_events: bool = False
-    kubeconfig: str = ""
-    node_name: str = ""
-    filesystems: Mapping[FilesystemRole, str] = field(default_factory=dict)
-    functions: tuple[ConfiguredFunction, ...] = ()
-    rows: Rows = field(default_factory=dict)
-    left_to_kubelet: tuple[tuple[str, str], ...] = ()
-    kubelet: KubeletConfiguration | None = None
-    effective: Mapping[str, Any] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
-    kubelet_remark: str = ""
-
-    @property
-    def has_runtime(self) -> bool:
-        """Whether there is a container runtime on this machine, and so a kubelet's filesystems."""
-        return self.runtime_endpoint != NO_RUNTIME
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """All signals that the node can have, the kubelet's first."""
-        return signals_of_node((*(KUBELET_ROLES if self.has_runtime else ()), *self.filesystems))
+    thresholds: Annotated[tuple[Threshold, ...], not_read]
+    left_to_kubelet: Annotated[tuple[tuple[str, str], ...], not_read]
+    rows: Annotated[Rows, not_read]
+    kubelet: Annotated[KubeletConfiguration | None, not_read]
+    kubelet_remark: Annotated[str, not_read]
+    kubelet_endpoint: Annotated[KubeletEndpoint | None, not_read, UsedAtStart("kubeletEndpoint")]
+    kubelet_place: Annotated[KubeletPlace | None, not_read, UsedAtStart("kubeletEndpoint")]
+    effective: Annotated[Mapping[str, Any], not_read]
+    origins: Annotated[Mapping[str, str], not_read]
 
     @property
     def asks_kubelet(self) -> bool:
         """Whether the kubelet is asked for its pods."""
         return self.kubelet_endpoint is not None or self.kubelet_place is not None
+
+
+NEEDS_RESTART: Mapping[str, str] = {
+    name: mark.field or field.alias or name
+    for name, field in Configuration.model_fields.items()
+    for mark in field.metadata
+    if isinstance(mark, UsedAtStart)
+}
+"""Attribute of the configuration -> field of the file."""
+
+
+def needing_restart(running: Configuration, read: Configuration) -> tuple[str, ...]:
+    """The fields of the file that differ and only a restart can change."""
+    changed = (
+        name for attribute, name in NEEDS_RESTART.items() if getattr(running, attribute) != getattr(read, attribute)
+    )
+    return tuple(dict.fromkeys(changed))
+
+
+def until_restart(running: Configuration, read: Configuration) -> Configuration:
+    """The configuration that was read, with those fields as they are."""
+    return read.model_copy(update={attribute: getattr(running, attribute) for attribute in NEEDS_RESTART})
 
 
 def load(
@@ -176,219 +148,236 @@ def load(
     sources.append(Source("environment", from_environment(environment)))
     sources.append(Source("flags", dict(flags)))
     for source in sources:  # an unknown field with a null too
-        _validated({k: v for k, v in source.document.items() if k not in ConfigurationFile.model_fields}, source.name)
+        _check_types(Source(source.name, {k: v for k, v in source.document.items() if k not in FIELDS}))
     sources = apply_nulls([zero_means_unset(source) for source in sources])
     for source in sources:
-        _validated(source.document, source.name)  # each alone, so that the sentence names its source
+        _check_types(source)
     own = merged([dict(source.document) for source in sources])
-    ours = _validated(own, path or "configuration")
-    kubelet, remark = kubelet_of_node(ours, Origins(sources), root)
+    kubelet, remark = kubelet_of_node(own, Origins(sources), root)
     if kubelet is None and remark:
-        asks = _EffectiveConfiguration(ours, Origins(sources), None).configuration()
+        asks = _configuration(own, Origins(sources), None, remark)
         kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
     if kubelet is not None:
-        inherited = inherited_from(kubelet)
+        inherited = kubelet.inherited()
         sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
-    written = _validated(own, path or "configuration")
-    configuration = _EffectiveConfiguration(written, Origins(sources), kubelet).configuration()
-    return replace(configuration, kubelet_remark=remark)
+    return _configuration(own, Origins(sources), kubelet, remark)
 
 
-def _validated(document: Mapping[str, Any], name: str) -> ConfigurationFile:
-    for field_name, problem in (*unfit_texts(document), *bare_numbers(document)):
-        raise ConfigurationError(f"{name}: {field_name}: {problem}")
+def _check_types(source: Source) -> None:
+    """Raises ConfigurationError for what no field of this name can have. Whether a text is one of its field's is
+    checked where all sources are merged, as a later one may replace it."""
+    for name, problem in (*unfit_texts(source.document), *bare_numbers(source.document)):
+        raise ConfigurationError(f"{source.name}: {name}: {problem}")
+    try:
+        ConfigurationFile.model_validate(source.document)
+    except ValidationError as error:
+        for found in error.errors(include_url=False):
+            if found["type"] != "value_error":
+                raise ConfigurationError(sentence_about(found, source.name, ConfigurationFile)) from None
+
+
+def _read(document: Mapping[str, Any], origins: Origins) -> ConfigurationFile:
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(first_problem(error, name, ConfigurationFile)) from None
+        problem = error.errors(include_url=False)[0]
+        name, *place = problem["loc"]
+        if name == "reclaimFunctions" and place:  # a function is known by its name, not by its number
+            known = [] if "name" in place else [document[name][place[0]]["name"]]
+            words = [*known, *place[1:], problem["msg"].removeprefix("Value error, ")]
+            raise origins.error(name, ": ".join(map(str, words))) from None
+        raise ConfigurationError(sentence_about(problem, origins.of(str(name)), ConfigurationFile)) from None
 
 
-class _EffectiveConfiguration:
-    """Parses the texts of the merged sources; every error names the source of its text."""
+def _configuration(
+    document: Mapping[str, Any], origins: Origins, kubelet: KubeletConfiguration | None, remark: str
+) -> Configuration:
+    """The configuration of the merged sources; every error names the source of its text."""
+    written = _read(document, origins)
+    effective = _as_written(document)
+    for name, problem in _disagreements(written, effective["pollCeiling"]):
+        raise origins.error(name, problem)
+    try:
+        parse_keep_list(written.keep_images)
+    except PolicyError as error:
+        raise ConfigurationError(f"{origins.of('keepImages')}: {error}") from None
+    roles, has_runtime = written.roles, written.has_runtime
+    check_functions(written.functions, origins, roles, has_runtime=has_runtime)
+    inherited = kubelet or KUBELETS_DEFAULTS
+    maps = _eviction_maps(written, inherited)
+    effective |= maps
+    parsed = _thresholds(written, inherited, origins, maps)
+    place = KubeletPlace(
+        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
+    )
+    return Configuration.model_construct(
+        **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
+        thresholds=parsed.thresholds,
+        left_to_kubelet=(parsed if kubelet is None else kubelet.thresholds).left_to_kubelet,
+        rows=read_rows(written.reclaim_table, origins, written.functions, roles, has_runtime=has_runtime),
+        kubelet=kubelet,
+        kubelet_remark=remark,
+        kubelet_endpoint=_kubelet_endpoint(written, origins),
+        kubelet_place=place if written.kubelet_url == AUTO else None,
+        effective=effective,
+        origins=_origin_of_each(inherited, origins, effective, maps),
+    )
 
-    def __init__(self, written: ConfigurationFile, origins: Origins, kubelet: KubeletConfiguration | None):
-        self._written = written
-        self._origins = origins
-        self._kubelet = kubelet
 
-    def configuration(self) -> Configuration:
-        written = self._written
-        minimum_age, maximum_age = self._seconds("imageMinimumGCAge"), self._seconds("imageMaximumGCAge")
-        high, low = written.imageGCHighThresholdPercent, written.imageGCLowThresholdPercent
-        for problem in image_gc_problems(high, low, minimum_age, maximum_age):
-            name, _, text = problem.partition(": ")
-            raise self._origins.error(name, text)
-        for name, problem in location_problems(written):
-            raise self._origins.error(name, problem)
-        self._check_keep_list()
-        poll_floor, poll_ceiling = self._seconds("pollFloor"), self._seconds("pollCeiling")
-        if not 0.001 <= poll_floor <= poll_ceiling:
-            problem = f"must be at least 1ms and not above pollCeiling ({written.pollCeiling})"
-            raise self._origins.error("pollFloor", problem)
-        filesystems = own_filesystems(written, self._origins)
-        has_runtime = written.containerRuntimeEndpoint != NO_RUNTIME
-        if not has_runtime and written.periodicGC:
-            raise self._origins.error("periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}")
-        if not has_runtime and not filesystems:
-            problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
-            raise self._origins.error("containerRuntimeEndpoint", problem)
-        roles = (*(KUBELET_ROLES if has_runtime else ()), *filesystems)
-        functions = own_functions(written, self._origins, roles)
-        signals = signals_of_node(roles)
-        thresholds, left, maps = effective_thresholds(written, self._kubelet, self._origins, signals)
-        return Configuration(
-            root_directory=written.rootDirectory,
-            runtime_endpoint=written.containerRuntimeEndpoint,
-            image_endpoint=written.imageServiceEndpoint,
-            thresholds=thresholds,
-            transition_period_seconds=self._seconds("evictionPressureTransitionPeriod"),
-            extent=Extent(written.extent),
-            dry_run=written.dryRun,
-            image_minimum_gc_age_seconds=minimum_age,
-            image_maximum_gc_age_seconds=maximum_age,
-            image_gc_high_threshold_percent=high,
-            image_gc_low_threshold_percent=low,
-            minimum_container_ttl_seconds=self._seconds("minimumContainerTTLDuration"),
-            maximum_dead_containers_per_container=written.maximumDeadContainersPerContainer,
-            maximum_dead_containers=written.maximumDeadContainers,
-            periodic_gc=written.periodicGC,
-            keep_images=tuple(written.keepImages),
-            keep_newest_per_repository=written.keepNewestPerRepository,
-            pod_logs_dir=written.podLogsDir,
-            container_logs_dir=written.containerLogsDir,
-            hold_off_seconds=self._seconds("holdOffAfterStart") if has_runtime else 0.0,
-            pod_start_seconds=self._seconds_up_to("holdOffForNewPods", LONGEST_HOLD_OFF_FOR_NEW_PODS),
-            kubelet_healthz=parse_healthz_endpoint(written.kubeletHealthzEndpoint),
-            parallel_removals=written.parallelRemovals,
-            removal_patience_seconds=self._seconds_from("removalPatience", SHORTEST_REMOVAL_PATIENCE),
-            poll_floor_seconds=poll_floor,
-            poll_ceiling_seconds=poll_ceiling,
-            assumed_fill_rate=self._rate("assumedFillRate"),
-            state_file=written.stateFile,
-            history_file=written.historyFile,
-            history_size_bytes=self._history_size(),
-            lock_directory=written.lockDirectory,
-            kubelet_endpoint=self._kubelet_endpoint(),
-            kubelet_place=self._kubelet_place(),
-            terminated_by_evidence=self._terminated_by_evidence(),
-            terminated_pod_age_seconds=self._seconds_from("terminatedPodAge", SHORTEST_TERMINATED_POD_AGE),
-            control_socket=written.controlSocket,
-            metrics_address=written.metricsAddress,
-            lead=self._lead(),
-            kubernetes_events=written.kubernetesEvents,
-            kubeconfig=written.kubeconfig,
-            node_name=written.nodeName,
-            filesystems=filesystems,
-            functions=functions,
-            rows=own_rows(written, self._origins, functions, roles),
-            left_to_kubelet=left,
-            kubelet=self._kubelet,
-            effective={**as_written(written), **maps},
-            origins=self._origin_of_each(maps),
-        )
+def _disagreements(written: ConfigurationFile, poll_ceiling: str) -> Iterator[tuple[str, str]]:
+    """For each field that does not agree with another one: its name, and the end of a sentence about it."""
+    high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
+    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    for text in image_gc_problems(high, low, *ages):
+        name, _, problem = text.partition(": ")
+        yield name, problem
+    if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
+        yield "pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})"
+    if not written.has_runtime and written.periodic_gc:
+        yield "periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}"
+    if not written.has_runtime and not written.filesystems:
+        problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
+        yield "containerRuntimeEndpoint", problem
+    if written.terminated_by_evidence and written.kubelet_healthz is None:
+        yield "terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty"
 
-    def _lead(self) -> bool:
-        """Whether passes may begin before their mark is reached."""
-        lead = self._written.lead
-        if lead not in (AUTO, NO_LEAD):
-            raise self._origins.error("lead", f"must be {AUTO} or {NO_LEAD}, but it was {lead!r}")
-        return lead == AUTO
 
-    def _kubelet_endpoint(self) -> KubeletEndpoint | None:
-        """The endpoint for requests to the kubelet; None without one."""
-        written = self._written
-        if written.kubeletEndpoint in ("", AUTO):
-            for name in KUBELET_ENDPOINT_FIELDS.values():
-                if getattr(written, name) and name != "kubeletEndpoint":
-                    state = written.kubeletEndpoint or "empty"
-                    raise self._origins.error(name, f"has no effect while kubeletEndpoint is {state}")
-            return None
-        fields = {attribute: getattr(written, name) for attribute, name in KUBELET_ENDPOINT_FIELDS.items()}
-        try:
-            return KubeletEndpoint(**fields)
-        except KubeletEndpointError as error:
-            # a missing field has no source: then the source of the endpoint is named
-            name = KUBELET_ENDPOINT_FIELDS[error.field]
-            where = self._origins.of(name if getattr(written, name) else "kubeletEndpoint")
-            raise ConfigurationError(f"{where}: {name}: {error}") from None
+def _kubelet_endpoint(written: ConfigurationFile, origins: Origins) -> KubeletEndpoint | None:
+    """The endpoint for requests to the kubelet; None without one."""
+    given = {attribute: getattr(written, f"kubelet_{attribute}") for attribute in OF_THE_KUBELETS_ENDPOINT}
+    if given["url"] in ("", AUTO):
+        for attribute, value in given.items():
+            if value and attribute != "url":
+                state = given["url"] or "empty"
+                raise origins.error(
+                    _field_of(f"kubelet_{attribute}"), f"has no effect while kubeletEndpoint is {state}"
+                )
+        return None
+    try:
+        return KubeletEndpoint(**given)
+    except KubeletEndpointError as error:
+        name = _field_of(f"kubelet_{error.field}")
+        where = name if given[error.field] else "kubeletEndpoint"  # a missing field has no source
+        raise ConfigurationError(f"{origins.of(where)}: {name}: {error}") from None
 
-    def _kubelet_place(self) -> KubeletPlace | None:
-        """Where the kubelet is by its own configuration, if the way to ask it is to be found."""
-        if self._written.kubeletEndpoint != AUTO:
-            return None
-        root, kubelet = self._written.rootDirectory, self._kubelet
-        if kubelet is None:
-            return KubeletPlace(root)
-        return KubeletPlace(root, kubelet.address, kubelet.port, kubelet.read_only_port, kubelet.tls_cert_file)
 
-    def _check_keep_list(self) -> None:
-        try:
-            parse_keep_list(self._written.keepImages)
-        except PolicyError as error:
-            raise ConfigurationError(f"{self._origins.of('keepImages')}: {error}") from None
+def _field_of(attribute: str) -> str:
+    """The field of the file that has this attribute."""
+    return str(ConfigurationFile.model_fields[attribute].alias)
 
-    def _origin_of_each(self, maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        kubelet = name_of(self._kubelet)
-        rows = [str(signal) for signal in self._written.reclaimTable]
-        whole = ConfigurationFile.model_fields.keys() - maps.keys() - {"reclaimTable"}
-        origins = {name: self._origins.of(name) for name in ConfigurationFile.model_fields if name in whole}
-        origins |= {f"reclaimTable.{name}": self._origins.of("reclaimTable", name) for name in rows}
-        for name, entries in maps.items():
-            for key, text in entries.items():
-                own = self._origins.of(name, key)
-                ours = key not in KUBELET_SIGNALS or DEFAULT_MINIMUM_RECLAIM.get(key) == text
-                reclaimd = name == "evictionMinimumReclaim" and ours
-                origins[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else kubelet
-        return origins
 
-    def _seconds(self, name: str) -> float:
-        text = getattr(self._written, name)
-        try:
-            seconds = parse_duration(text)
-        except QuantityError as error:
-            raise self._origins.error(name, str(error)) from None
-        if seconds < 0:
-            raise self._origins.error(name, f"must not be negative, but it was {text!r}")
-        return seconds
+def _eviction_maps(written: ConfigurationFile, inherited: KubeletConfiguration) -> dict[str, dict[str, str]]:
+    """The four maps as they are in force. Nothing is inherited where there is no runtime, and so no kubelet."""
+    maps: dict[str, dict[str, str]] = {}
+    for attribute in EVICTION_MAPS:
+        kubelets = getattr(inherited, attribute) if written.has_runtime else {}
+        maps[_field_of(attribute)] = {**kubelets, **getattr(written, attribute)}
+    own = {f"{role}.{AVAILABLE}": MINIMUM_RECLAIM for role in written.filesystems}
+    defaults = {**KUBELETS_MINIMUM_RECLAIM, **own} if written.has_runtime else own
+    return {**maps, "evictionMinimumReclaim": {**defaults, **maps["evictionMinimumReclaim"]}}
 
-    def _terminated_by_evidence(self) -> bool:
-        """Whether pods count as terminated by what is seen of them; that needs the kubelet's health."""
-        if self._written.terminatedPods != "evidence":
-            return False
-        if not self._written.kubeletHealthzEndpoint:
-            raise self._origins.error("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
-        return True
 
-    def _seconds_from(self, name: str, least: float) -> float:
-        seconds = self._seconds(name)
-        if seconds < least:
-            text = getattr(self._written, name)
-            raise self._origins.error(name, f"must be at least {least:g}s, but it was {text!r}")
-        return seconds
+def _thresholds(
+    written: ConfigurationFile, inherited: KubeletConfiguration, origins: Origins, maps: Mapping[str, dict[str, str]]
+) -> ParsedThresholds:
+    """The thresholds, with the margin where they are inherited, and what is left to the kubelet."""
+    try:
+        parsed = parse_threshold_config(*maps.values(), signals=written.signals)
+    except ThresholdConfigError as error:
+        raise origins.error(error.field, error.problem, error.signal) from None
+    thresholds = []
+    for threshold in parsed.thresholds:
+        origin, margin = origins.of(threshold.origin, threshold.signal), None
+        if origin == DEFAULT:
+            origin, margin = inherited.name, _margin_of(threshold.signal, written.margin)
+        if margin is not None:
+            origin = f"{origin} plus margin {margin}"
+        thresholds.append(replace(threshold, origin=origin, margin=margin))
+    return ParsedThresholds(tuple(thresholds), parsed.left_to_kubelet)
 
-    def _seconds_up_to(self, name: str, most: float) -> float:
-        seconds = self._seconds(name)
-        if seconds > most:
-            raise self._origins.error(name, f"must be at most {most:g}s, but it was {getattr(self._written, name)!r}")
-        return seconds
 
-    def _history_size(self) -> int:
-        text = self._written.historySize
-        try:
-            size_bytes = whole(parse_quantity(text))
-        except QuantityError as error:
-            raise self._origins.error("historySize", str(error)) from None
-        if not SMALLEST_HISTORY_BYTES <= size_bytes <= LARGEST_HISTORY_BYTES:
-            raise self._origins.error("historySize", f"must be between 1Mi and 1Gi, but it was {text!r}")
-        return size_bytes
+def _margin_of(signal: Signal, margin: ThresholdValue) -> ThresholdValue | None:
+    """The margin of an inherited threshold; None: it has none. Bytes do not raise a mark of inodes."""
+    applies = margin.percentage is not None or not signal.counts_inodes
+    return margin if applies and margin.amount(2**62) > 0 else None
 
-    def _rate(self, name: str) -> int:
-        text = getattr(self._written, name)
-        try:
-            amount = whole(parse_quantity(text))
-        except QuantityError as error:
-            raise self._origins.error(name, str(error)) from None
-        if amount <= 0:
-            raise self._origins.error(name, f"must be above 0 bytes a second, but it was {text!r}")
-        return amount
+
+def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field as it would be written in a file."""
+    found = {name: document.get(name, field.get_default(call_default_factory=True)) for name, field in FIELDS.items()}
+    found["filesystems"] = [_entry(entry, FilesystemEntry) for entry in found["filesystems"]]
+    found["reclaimFunctions"] = [_entry(entry, FunctionEntry) for entry in found["reclaimFunctions"]]
+    rows = found["reclaimTable"].items()
+    found["reclaimTable"] = {signal: [_entry(entry, RowEntryText) for entry in row] for signal, row in rows}
+    return found
+
+
+def _entry(entry: Any, model: type[Model]) -> Any:
+    """An entry of a list in the order of its fields, without those that it leaves out."""
+    if not isinstance(entry, Mapping):
+        return entry
+    names = (field.alias or name for name, field in model.model_fields.items())
+    return {name: _without_nulls(entry[name]) for name in names if entry.get(name) is not None}
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return value
+
+
+def _origin_of_each(
+    inherited: KubeletConfiguration, origins: Origins, effective: Mapping[str, Any], maps: Collection[str]
+) -> dict[str, str]:
+    """The source of each value in force; of a map, by `field.key`."""
+    found: dict[str, str] = {}
+    for name, value in effective.items():
+        if name == "reclaimTable":
+            found |= {f"{name}.{key}": origins.of(name, key) for key in value}
+        elif name not in maps:
+            found[name] = origins.of(name)
+    for name in maps:
+        for key, text in effective[name].items():
+            own = origins.of(name, key)
+            ours = key not in KUBELET_SIGNALS or KUBELETS_MINIMUM_RECLAIM.get(key) == text
+            reclaimd = name == "evictionMinimumReclaim" and ours
+            found[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else inherited.name
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The runtime's socket and the image service's. `tried`: the usual places, where none is configured; `found`: a
+    socket is at one of them."""
+
+    runtime: str
+    image: str
+    found: bool = False
+    tried: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """How it was chosen, as a sentence; empty where it is configured."""
+        if not self.tried:
+            return ""
+        if self.found:
+            return f"no endpoint configured; using {self.runtime}"
+        return f"no endpoint configured, and no socket found; tried {', '.join(self.tried)}"
+
+
+def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_ENDPOINTS) -> Endpoint:
+    """The configured endpoint, else the first usual socket that exists, else containerd's."""
+    if configuration.runtime_endpoint:
+        return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint)
+    existing = next((endpoint for endpoint in usual if _is_socket(endpoint.removeprefix("unix://"))), None)
+    return Endpoint(existing or usual[0], configuration.image_endpoint, existing is not None, tuple(usual))
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(in_time(lambda: os.stat(path)).st_mode)
+    except OSError:
+        return False

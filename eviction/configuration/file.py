@@ -1,247 +1,206 @@
-"""The configuration file as written: its fields, their types and their defaults.
+"""The configuration file: its fields, their types, their defaults, and which of them need a restart.
 
-Durations and quantities are texts here; `effective` parses them, so that each error names its field.
+A field of the model is named for its value, which other modules use; its alias is its name in the file.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
 
-from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag
+from eviction.configuration import text_forms as texts
+from eviction.configuration.functions import (
+    NO_RUNTIME,
+    FilesystemEntry,
+    FunctionEntry,
+    RowEntryForms,
+    RowEntryText,
+    read_filesystems,
+    signals_of_node,
+)
+from eviction.configuration.models import ConfigDict, read_as, setting
 from eviction.configuration.sources import KIND
 from eviction.configuration.strict_yaml import StrictModel
-from eviction.configuration.text_forms import (
-    AbsolutePath,
-    Amount,
-    Duration,
-    GracePeriods,
-    Lead,
-    Marks,
-    PathOrEmpty,
-    Quantity,
-    QuantityOrPercentage,
-    Schema,
-    map_by_signal,
-    or_null,
-)
 from eviction.types import API_VERSION
-from signals.types import ROLE_NAME
+from signals.types import KUBELET_ROLES, FilesystemRole, Signal
 
-POD_LOGS_DIR = "/var/log/pods"
-CONTAINER_LOGS_DIR = "/var/log/containers"
+__all__ = ["ConfigurationFile", "FilesystemEntry", "FunctionEntry", "RowEntryText"]
 
-
-class FilesystemEntry(StrictModel):
-    """A filesystem of `filesystems`."""
-
-    name: str = Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})
-    """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
-    path: AbsolutePath
-    """A directory on it."""
+Value = TypeVar("Value")
 
 
-class FunctionEntry(StrictModel):
-    """A function of `reclaimFunctions`. Which fields it needs depends on what it is (`functions`)."""
+@dataclass(frozen=True, slots=True)
+class UsedAtStart:
+    """The mark of a value that a daemon uses once, at its start. `field`: the field to name, if it is another one."""
 
-    name: str
-    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own, with
-    exec or plugin."""
-    exec: list[str] | None = None
-    """A program: its absolute path and its arguments. There is no shell. Needs frees."""
-    user: str | None = None
-    """Whom the program runs as; left out: as reclaimd."""
-    plan: bool | None = None
-    """False: a dry run does not start the program, as it ignores the argument `plan`."""
-    timeout: Duration | None = None
-    """After so long the program gets TERM, and KILL for its whole process group: 1s to 10m."""
-    plugin: str | None = None
-    """A Python distribution that has the function as an entry point. Needs frees."""
-    entryPoint: str | None = None  # noqa: N815
-    """The name of that entry point; left out: the name of the function."""
-    options: dict[str, Any] | None = None
-    """Of the plugin."""
-    file: AbsolutePath | None = None
-    """The ballast."""
-    size: Quantity | None = None
-    """Of the ballast, in bytes: at least 1Mi."""
-    keep: int | None = Field(None, json_schema_extra={"minimum": 0})
-    """How many rotated logs of each container stay."""
-    frees: str | None = None
-    """The filesystem on which it frees: nodefs, imagefs, containerfs, or one of `filesystems`."""
-    cooldown: Duration | None = None
-    """How long it rests after a call."""
+    field: str = ""
 
 
-class RowEntryText(StrictModel):
-    """An entry of a row of `reclaimTable` that has more than a name."""
-
-    function: str
-    """The name of the function."""
-    below: QuantityOrPercentage | None = None
-    """It is called only while the signal is below this mark."""
+NeedsRestart = Annotated[Value, UsedAtStart()]
 
 
-def _form(entry: Any) -> str | None:
-    return "<name>" if isinstance(entry, str) else "<entry>" if isinstance(entry, dict | RowEntryText) else None
-
-
-RowEntryForms = Annotated[
-    Annotated[str, Tag("<name>")] | Annotated[RowEntryText, Tag("<entry>")],
-    Discriminator(
-        _form,
-        custom_error_type="row_entry",
-        custom_error_message="must be a function's name, or function and below",
-    ),
-]
-"""An entry of a row. A tag in angle brackets is not part of a field's name (`strict_yaml.first_problem`)."""
-
-
-def _as_in_a_file(schema: Schema) -> None:
+def _as_in_a_file(schema: texts.Schema) -> None:
     """What holds for a file beyond the model: it says what it is, and any of its values may be null."""
     properties = schema["properties"]
     for name, value in (("apiVersion", API_VERSION), ("kind", KIND)):
         properties[name] = {"const": value, **properties[name]}
     for name in properties.keys() - {"apiVersion", "kind"}:
-        properties[name] = or_null(properties[name])
+        properties[name] = texts.or_null(properties[name])
     schema["required"] = ["apiVersion", "kind"]
 
 
 class ConfigurationFile(StrictModel):
     """The file as written. Unknown fields and wrong types are refused."""
 
-    model_config = ConfigDict(title=KIND, json_schema_extra=_as_in_a_file)
+    model_config = ConfigDict(title=KIND, json_schema_extra=_as_in_a_file, validate_default=True)
 
-    apiVersion: str = API_VERSION  # noqa: N815 # the names of fields are the file's
+    api_version: str = setting("apiVersion", API_VERSION)
     """The version of this format."""
-    kind: str = KIND
+    kind: str = setting("kind", KIND)
     """What the file is."""
-    kubeletConfig: str | None = None  # noqa: N815
+    kubelet_config: str | None = setting("kubeletConfig", None)
     """The kubelet's configuration, read only. Null: as its command line says, else the usual file, where it exists.
     Empty: none."""
-    kubeletConfigDir: str = ""  # noqa: N815
+    kubelet_config_dir: str = setting("kubeletConfigDir", "")
     """Its drop-in directory."""
-    rootDirectory: AbsolutePath = "/var/lib/kubelet"  # noqa: N815
+    root_directory: NeedsRestart[texts.Directory] = setting("rootDirectory", "/var/lib/kubelet")
     """The kubelet's root directory; nodefs is the filesystem it is on."""
-    podLogsDir: AbsolutePath = POD_LOGS_DIR  # noqa: N815
+    pod_logs_dir: NeedsRestart[texts.LogDirectory] = setting("podLogsDir", "/var/log/pods")
     """Where the kubelet keeps the logs of pods. A symlink in its place is not followed."""
-    containerLogsDir: AbsolutePath = CONTAINER_LOGS_DIR  # noqa: N815
+    container_logs_dir: NeedsRestart[texts.LogDirectory] = setting("containerLogsDir", "/var/log/containers")
     """Where the symlinks to the logs of containers are."""
-    containerRuntimeEndpoint: str = ""  # noqa: N815
+    runtime_endpoint: NeedsRestart[str] = setting("containerRuntimeEndpoint", "")
     """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: there is no runtime
     on this machine."""
-    imageServiceEndpoint: str = ""  # noqa: N815
+    image_endpoint: NeedsRestart[str] = setting("imageServiceEndpoint", "")
     """The socket of the image service, where it is another one."""
-    kubeletEndpoint: str = ""  # noqa: N815
+    kubelet_url: str = setting("kubeletEndpoint", "")
     """Where the kubelet is asked for its pods, such as https://127.0.0.1:10250; auto: found by itself; empty: not
     asked."""
-    kubeletTokenFile: PathOrEmpty = ""  # noqa: N815
+    kubelet_token_file: texts.AbsolutePathOrEmpty = setting("kubeletTokenFile", "")
     """The bearer token for the kubelet."""
-    kubeletCertificateFile: PathOrEmpty = ""  # noqa: N815
+    kubelet_certificate_file: texts.AbsolutePathOrEmpty = setting("kubeletCertificateFile", "")
     """The client certificate for the kubelet, in PEM."""
-    kubeletKeyFile: PathOrEmpty = ""  # noqa: N815
+    kubelet_key_file: texts.AbsolutePathOrEmpty = setting("kubeletKeyFile", "")
     """Its key; empty where it is in the same file."""
-    kubeletCAFile: PathOrEmpty = ""  # noqa: N815
+    kubelet_ca_file: texts.AbsolutePathOrEmpty = setting("kubeletCAFile", "")
     """The authorities whose certificates the kubelet may show, in PEM."""
-    kubeletServerName: str = ""  # noqa: N815
+    kubelet_server_name: str = setting("kubeletServerName", "")
     """The name in the kubelet's certificate, where that is not the address."""
-    kubeletInsecureSkipVerify: bool = False  # noqa: N815
+    kubelet_insecure_skip_verify: bool = setting("kubeletInsecureSkipVerify", False)
     """True: whoever listens at that address is believed, and gets the token."""
-    terminatedPods: Literal["kubelet", "evidence"] = "kubelet"  # noqa: N815
+    terminated_pods: NeedsRestart[Literal["kubelet", "evidence"]] = setting("terminatedPods", "kubelet")
     """How it is known that a pod which still exists has terminated: by the kubelet's word alone, or also by what was
     seen for terminatedPodAge."""
-    terminatedPodAge: Duration = "10m"  # noqa: N815
+    terminated_pod_age_seconds: NeedsRestart[texts.TerminatedPodAge] = setting("terminatedPodAge", "10m")
     """For how long that must have been seen; at least 10s."""
-    margin: Amount = "5%"
+    margin: texts.Margin = setting("margin", "5%")
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a unit (5Gi), which
     raise the available signals only."""
-    evictionHard: Marks = Field(default_factory=dict)  # noqa: N815
+    eviction_hard: texts.Marks = setting("evictionHard", dict)
     """Signal -> mark, in place of the inherited one and without the margin. 0% switches a signal off."""
-    evictionSoft: Marks = Field(default_factory=dict)  # noqa: N815
+    eviction_soft: texts.Marks = setting("evictionSoft", dict)
     """Signal -> mark that acts after a grace period; needs one in evictionSoftGracePeriod."""
-    evictionSoftGracePeriod: GracePeriods = Field(default_factory=dict)  # noqa: N815
+    eviction_soft_grace_period: texts.GracePeriods = setting("evictionSoftGracePeriod", dict)
     """Signal -> how long its soft mark must have been crossed."""
-    evictionMinimumReclaim: Marks = Field(default_factory=dict)  # noqa: N815
+    eviction_minimum_reclaim: texts.Marks = setting("evictionMinimumReclaim", dict)
     """Signal -> how far above its mark it must rise before relief is declared; 2% where nothing else is said of an
     available signal."""
-    evictionPressureTransitionPeriod: Duration = "5m"  # noqa: N815
+    transition_period_seconds: texts.Seconds = setting("evictionPressureTransitionPeriod", "5m")
     """How long DiskPressure is reported after it was last seen. 0s counts as not set."""
-    extent: Literal["enough", "all"] = "enough"
+    extent: texts.HowFar = setting("extent", "enough")
     """enough: a pass stops when the thresholds are clear. all: it goes to the end of the row, as the kubelet does."""
-    dryRun: bool = False  # noqa: N815
+    dry_run: bool = setting("dryRun", False)
     """True: everything but removals."""
-    imageMinimumGCAge: Duration = "2m"  # noqa: N815
+    image_minimum_gc_age_seconds: texts.Seconds = setting("imageMinimumGCAge", "2m")
     """How long an image must have been known before it may go."""
-    imageMaximumGCAge: Duration = "0s"  # noqa: N815
+    image_maximum_gc_age_seconds: texts.Seconds = setting("imageMaximumGCAge", "0s")
     """How long an image may stay unused before the periodic collection takes it; 0s: for ever."""
-    imageGCHighThresholdPercent: int = Field(85, ge=0, le=100)  # noqa: N815
+    image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85, ge=0, le=100)
     """Of the periodic image collection, in percent of the disk used: it begins there. 100: never."""
-    imageGCLowThresholdPercent: int = Field(80, ge=0, le=100)  # noqa: N815
+    image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80, ge=0, le=100)
     """It ends there; below imageGCHighThresholdPercent."""
-    minimumContainerTTLDuration: Duration = "0s"  # noqa: N815
+    minimum_container_ttl_seconds: texts.Seconds = setting("minimumContainerTTLDuration", "0s")
     """How old a dead container must be to go, counted from its creation."""
-    maximumDeadContainersPerContainer: int = 1  # noqa: N815
+    maximum_dead_containers_per_container: int = setting("maximumDeadContainersPerContainer", 1)
     """How many dead copies of each container stay; negative: all."""
-    maximumDeadContainers: int = -1  # noqa: N815
+    maximum_dead_containers: int = setting("maximumDeadContainers", -1)
     """How many dead containers stay on the node; negative: no limit."""
-    periodicGC: bool = False  # noqa: N815
+    periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
     """True: the kubelet's own periodic loops too; for a machine on which no kubelet runs them."""
-    keepImages: list[str] = Field(default_factory=list)  # noqa: N815
+    keep_images: texts.Texts = setting("keepImages", list)
     """Images that always stay: references, repositories, digests, globs."""
-    keepNewestPerRepository: int = Field(0, ge=0)  # noqa: N815
+    keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many images of each repository always stay, the newest ones. 0: none."""
-    holdOffAfterStart: Duration = "5m"  # noqa: N815
+    hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
     """Nothing is removed for so long after a start, unless the kubelet answers healthy before."""
-    kubeletHealthzEndpoint: str = "127.0.0.1:10248"  # noqa: N815 # kubelet: healthzBindAddress, healthzPort
+    kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")
     """Where the kubelet's /healthz is asked: address and port, or unix:///path; empty: nowhere."""
-    holdOffForNewPods: Duration = "1s"  # noqa: N815
+    pod_start_seconds: texts.PodStart = setting("holdOffForNewPods", "1s")
     """No image goes for so long after a pod began: 0s to 10s."""
-    parallelRemovals: int = Field(2, ge=1, le=64)  # noqa: N815
+    parallel_removals: int = setting("parallelRemovals", 2, ge=1, le=64)
     """Removals side by side."""
-    removalPatience: Duration = "30s"  # noqa: N815
+    removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
     """How long a removal that was sent is waited for before the pass goes on without it; at least 500ms."""
-    lead: Lead = "auto"
+    lead: texts.LeadOrNone = setting("lead", "auto")
     """auto: a pass begins before its mark is reached, where removals have lately taken longer than there is time until
     the kubelet's; 0s: never."""
-    pollFloor: Duration = "10ms"  # noqa: N815
+    poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")
     """The shortest time between two observations; at least 1ms, and not above pollCeiling."""
-    pollCeiling: Duration = "10s"  # noqa: N815
+    poll_ceiling_seconds: texts.Seconds = setting("pollCeiling", "10s")
     """The longest time between two observations."""
-    assumedFillRate: Quantity = "500Mi"  # noqa: N815
+    assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
     """Bytes a second that a fill may always have."""
-    stateFile: PathOrEmpty = "/var/lib/reclaimd/images.json"  # noqa: N815
+    state_file: NeedsRestart[texts.PathOrEmpty] = setting("stateFile", "/var/lib/reclaimd/images.json")
     """When each image was first seen and last used. Empty: nowhere."""
-    historyFile: PathOrEmpty = "/var/lib/reclaimd/history"  # noqa: N815
+    history_file: NeedsRestart[texts.PathOrEmpty] = setting("historyFile", "/var/lib/reclaimd/history")
     """Every pass and every removal of the last weeks. Empty: no history."""
-    historySize: Quantity = "16Mi"  # noqa: N815
+    history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")
     """Bytes of that file, allocated at the start: 1Mi to 1Gi."""
-    lockDirectory: AbsolutePath = "/run/reclaimd/lock"  # noqa: N815
+    lock_directory: NeedsRestart[texts.Directory] = setting("lockDirectory", "/run/reclaimd/lock")
     """A directory of mode 0700 that the one instance of the node locks."""
-    controlSocket: PathOrEmpty = "/run/reclaimd/control.sock"  # noqa: N815
+    control_socket: NeedsRestart[texts.PathOrEmpty] = setting("controlSocket", "/run/reclaimd/control.sock")
     """Where commands ask the daemon. Empty: nowhere."""
-    metricsAddress: str = "127.0.0.1:9746"  # noqa: N815
+    metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
-    filesystems: list[FilesystemEntry] = Field(default_factory=list, json_schema_extra={"maxItems": 8})
+    filesystems: NeedsRestart[
+        Annotated[Mapping[FilesystemRole, str], read_as(list[FilesystemEntry], read_filesystems)]
+    ] = setting("filesystems", list, json_schema_extra={"maxItems": 8})
     """Filesystems of your own, beside the kubelet's."""
-    reclaimFunctions: list[FunctionEntry] = Field(default_factory=list)  # noqa: N815
+    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(list[FunctionEntry], tuple)]] = setting(
+        "reclaimFunctions", list
+    )
     """Functions of your own, off until a row of reclaimTable names them."""
-    reclaimTable: Annotated[dict[str, list[RowEntryForms]], map_by_signal()] = Field(default_factory=dict)  # noqa: N815
+    reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting("reclaimTable", dict)
     """Signal -> functions, in order. A signal that is not named keeps its built-in row."""
-    kubernetesEvents: bool = False  # noqa: N815
+    kubernetes_events: NeedsRestart[bool] = setting("kubernetesEvents", False)
     """True: events go to the API server too, not only to the log."""
-    kubeconfig: PathOrEmpty = ""
+    kubeconfig: NeedsRestart[texts.PathOrEmpty] = setting("kubeconfig", "")
     """Who asks the API server; empty: the pod's service account."""
-    nodeName: str = ""  # noqa: N815
+    node_name: NeedsRestart[texts.NodeName] = setting("nodeName", "")
     """The name of the Node in events; empty: $NODE_NAME, else the host's name."""
 
+    @property
+    def has_runtime(self) -> bool:
+        """Whether there is a container runtime on this machine, and so a kubelet's filesystems."""
+        return self.runtime_endpoint != NO_RUNTIME
 
-def as_written(configuration: ConfigurationFile) -> dict[str, Any]:
-    """Every field as it would be written in a file; entries of lists without the fields that they leave out."""
+    @property
+    def terminated_by_evidence(self) -> bool:
+        """Whether pods count as terminated by what is seen of them."""
+        return self.terminated_pods == "evidence"
 
-    def shortened(value: Any) -> Any:
-        if isinstance(value, list):
-            return [shortened(each) for each in value]
-        if isinstance(value, dict):
-            return {key: shortened(each) for key, each in value.items() if each is not None}
-        return value
+    @property
+    def roles(self) -> tuple[FilesystemRole, ...]:
+        """The filesystems of the node, the kubelet's first."""
+        return (*(KUBELET_ROLES if self.has_runtime else ()), *self.filesystems)
 
-    return {name: shortened(value) for name, value in configuration.model_dump().items()}
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """All signals that the node can have, the kubelet's first."""
+        return signals_of_node(self.roles)
+
+
+FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}
+"""The fields by their names in a file."""

@@ -1,10 +1,14 @@
-"""Fingerprint of the configuration that a process started with. Standard library only.
+"""Which configuration files a process reads, and the fingerprint of the configuration that it started with. Standard
+library only.
+
+Every command reads what the daemon reads where its command line does not say otherwise: a hook that is run by hand in
+an emergency must not forget the keep-list.
 
 The daemon does a command's work only if both have the same fingerprint: the same files, unchanged since the daemon read
 them, the same flags, and the same endpoints in the environment. A command that names no configuration of its own
 accepts the daemon's.
 
-Covers: making and comparing fingerprints. Does not cover: reading the files (`effective`).
+Does not cover: reading the files (`effective`).
 """
 
 from __future__ import annotations
@@ -12,6 +16,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+USUAL_FILE = "/etc/reclaimd/reclaimd.yaml"
+USUAL_DIRECTORY = "/etc/reclaimd/reclaimd.conf.d"
+VARIABLE = "RECLAIMD_CONFIG"
 VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
 
 OTHER_CONFIGURATION = "it runs with another configuration, or with an older state of the same files"
@@ -21,6 +28,23 @@ Fingerprint = dict[str, list[list[object]]]
 
 Empty: unknown. It equals the fingerprint of no command.
 """
+
+
+def configuration_files(
+    config: str | None, config_dir: str | None, environment: Mapping[str, str], root: str = "/"
+) -> tuple[str | None, str | None]:
+    """The configuration file and the directory of drop-ins; None: none.
+
+    `config` and `config_dir` as on the command line: None is not given, an empty text is none. A file that nobody named
+    is $RECLAIMD_CONFIG, else the usual one where it exists. The usual directory belongs to the usual file only. `root`:
+    where the usual ones are looked for.
+    """
+    named = config if config is not None else environment.get(VARIABLE)
+    usual_file, usual_directory = (os.path.join(root, path.lstrip("/")) for path in (USUAL_FILE, USUAL_DIRECTORY))
+    file = (named or None) if named is not None else usual_file if os.path.lexists(usual_file) else None
+    if config_dir is not None:
+        return file, config_dir or None
+    return file, usual_directory if named is None and os.path.isdir(usual_directory) else None
 
 
 def fingerprint_of(

@@ -20,26 +20,26 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
-from eviction.configuration.models import ConfigDict, Model, ValidationError
-from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document, required_value
-from eviction.configuration.texts import unfit_texts
+from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
+from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
+from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
-    EvictionMaps,
     ParsedThresholds,
     ThresholdConfigError,
     effective_hard,
     parse_threshold_config,
 )
-from eviction.types import EvictionError
-from signals.quantity import QuantityError, parse_duration
+from signals.quantity import parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
 DROP_IN_SUFFIX = ".conf"
 DEFAULT_PORT = 10250
+ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
+DEFAULT_POD_LOGS_DIR = "/var/log/pods"
 ENFORCEABLE = (
     "none",
     "pods",
@@ -48,75 +48,103 @@ ENFORCEABLE = (
     "system-reserved-compressible",
     "kube-reserved-compressible",
 )
+EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
+INHERITED = (
+    "transition_period_seconds",
+    "image_minimum_gc_age_seconds",
+    "image_maximum_gc_age_seconds",
+    "image_gc_high_threshold_percent",
+    "image_gc_low_threshold_percent",
+    "runtime_endpoint",
+    "image_endpoint",
+    "pod_logs_dir",
+)
 
 
-LOOPBACK_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # nothing listens here
+def host_at(address: str) -> str:
+    """Where to ask a server that listens at this address, as a URL has it: on the loopback, if it listens at all."""
+    address = ALL_INTERFACES.get(address, address)
+    return f"[{address}]" if ":" in address else address
 
 
-class KubeletConfigurationError(EvictionError):
-    """A kubelet configuration that cannot be used. The message is one sentence that names the file."""
+def _seconds(default: float) -> Any:
+    """A duration, for which 0 means the default, as in the kubelet."""
+    return read_as(str, lambda text: parse_duration(text) or default)
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletConfiguration:
-    """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
+class KubeletConfiguration(Model):
+    """The settings of this node's kubelet that reclaimd needs; all others are ignored. Durations in seconds.
 
-    `name`: of the file. `healthz_endpoint`: where its `/healthz` is asked on this node, empty where it has none.
-    `maps`: the eviction maps as in force. `written`: the fields that the files set. `separate_disk_gc`: the feature
-    gate KubeletSeparateDiskGC. `address`, `port`, `read_only_port` (0: off), `tls_cert_file`: of its own API.
-    `root_directory`: its `--root-dir`, empty where that is not known.
+    `name`: of the file. `written`: the fields that files and flags set. `root_directory`: its `--root-dir`, empty where
+    that is not known. `read_only_port`: 0 is off.
     """
 
-    name: str
-    maps: EvictionMaps
-    thresholds: ParsedThresholds
-    transition_period_seconds: float
-    image_minimum_gc_age_seconds: float
-    image_maximum_gc_age_seconds: float
-    image_gc_high_threshold_percent: int
-    image_gc_low_threshold_percent: int
-    runtime_endpoint: str
-    image_endpoint: str
-    pod_logs_dir: str
-    healthz_endpoint: str
-    written: frozenset[str]
-    separate_disk_gc: bool = True
-    address: str = ""
-    port: int = DEFAULT_PORT
-    read_only_port: int = 0
-    tls_cert_file: str = ""
-    root_directory: str = ""
+    model_config = ConfigDict(extra="ignore", validate_default=True)
+
+    eviction_hard: dict[str, str] = setting("evictionHard", dict)
+    eviction_soft: dict[str, str] = setting("evictionSoft", dict)
+    eviction_soft_grace_period: dict[str, str] = setting("evictionSoftGracePeriod", dict)
+    eviction_minimum_reclaim: dict[str, str] = setting("evictionMinimumReclaim", dict)
+    merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
+    transition_period_seconds: Annotated[float, _seconds(300.0)] = setting("evictionPressureTransitionPeriod", "0s")
+    image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85)
+    image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80)
+    image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = setting("imageMinimumGCAge", "0s")
+    image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
+    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = setting(
+        "enforceNodeAllocatable", ["pods"]
+    )
+    cgroups_per_qos: bool = setting("cgroupsPerQOS", True)
+    system_reserved_cgroup: str = setting("systemReservedCgroup", "")
+    kube_reserved_cgroup: str = setting("kubeReservedCgroup", "")
+    feature_gates: dict[str, bool] = setting("featureGates", dict)
+    runtime_endpoint: str = setting("containerRuntimeEndpoint", "")
+    image_endpoint: str = setting("imageServiceEndpoint", "")
+    pod_logs_dir: Annotated[str, read_as(str, lambda path: path or DEFAULT_POD_LOGS_DIR)] = setting("podLogsDir", "")
+    healthz_bind_address: str = setting("healthzBindAddress", "")
+    healthz_port: int = setting("healthzPort", 10248)
+    address: str = setting("address", "")
+    port: Annotated[int, read_as(int, lambda port: port or DEFAULT_PORT)] = setting("port", 0)
+    read_only_port: int = setting("readOnlyPort", 0)
+    tls_cert_file: str = setting("tlsCertFile", "")
+    name: Annotated[str, not_read] = ""
+    written: Annotated[frozenset[str], not_read] = frozenset()
+    thresholds: Annotated[ParsedThresholds, not_read] = ParsedThresholds(())
+    root_directory: Annotated[str, not_read] = ""
+
+    @property
+    def separate_disk_gc(self) -> bool:
+        """The feature gate KubeletSeparateDiskGC."""
+        return self.feature_gates.get("KubeletSeparateDiskGC", True)
+
+    @property
+    def healthz_endpoint(self) -> str:
+        """Where its `/healthz` is asked on this node: on the loopback, if it listens on every address. Empty: it serves
+        none."""
+        if self.healthz_port == 0:
+            return ""
+        return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}"
+
+    def inherited(self) -> dict[str, Any]:
+        """The fields that our own sources override; the maps of thresholds are merged by signal later."""
+        found: dict[str, Any] = {}
+        for attribute in INHERITED:
+            field, value = str(type(self).model_fields[attribute].alias), getattr(self, attribute)
+            if field in self.written:
+                found[field] = _duration(value) if isinstance(value, float) else value
+        if self.root_directory:
+            found["rootDirectory"] = self.root_directory
+        if self.written & {"healthzBindAddress", "healthzPort"}:
+            found["kubeletHealthzEndpoint"] = self.healthz_endpoint
+        return found
 
 
-class _File(Model):
-    """The fields that reclaimd needs; all others are ignored."""
+KUBELETS_FIELDS = {field.alias for field in KubeletConfiguration.model_fields.values() if field.alias}
 
-    model_config = ConfigDict(extra="ignore")
 
-    evictionHard: dict[str, str] | None = None  # noqa: N815 # the names of fields are the file's
-    evictionSoft: dict[str, str] | None = None  # noqa: N815
-    evictionSoftGracePeriod: dict[str, str] | None = None  # noqa: N815
-    evictionMinimumReclaim: dict[str, str] | None = None  # noqa: N815
-    evictionPressureTransitionPeriod: str | None = None  # noqa: N815
-    mergeDefaultEvictionSettings: bool | None = None  # noqa: N815
-    imageGCHighThresholdPercent: int | None = None  # noqa: N815
-    imageGCLowThresholdPercent: int | None = None  # noqa: N815
-    imageMinimumGCAge: str | None = None  # noqa: N815
-    imageMaximumGCAge: str | None = None  # noqa: N815
-    enforceNodeAllocatable: list[str] | None = None  # noqa: N815
-    cgroupsPerQOS: bool | None = None  # noqa: N815
-    systemReservedCgroup: str | None = None  # noqa: N815
-    kubeReservedCgroup: str | None = None  # noqa: N815
-    featureGates: dict[str, bool] | None = None  # noqa: N815
-    containerRuntimeEndpoint: str | None = None  # noqa: N815
-    imageServiceEndpoint: str | None = None  # noqa: N815
-    podLogsDir: str | None = None  # noqa: N815
-    healthzBindAddress: str | None = None  # noqa: N815
-    healthzPort: int | None = None  # noqa: N815
-    address: str | None = None
-    port: int | None = None
-    readOnlyPort: int | None = None  # noqa: N815
-    tlsCertFile: str | None = None  # noqa: N815
+def _duration(seconds: float) -> str:
+    """Seconds in the format of Go's ParseDuration: without exponent, at most nine decimals."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -160,25 +188,17 @@ def read_kubelet_configuration(
     """The kubelet's effective settings from its file and its drop-in directory, where they are named, and its flags
     (field -> value).
 
-    Raises KubeletConfigurationError.
+    Raises ConfigurationError.
     """
     try:
-        document = _checked(path) if path else {}
-        patches = [_checked(drop_in) for drop_in in kubelets_drop_ins(directory)] if directory else []
-    except DocumentError as error:
-        raise KubeletConfigurationError(str(error)) from None
+        document = read_document_of(API_VERSION, KIND, path) if path else {}
+        patches = (
+            [read_document_of(API_VERSION, KIND, each) for each in kubelets_drop_ins(directory)] if directory else []
+        )
     except OSError as error:
-        raise KubeletConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
     name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
     return kubelet_configuration(document, name, patches, flags)
-
-
-def _checked(path: str) -> dict[str, Any]:
-    document = read_document(path)
-    for field, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if (problem := required_value(document, field, allowed)) is not None:
-            raise DocumentError(f"{path}: {problem}")
-    return document
 
 
 def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +219,7 @@ def kubelet_configuration(
     """The effective settings of the documents of a file and of its drop-ins, and of flags; `name` is that of the file
     in messages.
 
-    A flag replaces the whole field, also a map, except for feature gates. Raises KubeletConfigurationError.
+    A flag replaces the whole field, also a map, except for feature gates. Raises ConfigurationError.
     """
     flags = flags or {}
     set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
@@ -208,81 +228,22 @@ def kubelet_configuration(
     document |= flags
     if isinstance(gates, dict) and "featureGates" in flags:
         document["featureGates"] = {**gates, **flags["featureGates"]}
-    for field, problem in unfit_texts({key: value for key, value in document.items() if key in _File.model_fields}):
-        raise KubeletConfigurationError(f"{name}: {field}: {problem}")
+    document = {field: value for field, value in document.items() if field in KUBELETS_FIELDS}
+    for field, problem in unfit_texts(document):
+        raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
-        written = _File.model_validate(document)
+        found = KubeletConfiguration.model_validate(document)
+        thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
     except ValidationError as error:
-        raise KubeletConfigurationError(first_problem(error, name, _File)) from None
-    try:
-        maps = EvictionMaps(
-            written.evictionHard or {},
-            written.evictionSoft or {},
-            written.evictionSoftGracePeriod or {},
-            written.evictionMinimumReclaim or {},
-        )
-        thresholds = parse_threshold_config(maps, origin=name)
+        raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
     except ThresholdConfigError as error:
-        raise KubeletConfigurationError(f"{name}: {error}") from None
-    transition = _seconds(
-        written.evictionPressureTransitionPeriod, "evictionPressureTransitionPeriod", name, default=300.0
-    )
-    minimum_age = _seconds(written.imageMinimumGCAge, "imageMinimumGCAge", name, default=120.0)
-    maximum_age = _seconds(written.imageMaximumGCAge, "imageMaximumGCAge", name, default=0.0)
-    high = 85 if written.imageGCHighThresholdPercent is None else written.imageGCHighThresholdPercent
-    low = 80 if written.imageGCLowThresholdPercent is None else written.imageGCLowThresholdPercent
-    problems = image_gc_problems(high, low, minimum_age, maximum_age)
-    pod_logs_dir = written.podLogsDir or "/var/log/pods"
-    problems += [f"podLogsDir: {problem}" for problem in (log_directory_problem(pod_logs_dir),) if problem]
-    if maximum_age != 0 and not (written.featureGates or {}).get("ImageMaximumGCAge", True):
-        problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
-    enforced = ["pods"] if written.enforceNodeAllocatable is None else written.enforceNodeAllocatable
-    reserved = {
-        "system-reserved": written.systemReservedCgroup or "",
-        "kube-reserved": written.kubeReservedCgroup or "",
-    }
-    problems += node_allocatable_problems(enforced, reserved, cgroups_per_qos=written.cgroupsPerQOS is not False)
-    if problems:
-        raise KubeletConfigurationError(f"{name}: {'; '.join(problems)}")
-    return KubeletConfiguration(
-        name=name,
-        maps=maps,
-        thresholds=with_allocatable(thresholds) if "pods" in enforced else thresholds,
-        transition_period_seconds=transition,
-        image_minimum_gc_age_seconds=minimum_age,
-        image_maximum_gc_age_seconds=maximum_age,
-        image_gc_high_threshold_percent=high,
-        image_gc_low_threshold_percent=low,
-        runtime_endpoint=written.containerRuntimeEndpoint or "",
-        image_endpoint=written.imageServiceEndpoint or "",
-        pod_logs_dir=pod_logs_dir,
-        healthz_endpoint=_healthz_endpoint(written),
-        written=frozenset(_File.model_fields.keys() & set_by_somebody),
-        separate_disk_gc=(written.featureGates or {}).get("KubeletSeparateDiskGC", True),
-        address=written.address or "",
-        port=written.port or DEFAULT_PORT,
-        read_only_port=written.readOnlyPort or 0,
-        tls_cert_file=written.tlsCertFile or "",
-    )
-
-
-def _healthz_endpoint(written: _File) -> str:
-    """Address and port; a kubelet that listens on every address is asked on the loopback. Empty: it serves none."""
-    port = 10248 if written.healthzPort is None else written.healthzPort
-    if port == 0:
-        return ""
-    address = LOOPBACK_OF_ALL.get(written.healthzBindAddress or "", written.healthzBindAddress) or "127.0.0.1"
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _seconds(text: str | None, field: str, name: str, default: float) -> float:
-    """A duration; not set and 0 mean the default, as in the kubelet."""
-    if text is None:
-        return default
-    try:
-        return parse_duration(text) or default
-    except QuantityError as error:
-        raise KubeletConfigurationError(f"{name}: {field}: {error}") from None
+        raise ConfigurationError(f"{name}: {error}") from None
+    if problems := _problems(found):
+        raise ConfigurationError(f"{name}: {'; '.join(problems)}")
+    if "pods" in found.enforce_node_allocatable:
+        thresholds = with_allocatable(thresholds)
+    written = frozenset(KUBELETS_FIELDS & set_by_somebody)
+    return found.model_copy(update={"name": name, "written": written, "thresholds": thresholds})
 
 
 def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
@@ -291,34 +252,40 @@ def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
     return replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + copied)
 
 
-def node_allocatable_problems(
-    enforced: list[str], reserved_cgroups: Mapping[str, str], *, cgroups_per_qos: bool
-) -> list[str]:
+def _problems(found: KubeletConfiguration) -> list[str]:
+    """All problems that the kubelet's validation finds in fields that agree with no other one."""
+    maximum_age = found.image_maximum_gc_age_seconds
+    high, low = found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent
+    problems = image_gc_problems(high, low, found.image_minimum_gc_age_seconds, maximum_age)
+    try:
+        read_log_directory(found.pod_logs_dir)
+    except ValueError as error:
+        problems.append(f"podLogsDir: {error}")
+    if maximum_age != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
+        problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
+    return problems + node_allocatable_problems(found)
+
+
+def node_allocatable_problems(found: KubeletConfiguration) -> list[str]:
     """All problems that the kubelet's validation finds in `enforceNodeAllocatable`."""
+    enforced = found.enforce_node_allocatable
     name, allowed, entries = "enforceNodeAllocatable", ", ".join(ENFORCEABLE), dict.fromkeys(enforced)
     problems = [f"{name}: unknown entry {e!r}; allowed are {allowed}" for e in entries if e not in ENFORCEABLE]
     problems += [f"{name}: {entry!r} is listed twice" for entry in entries if enforced.count(entry) > 1]
     if "none" in enforced and len(enforced) > 1:
         problems.append(f"{name}: 'none' must stand alone")
-    for kind, cgroup in reserved_cgroups.items():
+    for kind, field, cgroup in (
+        ("system-reserved", "systemReservedCgroup", found.system_reserved_cgroup),
+        ("kube-reserved", "kubeReservedCgroup", found.kube_reserved_cgroup),
+    ):
         forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
-        field = "systemReservedCgroup" if kind == "system-reserved" else "kubeReservedCgroup"
         if forms and not cgroup:
             problems.append(f"{name}: {forms[0]!r} needs {field}")
         if len(forms) > 1:
             problems.append(f"{name}: {forms[0]!r} and {forms[1]!r} must not stand together")
-    if not cgroups_per_qos and any(entry != "none" for entry in enforced):
+    if not found.cgroups_per_qos and any(entry != "none" for entry in enforced):
         problems.append(f"{name}: needs cgroupsPerQOS, unless it is ['none'] or empty")
     return problems
-
-
-def log_directory_problem(path: str) -> str:
-    """The problem that the kubelet's validation finds in a log directory; empty if none."""
-    if not path.startswith("/"):
-        return f"must be an absolute path, but it was {quoted(path)}"
-    if os.path.normpath(path) != path or path.startswith("//"):
-        return f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}"
-    return "" if path.isascii() else f"must hold ASCII characters only, but it was {quoted(path)}"
 
 
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:
@@ -341,3 +308,7 @@ def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: floa
             f"imageMaximumGCAge: must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
         )
     return problems
+
+
+KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
+"""What is inherited where no kubelet's configuration is known."""

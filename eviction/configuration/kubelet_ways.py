@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -33,20 +34,32 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from eviction.configuration.kubelet import DEFAULT_PORT
-from eviction.configuration.kubelet_client import ANSWER_SECONDS, PODS, ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
-from eviction.configuration.strict_yaml import DocumentError, read_document
+from eviction.configuration.kubelet import (
+    DEFAULT_PORT,
+    KubeletConfiguration,
+    host_at,
+    kubelet_configuration,
+)
+from eviction.configuration.kubelet_client import (
+    ANSWER_SECONDS,
+    CONFIGZ,
+    PODS,
+    KubeletEndpoint,
+    KubeletEndpointError,
+    ask_kubelet,
+)
+from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.services import Clock
 from reclaim.trust import file_refusal
 
-ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 60.0
 MOST_ASKING = 8  # at a time
+TOLD_BY_THE_KUBELET = "the kubelet's /configz"
+CONFIGZ_SECONDS = 2.0  # for all ways together
 
 Answer = TypeVar("Answer")
 
@@ -92,8 +105,7 @@ class KubeletPlace:
     @property
     def host(self) -> str:
         """The address to ask at, as a URL has it."""
-        address = ALL_INTERFACES.get(self.address, self.address)
-        return f"[{address}]" if ":" in address else address
+        return host_at(self.address)
 
 
 def asking_for_pods(
@@ -223,7 +235,7 @@ def _of_kubeconfig(path: str, url: str, pinned: tuple[str, ...], known: set[str]
     identity = f"the node's kubeconfig {path}"
     try:
         user = _current_user(read_document(path))
-    except DocumentError as error:
+    except ConfigurationError as error:
         yield KubeletWay(identity, None, str(error))
         return
     directory = os.path.dirname(path)
@@ -289,3 +301,42 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
         return KubeletWay(identity, KubeletEndpoint(url, **fields))
     except KubeletEndpointError as error:
         return KubeletWay(identity, None, f"{error.field} {error}")
+
+
+def asked_of_kubelet(
+    endpoint: KubeletEndpoint | None, place: KubeletPlace | None, remark: str
+) -> tuple[KubeletConfiguration | None, str]:
+    """What the kubelet tells of itself at the endpoint, or where `place` leads, if it is asked for its pods there; else
+    None, and why as a sentence that begins with `remark`: why no file of it is known. Takes 2 s at most.
+
+    `GET /configz` answers with the whole configuration as it is in force: defaults, drop-ins and flags are in it
+    (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). Whose identity may get the pods need
+    not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
+
+    An answer that is wrong in some way ends no start: then the kubelet's defaults are taken, as without one.
+    """
+    if endpoint is None and place is None:
+        return None, remark
+    ways = kubelet_ways(place) if place is not None else [KubeletWay("the configured identity", endpoint)]
+    try:
+        _, body = asked_by_the_first(ways, time.monotonic() + CONFIGZ_SECONDS, CONFIGZ)
+        return kubelet_configuration(_document(body), TOLD_BY_THE_KUBELET), ""
+    except KubeletUnavailable as error:
+        why = f"{TOLD_BY_THE_KUBELET} was asked for in vain: {error}"
+    except ConfigurationError as error:  # with which no kubelet would have started
+        why = str(error)
+    except ValueError as error:
+        why = f"{TOLD_BY_THE_KUBELET} cannot be read: {error}"
+    return None, f"{remark}, and {why}"
+
+
+def _document(body: bytes) -> dict[str, object]:
+    """Raises ValueError."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON") from None
+    document = answer.get("kubeletconfig") if isinstance(answer, dict) else None
+    if isinstance(document, dict):
+        return document
+    raise ValueError("it has no object kubeletconfig")

@@ -6,12 +6,44 @@ process of somebody else's, such as the suite that uses our pytest plugin, its p
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from collections.abc import Callable
+from typing import Annotated, Any
 
-__all__ = ["ConfigDict", "Discriminator", "Field", "Model", "Tag", "ValidationError"]
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetPydanticSchema,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+__all__ = [
+    "ConfigDict", "Discriminator", "Field", "Model", "Tag", "ValidationError", "model_validator", "not_read", "read_as",
+    "setting",
+]  # fmt: skip
 
 
 class Model(BaseModel):
-    """What all models of ours share: no type is turned into another, and no value changes."""
+    """What all models of ours share: no value changes, nor its type, but where a field says how it is read."""
 
     model_config = ConfigDict(strict=True, frozen=True)
+
+
+def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
+    """The mark of a field that a file has as `written`, a type, and whose value is what `read` makes of that. `read`
+    raises ValueError with the end of a sentence about the field."""
+    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[written, AfterValidator(read)]))
+
+
+not_read: Any = GetPydanticSchema(lambda _, __: {"type": "any"})
+"""The mark of a field that is worked out from the others, and so is not checked."""
+
+
+def setting(name: str, default: Any = None, **constraints: Any) -> Any:
+    """A field that files call `name`, with its default as a file would have it; a type makes an empty one of it."""
+    given = {"default_factory": default} if isinstance(default, type) else {"default": default}
+    return Field(alias=name, **given, **constraints)

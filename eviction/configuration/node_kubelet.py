@@ -23,17 +23,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.functions import NO_RUNTIME
 from eviction.configuration.kubelet import (
     KubeletConfiguration,
-    KubeletConfigurationError,
     read_kubelet_configuration,
 )
-from eviction.configuration.sources import ConfigurationError, Origins, parse_pairs
+from eviction.configuration.sources import Origins, parse_pairs
+from eviction.configuration.strict_yaml import ConfigurationError
 from eviction.types import EvictionError
 from reclaim.trust import this_process
 
@@ -115,15 +114,15 @@ WITHOUT_VALUE = "cgroups-per-qos"
 
 
 def kubelet_of_node(
-    written: ConfigurationFile, origins: Origins, root: str | None
+    own: Mapping[str, Any], origins: Origins, root: str | None
 ) -> tuple[KubeletConfiguration | None, str]:
     """The configuration of the node's kubelet, None if there is none; and a sentence about it, if there is one to say.
 
-    `root`: where /proc and the usual file are looked for, unless `written` says which file it is, or that there is
-    none; None: nowhere. Raises ConfigurationError.
+    `own`: the fields of our own sources. `root`: where /proc and the usual file are looked for, unless they say which
+    file it is, or that there is none; None: nowhere. Raises ConfigurationError.
     """
-    path, process, remark = written.kubeletConfig, None, ""
-    if path is None and root is not None and written.containerRuntimeEndpoint != NO_RUNTIME:
+    path, directory, process, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), None, ""
+    if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
         process, remark = find_kubelet(os.path.join(root, "proc"))
         usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
         if process is None and os.path.exists(usual):
@@ -132,15 +131,14 @@ def kubelet_of_node(
             remark = remark or f"no kubelet is seen among the processes, and there is no {usual}"
     try:
         if process is not None:
-            directory = written.kubeletConfigDir or process.config_dir
-            found = read_kubelet_configuration(process.config, directory, process.flags)
-            return replace(found, root_directory=process.root_dir), ""
-        return read_kubelet_configuration(path, written.kubeletConfigDir) if path else None, remark
-    except KubeletConfigurationError as error:
-        for name, named in (("kubeletConfig", written.kubeletConfig), ("kubeletConfigDir", written.kubeletConfigDir)):
-            if named and str(error).startswith(f"{named}: cannot be read: "):
+            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
+            return found.model_copy(update={"root_directory": process.root_dir}), ""
+        return read_kubelet_configuration(path, directory) if path else None, remark
+    except ConfigurationError as error:
+        for name in ("kubeletConfig", "kubeletConfigDir"):
+            if own.get(name) and str(error).startswith(f"{own[name]}: cannot be read: "):
                 raise origins.error(name, str(error)) from None
-        raise ConfigurationError(str(error)) from None
+        raise
 
 
 def find_kubelet(proc: str, seconds: float = SECONDS) -> tuple[KubeletProcess | None, str]:

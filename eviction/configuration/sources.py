@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eviction.configuration.kubelet import KubeletConfiguration, drop_ins
-from eviction.configuration.strict_yaml import DocumentError, read_document, required_value
-from eviction.types import API_VERSION, EvictionError
+from eviction.configuration.kubelet import drop_ins
+from eviction.configuration.strict_yaml import ConfigurationError, read_document_of
+from eviction.types import API_VERSION
 from signals.quantity import QuantityError, parse_duration
 
 KIND = "ReclaimdConfiguration"
@@ -22,10 +22,6 @@ _BESIDE = {
     "imageMaximumGCAge": "imageMinimumGCAge",
     "pollFloor": "pollCeiling",
 }  # fields that must agree with another one
-
-
-class ConfigurationError(EvictionError):
-    """An invalid configuration. The message is one sentence that names source and field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +59,12 @@ class Origins:
 
 def own_sources(path: str | None, directory: str | None) -> list[Source]:
     """The file, then the drop-ins in the order of their names. Raises ConfigurationError."""
-    sources: list[Source] = []
     try:
         files = [path] if path is not None else []
         files += drop_ins(directory) if directory is not None else []
-        for name in files:
-            document = read_document(name)
-            for key, allowed in (("apiVersion", API_VERSION), ("kind", KIND)):
-                if (problem := required_value(document, key, allowed)) is not None:
-                    raise ConfigurationError(f"{name}: {problem}")
-            sources.append(Source(name, document))
-    except DocumentError as error:
-        raise ConfigurationError(str(error)) from None
+        return [Source(name, read_document_of(API_VERSION, KIND, name)) for name in files]
     except OSError as error:
         raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
-    return sources
 
 
 def apply_nulls(sources: list[Source]) -> list[Source]:
@@ -137,28 +124,3 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
             )
         pairs[name] = value
     return pairs
-
-
-def inherited_from(kubelet: KubeletConfiguration) -> dict[str, Any]:
-    """The fields that our own sources override; the kubelet's maps are merged later, in `inherited_thresholds`."""
-    values: dict[str, Any] = {
-        "evictionPressureTransitionPeriod": _duration(kubelet.transition_period_seconds),
-        "imageMinimumGCAge": _duration(kubelet.image_minimum_gc_age_seconds),
-        "imageMaximumGCAge": _duration(kubelet.image_maximum_gc_age_seconds),
-        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
-        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
-        "containerRuntimeEndpoint": kubelet.runtime_endpoint,
-        "imageServiceEndpoint": kubelet.image_endpoint,
-        "podLogsDir": kubelet.pod_logs_dir,
-    }
-    inherited = {name: value for name, value in values.items() if name in kubelet.written}
-    if kubelet.root_directory:
-        inherited["rootDirectory"] = kubelet.root_directory
-    if kubelet.written & {"healthzBindAddress", "healthzPort"}:
-        inherited["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
-    return inherited
-
-
-def _duration(seconds: float) -> str:
-    """Seconds in the format of Go's ParseDuration: without exponent, at most nine decimals."""
-    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"

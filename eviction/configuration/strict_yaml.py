@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -26,8 +26,9 @@ LARGEST_BYTES = 1024 * 1024
 DEEPEST = 50
 
 
-class DocumentError(EvictionError):
-    """A file that cannot be used. The message is one sentence that names the file and, if known, the field."""
+class ConfigurationError(EvictionError):
+    """A file or a configuration that cannot be used. The message is one sentence that names the source and, if known,
+    the field."""
 
 
 class StrictModel(Model):
@@ -84,7 +85,7 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_m
 
 
 def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises DocumentError; an empty file is an empty mapping.
+    """The mapping in a YAML file. Raises ConfigurationError; an empty file is an empty mapping.
 
     `trusted_only`: refuses a file that others than root or our own user may write or replace.
     """
@@ -93,51 +94,53 @@ def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DocumentError(f"{path}: is not a regular file")
+                raise ConfigurationError(f"{path}: is not a regular file")
             if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
-                raise DocumentError(f"{path}: is not trusted: {refusal}")
+                raise ConfigurationError(f"{path}: is not trusted: {refusal}")
             return file.read(LARGEST_BYTES + 1)
 
     try:
         data = in_time(read)
     except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_BYTES:
-        raise DocumentError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
+        raise ConfigurationError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{path}: not UTF-8 at byte {error.start}") from None
+        raise ConfigurationError(f"{path}: not UTF-8 at byte {error.start}") from None
     return parse_document(text, path)
 
 
 def parse_document(text: str, name: str) -> dict[str, Any]:
-    """The mapping in a YAML text; `name` is its name in messages. Raises DocumentError."""
+    """The mapping in a YAML text; `name` is its name in messages. Raises ConfigurationError."""
     try:
         documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise DocumentError(f"{name}: not readable as YAML{where}: {error.problem}") from None
+        raise ConfigurationError(f"{name}: not readable as YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DocumentError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
+        raise ConfigurationError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
     if len(documents) > 1:
-        raise DocumentError(f"{name}: holds more than one document; one is allowed")
+        raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
     document = documents[0] if documents else None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise DocumentError(f"{name}: must be a mapping of fields to values, but it was {quoted(document)}")
+        raise ConfigurationError(f"{name}: must be a mapping of fields to values, but it was {quoted(document)}")
     return document
 
 
-def required_value(document: Mapping[str, Any], field: str, allowed: str) -> str | None:
-    """What is wrong with a field that has one allowed value, as the end of a sentence; None if nothing is."""
-    if document.get(field) == allowed:
-        return None
-    if document.get(field) is None:
-        return f"{field} is missing; it must be {allowed!r}"
-    return f"{field} must be {allowed!r}, but it was {quoted(document[field])}"
+def read_document_of(api_version: str, kind: str, path: str) -> dict[str, Any]:
+    """The mapping in a YAML file that says it is of this version and kind. Raises ConfigurationError."""
+    document = read_document(path)
+    for field, allowed in (("apiVersion", api_version), ("kind", kind)):
+        if document.get(field) is None:
+            raise ConfigurationError(f"{path}: {field} is missing; it must be {allowed!r}")
+        if document[field] != allowed:
+            raise ConfigurationError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document[field])}")
+    return document
 
 
 _PROBLEMS: Mapping[str, str] = {
@@ -148,6 +151,7 @@ _PROBLEMS: Mapping[str, str] = {
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
+    "string_type": "must be a text, in quotes where YAML would read it otherwise",
     "literal_error": "must be {expected}",
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -171,25 +175,25 @@ what it asks for would not be done."""
 
 def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
     """The first problem that pydantic found, as one sentence with the field and what is allowed."""
-    problem = error.errors(include_url=False)[0]
+    return sentence_about(error.errors(include_url=False)[0], name, model)
+
+
+def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
+    """One of the problems that pydantic found, as such a sentence."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
     field = ".".join(parts) or "the document"
-    fields = ", ".join(sorted(info.alias or key for key, info in model.model_fields.items()))
+    fields = sorted(info.alias or key for key, info in model.model_fields.items())
     match problem["type"]:
         case "extra_forbidden" if parts[-1] in GONE_FIELDS:
             return f"{name}: the field {field!r} is gone: remove it ({GONE_FIELDS[parts[-1]]})"
         case "extra_forbidden" if len(problem["loc"]) == 1:
-            near = get_close_matches(field, model.model_fields, 1)
-            return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {fields}"
+            near = get_close_matches(field, fields, 1)
+            meant = f" (meant {near[0]}?)" if near else ""
+            return f"{name}: unknown field {field!r}{meant}; allowed are {', '.join(fields)}"
         case "extra_forbidden":
             return f"{name}: unknown field {field!r}"
         case "missing":
             return f"{name}: {field} is missing"
-        case "string_type":
-            return (
-                f"{name}: {field}: must be a text, in quotes where YAML would read it otherwise, but it was "
-                + quoted(problem["input"])
-            )
         case "value_error":
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
         case kind:
@@ -211,3 +215,33 @@ def _flow(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"
     return "null" if value is None else repr(value)
+
+
+def unfit_texts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """For each text that the kernel would not take: its field (`evictionHard.nodefs.available`), and the end of a
+    sentence about it.
+
+    A NUL ends a text for the kernel, and Python raises ValueError for it; a lone surrogate has no bytes in UTF-8 (a
+    YAML escape such as "\\ud800", or a byte of a flag or a variable that is not UTF-8).
+    """
+    for name, value in document.items():
+        yield from _unfit(str(name), name)
+        yield from _unfit(str(name), value)
+
+
+def _unfit(field: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _unfit(field, key)
+            yield from _unfit(f"{field}.{key}", each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _unfit(field, each)
+    elif isinstance(value, str) and (what := _unfit_character(value)):
+        yield field, f"must hold no {what}, but it was {quoted(value)}"
+
+
+def _unfit_character(text: str) -> str:
+    if "\0" in text:
+        return "NUL"
+    return "lone surrogate (a character that is not UTF-8)" if any("\ud800" <= c <= "\udfff" for c in text) else ""

@@ -19,8 +19,9 @@ Thresholds of containerfs never take effect as configured; see `decision.thresho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eviction.types import EvictionError, Threshold, ThresholdValue
 from signals.quantity import (
@@ -45,7 +46,10 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
 
+LARGEST_MARGIN = 0.5
 _OFF = ("0%", "100%")
+
+Value = TypeVar("Value")
 
 
 class ThresholdConfigError(EvictionError, ValueError):
@@ -58,16 +62,6 @@ class ThresholdConfigError(EvictionError, ValueError):
         self.field = field
         self.signal = signal
         self.problem = str(self).removeprefix(f"{field}: ")
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionMaps:
-    """The four maps as written; an empty one is the same as none."""
-
-    hard: Mapping[str, str]
-    soft: Mapping[str, str]
-    soft_grace_period: Mapping[str, str]
-    minimum_reclaim: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,64 +83,62 @@ class ParsedThresholds:
 
 
 def parse_threshold_config(
-    maps: EvictionMaps, origin: str = "", signals: Sequence[Signal] = KUBELET_SIGNALS
+    hard: Mapping[str, str],
+    soft: Mapping[str, str],
+    grace_periods: Mapping[str, str],
+    minimum_reclaims: Mapping[str, str],
+    *,
+    origin: str = "",
+    signals: Sequence[Signal] = KUBELET_SIGNALS,
 ) -> ParsedThresholds:
-    """The thresholds. `origin`: of each of them; empty: the name of the map that it comes from. `signals`: those of the
-    node.
+    """The thresholds of the four maps. `origin`: of each of them; empty: the name of the map that it comes from.
+    `signals`: those of the node.
 
     Raises ThresholdConfigError with the first problem.
     """
     names = (*signals, *LEFT_TO_KUBELET)
-    hard, soft = _values("evictionHard", maps.hard, names), _values("evictionSoft", maps.soft, names)
-    graces = {
-        name: _grace(name, text) for name, text in _named("evictionSoftGracePeriod", maps.soft_grace_period, names)
-    }
-    reclaims = {
-        name: read_minimum_reclaim("evictionMinimumReclaim", name, text)
-        for name, text in _named("evictionMinimumReclaim", maps.minimum_reclaim, names)
-    }
-    for name in soft:
+    hard_values = _read_map("evictionHard", hard, names, read_value, _OFF)
+    soft_values = _read_map("evictionSoft", soft, names, read_value, _OFF)
+    graces = _read_map("evictionSoftGracePeriod", grace_periods, names, _read_grace)
+    reclaims = _read_map("evictionMinimumReclaim", minimum_reclaims, names, read_minimum_reclaim)
+    for name in soft_values:
         if name not in graces:
-            raise ThresholdConfigError(
-                "evictionSoft", name, f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
-            )
-    thresholds = [
-        Threshold(signal, values[signal], grace_of(signal), reclaims.get(signal), origin=origin or field)
-        for field, values, grace_of in (
-            ("evictionHard", hard, lambda _: 0.0),
-            ("evictionSoft", soft, graces.__getitem__),
-        )
-        for signal in signals
-        if signal in values
-    ]
-    left = tuple(
-        (name, f"{written[name]}{' (soft)' if grace_of(name) > 0 else ''}")
-        for written, grace_of in ((maps.hard, lambda _: 0.0), (maps.soft, graces.__getitem__))
-        for name in LEFT_TO_KUBELET
-        if name in written and written[name] not in _OFF
-    )
-    return ParsedThresholds(tuple(thresholds), left)
+            problem = f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
+            raise ThresholdConfigError("evictionSoft", name, problem)
+    thresholds: list[Threshold] = []
+    left: list[tuple[str, str]] = []
+    for field, written, values in (("evictionHard", hard, hard_values), ("evictionSoft", soft, soft_values)):
+        for name, value in values.items():
+            grace = graces[name] if values is soft_values else 0.0
+            if isinstance(name, Signal):
+                thresholds.append(Threshold(name, value, grace, reclaims.get(name), origin=origin or field))
+            else:
+                left.append((name, f"{written[name]}{' (soft)' if grace > 0 else ''}"))
+    return ParsedThresholds(tuple(thresholds), tuple(left))
 
 
-def _named(field: str, written: Mapping[str, str], names: Sequence[str]) -> list[tuple[str, str]]:
+def _read_map(
+    field: str,
+    written: Mapping[str, str],
+    names: Sequence[str],
+    read: Callable[[str, str, str], Value],
+    left_out: Sequence[str] = (),
+) -> dict[str, Value]:
     for name in written:
         if name not in names:
             raise ThresholdConfigError(field, name, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}")
-    return [(name, written[name]) for name in names if name in written]
+    return {
+        name: read(field, name, written[name]) for name in names if name in written and written[name] not in left_out
+    }
 
 
-def _values(field: str, written: Mapping[str, str], names: Sequence[str]) -> dict[str, ThresholdValue]:
-    named = _named(field, written, names)
-    return {name: read_value(field, name, text) for name, text in named if text not in _OFF}
-
-
-def _grace(name: str, text: str) -> float:
+def _read_grace(field: str, name: str, text: str) -> float:
     try:
         seconds = parse_duration(text)
     except QuantityError as error:
-        raise ThresholdConfigError("evictionSoftGracePeriod", name, str(error)) from None
+        raise ThresholdConfigError(field, name, str(error)) from None
     if seconds < 0:
-        raise ThresholdConfigError("evictionSoftGracePeriod", name, f"must not be negative, but it was {_quoted(text)}")
+        raise ThresholdConfigError(field, name, f"must not be negative, but it was {_quoted(text)}")
     return seconds
 
 
@@ -172,15 +164,35 @@ def read_minimum_reclaim(field: str, name: str, text: str) -> ThresholdValue:
     return value
 
 
+def read_margin(text: str) -> ThresholdValue:
+    """A share of the capacity, 0% to 50%, or bytes, which raise only the marks of the `available` signals.
+
+    Raises ValueError.
+    """
+    try:
+        margin = _parsed(text)
+    except QuantityError:
+        raise ValueError(f"{_quoted(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
+    if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
+        raise ValueError(f"must be between 0% and 50%, but it was {text!r}")
+    if margin.quantity is not None and margin.quantity < 0:
+        raise ValueError(f"must not be negative, but it was {text!r}")
+    return margin
+
+
 def _read(field: str, name: str, text: str) -> ThresholdValue:
     try:
-        if text.endswith("%"):
-            return ThresholdValue(percentage=parse_percentage(text))
-        return ThresholdValue(quantity=parse_quantity(text))
+        return _parsed(text)
     except QuantityError:
         raise ThresholdConfigError(
             field, name, f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
         ) from None
+
+
+def _parsed(text: str) -> ThresholdValue:
+    if text.endswith("%"):
+        return ThresholdValue(percentage=parse_percentage(text))
+    return ThresholdValue(quantity=parse_quantity(text))
 
 
 def _quoted(text: str) -> str:

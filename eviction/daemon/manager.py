@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from eviction.configuration.decision import poll_policy
-from eviction.configuration.effective import Configuration
-from eviction.configuration.restart import needing_restart
+from eviction.configuration.effective import Configuration, needing_restart
 from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket

@@ -12,10 +12,9 @@ from functools import partial
 from importlib import import_module
 
 from eviction.configuration.decision import eviction_config
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, needing_restart, until_restart
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
-from eviction.configuration.restart import needing_restart, until_restart
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig
 from eviction.listener import Listeners

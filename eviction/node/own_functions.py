@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.functions import ConfiguredFunction, FunctionKind
+from eviction.configuration.functions import FunctionEntry, FunctionKind
 from eviction.types import FunctionUnusable
 from reclaim.ballast import BallastSettings, release_ballast_function
 from reclaim.containerd_garbage import collect_garbage_function
@@ -32,7 +32,7 @@ def functions_of(configuration: Configuration, log: LogLine) -> FunctionTable:
     return table_of(*FUNCTIONS.values(), *own)
 
 
-def _made(function: ConfiguredFunction, log: LogLine) -> ReclaimFunction:
+def _made(function: FunctionEntry, log: LogLine) -> ReclaimFunction:
     name, frees, timeout_seconds = function.name, str(function.frees), function.timeout_seconds
     match function.kind:
         case FunctionKind.PROGRAM:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import Configuration
-from eviction.configuration.inherited_thresholds import name_of
+from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.decision.reclaim_table import FREES
 from eviction.reporting.explain import no_effect_sentences
 from eviction.types import Threshold
@@ -135,8 +135,7 @@ def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
 
 def defaults_taken(configuration: Configuration) -> str:
     """Why marks are the kubelet's defaults though its configuration was looked for; empty where they are not."""
-    default = name_of(None)
-    taken = any(one.origin.startswith(default) for one in configuration.thresholds)
+    taken = any(one.origin.startswith(KUBELETS_DEFAULTS.name) for one in configuration.thresholds)
     return configuration.kubelet_remark if configuration.kubelet is None and taken else ""
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.validation import parse_address
+from eviction.configuration.text_forms import parse_address
 from eviction.decision.thresholds import thresholds_met
 from eviction.listener import Listener
 from eviction.node.hold_off import Holds
@@ -119,8 +118,5 @@ class DaemonEndpoints(Listener):
 def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
     """The configuration with the polling interval limited so that systemd's watchdog is fed in time."""
     ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
-    return replace(
-        configuration,
-        poll_ceiling_seconds=ceiling,
-        poll_floor_seconds=min(configuration.poll_floor_seconds, ceiling),
-    )
+    floor = min(configuration.poll_floor_seconds, ceiling)
+    return configuration.model_copy(update={"poll_ceiling_seconds": ceiling, "poll_floor_seconds": floor})

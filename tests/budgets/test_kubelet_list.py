@@ -14,7 +14,6 @@ from tests.work import lines_run
 MODULES = (
     "reclaim.pods.states",
     "reclaim.pods.pod_list",
-    "eviction.configuration.kubelet_endpoint",
     "eviction.configuration.kubelet_client",
     "reclaim.pods.believed_pods",
 )

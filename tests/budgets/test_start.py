@@ -63,7 +63,6 @@ def test_asking_the_daemon_imports_little_of_the_standard_library() -> None:
         "eviction.cli.progress",
         "eviction.configuration",
         "eviction.configuration.fingerprint",
-        "eviction.configuration.usual_files",
         "eviction.exit_codes",
     }
     assert {name.partition(".")[0] for name in loaded - ours(loaded)} <= set(sys.stdlib_module_names)

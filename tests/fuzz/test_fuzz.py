@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.effective import Configuration, load
 from eviction.configuration.sources import KIND
-from eviction.configuration.strict_yaml import DocumentError, parse_document
+from eviction.configuration.strict_yaml import ConfigurationError, parse_document
 from eviction.configuration.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
@@ -130,7 +130,7 @@ def test_documents(text: str) -> None:
     """A mapping whose keys are texts, or one sentence."""
     try:
         document = parse_document(text, "f")
-    except DocumentError as error:
+    except ConfigurationError as error:
         one_sentence(error, "f: ")
         return
     assert all(isinstance(key, str) for key in document)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eviction.node.one_pass import Request
@@ -97,7 +96,7 @@ class Passes:
         world = self._world
         first = world.runtime.calls
         product = world.product
-        product.configuration = replace(product.configuration, parallel_removals=1 if steps else 2)
+        product.configuration = product.configuration.model_copy(update={"parallel_removals": 1 if steps else 2})
 
         def before_call(number: int) -> None:
             step = steps.pop(number - first, None)

@@ -177,14 +177,14 @@ class World:
         """Another keep-list from now on."""
         self.keep = KEEPS[keep % len(KEEPS)]
         configuration = load(None, {}, self._fields())
-        self.product.reconfigure(replace(configuration, removal_patience_seconds=PATIENCE_SECONDS))
+        self.product.reconfigure(configuration.model_copy(update={"removal_patience_seconds": PATIENCE_SECONDS}))
         self.runtime.licence = self._licence()
 
     def _make_product(self) -> Node:
         configuration = load(None, {}, self._fields())
         self.runtime.licence = self._licence()
         product = Node(
-            replace(configuration, removal_patience_seconds=PATIENCE_SECONDS),
+            configuration.model_copy(update={"removal_patience_seconds": PATIENCE_SECONDS}),
             stopping=CoarseEvent(self.clock),
             clock=self.clock,
             read_deadline_seconds=self._read_deadline_seconds,

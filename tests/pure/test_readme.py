@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +11,7 @@ import pytest
 
 from eviction.cli import COMMANDS
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.file import FIELDS
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.svg import NAMESPACE
 from eviction.drill.scenario.library import find_scenario
@@ -180,7 +179,7 @@ def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
 def test_the_annotated_configuration_is_the_defaults() -> None:
     """Loading the annotated file gives what no file gives."""
     annotated, defaults = load(str(CONFIGURATION), {}, {}), load(None, {}, {})
-    assert replace(annotated, origins={}) == replace(defaults, origins={})
+    assert annotated.model_copy(update={"origins": {}}) == defaults.model_copy(update={"origins": {}})
 
 
 def test_the_annotated_configuration_has_every_field() -> None:
@@ -204,7 +203,7 @@ def test_the_annotated_configuration_changes_nothing_that_is_inherited(tmp_path:
     )
     inherited = {"kubeletConfig": str(kubelet)}
     annotated, bare = load(str(CONFIGURATION), {}, inherited), load(None, {}, inherited)
-    assert replace(annotated, origins={}) == replace(bare, origins={})
+    assert annotated.model_copy(update={"origins": {}}) == bare.model_copy(update={"origins": {}})
     commented = dict(re.findall(r"^#([a-zA-Z]+): (.*)$", CONFIGURATION.read_text(), re.MULTILINE))
     defaults = load(None, {}, {"kubeletConfig": ""}).effective
     assert {name: text.strip('"') for name, text in commented.items()} == {n: str(defaults[n]) for n in commented}
@@ -214,7 +213,7 @@ def test_the_table_of_the_configuration_has_every_field_and_its_default() -> Non
     """Neither has a field that the other has not; the default of a row of one field is the code's."""
     rows = rows_of(section(EVICTION, "Configuration"))
     named = [(re.findall(r"`(\w+)`", cells[0]), re.findall(r"`([^`]*)`", cells[1]) or [cells[1]]) for cells in rows]
-    fields = ConfigurationFile.model_fields.keys() - {"apiVersion", "kind"}
+    fields = FIELDS.keys() - {"apiVersion", "kind"}
     assert sorted(name for names, _ in named for name in names) == sorted(fields)
     defaults = load(None, {}, {"kubeletConfig": ""}).effective
     for names, documented in named:
@@ -271,9 +270,7 @@ def test_what_the_troubleshooting_quotes_is_a_message_of_the_program() -> None:
     rules = (ROOT / "config" / "prometheus" / "rules.yaml").read_text()
     words = set(re.findall(r"`([a-z_]+|[A-Z]\w+)`", text))
     known = {str(reason) for reason in Reason} | {"statvfs", "events", "not_enough"} | set(COMMANDS)
-    assert {word for word in words if word not in known and f"alert: {word}" not in rules} <= set(
-        ConfigurationFile.model_fields
-    )
+    assert {word for word in words if word not in known and f"alert: {word}" not in rules} <= set(FIELDS)
 
 
 def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:

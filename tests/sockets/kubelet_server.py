@@ -21,8 +21,7 @@ from typing import Self
 
 import pytest
 
-from eviction.configuration.kubelet_client import ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
 from reclaim.pods.pod_list import KubeletUnavailable
 
 Step = bytes | float

@@ -135,4 +135,4 @@ def without_margin(configuration: Configuration) -> Configuration:
         )
         for threshold in configuration.thresholds
     )
-    return replace(configuration, thresholds=thresholds)
+    return configuration.model_copy(update={"thresholds": thresholds})

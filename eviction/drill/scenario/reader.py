@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from eviction.configuration.effective import ConfigurationError, load
+from eviction.configuration.effective import load
 from eviction.configuration.models import ValidationError
-from eviction.configuration.strict_yaml import DocumentError, first_problem, quoted, read_document
+from eviction.configuration.strict_yaml import ConfigurationError, first_problem, quoted, read_document
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.scenario.amounts import ScenarioError, amount_of, refuse_duplicates, seconds_of, seconds_or_none
 from eviction.drill.scenario.expectations import expectation_of
@@ -75,7 +75,7 @@ def read_scenario(path: str) -> Scenario:
     """The scenario in a file. Raises ScenarioError with one sentence that names the file and the field."""
     try:
         document = read_document(path, trusted_only=False)  # a scenario runs on a node of its own
-    except DocumentError as error:
+    except ConfigurationError as error:
         raise ScenarioError(str(error)) from None
     return scenario_of(document, path)
 

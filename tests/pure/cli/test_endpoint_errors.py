@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eviction.cli.options import add_configuration, configuration_of
-from eviction.configuration.sources import ConfigurationError
+from eviction.configuration.strict_yaml import ConfigurationError
 
 
 def refusal(*words: str) -> str:

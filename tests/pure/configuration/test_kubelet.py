@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from eviction.configuration.kubelet import (
     API_VERSION,
     KIND,
-    KubeletConfigurationError,
     drop_ins,
     image_gc_problems,
     kubelet_configuration,
@@ -27,6 +26,7 @@ from eviction.configuration.kubelet import (
     merged,
     read_kubelet_configuration,
 )
+from eviction.configuration.strict_yaml import ConfigurationError
 from signals.types import Signal
 from tests.pure.values import threshold
 
@@ -53,7 +53,7 @@ def read(kubelets: Path, with_drop_ins: bool = True) -> Any:
 
 def refusal(kubelets: Path) -> str:
     """The sentence with which it is refused."""
-    with pytest.raises(KubeletConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as refused:
         read(kubelets)
     assert "\n" not in str(refused.value)
     return str(refused.value)
@@ -357,8 +357,8 @@ documents = st.dictionaries(
 
 @given(st.lists(documents, max_size=3))
 def test_any_documents_are_read_or_refused(documents: list[dict[str, Any]]) -> None:
-    """Nothing but KubeletConfigurationError comes out."""
-    with contextlib.suppress(KubeletConfigurationError):
+    """Nothing but ConfigurationError comes out."""
+    with contextlib.suppress(ConfigurationError):
         kubelet_configuration(merged(documents), "f")
 
 
@@ -379,7 +379,7 @@ def test_the_directory_of_pod_logs(tmp_path: Path, written: str, directory: str,
     file = tmp_path / "kubelet.yaml"
     file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + written)
     if problem:
-        with pytest.raises(KubeletConfigurationError, match=re.escape(problem)):
+        with pytest.raises(ConfigurationError, match=re.escape(problem)):
             read_kubelet_configuration(str(file))
     else:
         assert read_kubelet_configuration(str(file)).pod_logs_dir == directory

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint, KubeletEndpointError
+from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
 
 HTTPS = "https://127.0.0.1:10250"
 

@@ -11,7 +11,7 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, KubeletWay, kubelet_ways
-from eviction.configuration.sources import ConfigurationError
+from eviction.configuration.strict_yaml import ConfigurationError
 
 
 class NodeFiles:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.kubelet import KubeletConfigurationError, kubelet_configuration
+from eviction.configuration.kubelet import kubelet_configuration
+from eviction.configuration.strict_yaml import ConfigurationError
 
 
 def refusal(**fields: Any) -> str:
-    with pytest.raises(KubeletConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as refused:
         kubelet_configuration(fields, "k.yaml")
     return str(refused.value)
 

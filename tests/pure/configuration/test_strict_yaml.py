@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.strict_yaml import DEEPEST, LARGEST_BYTES, DocumentError, parse_document, read_document
+from eviction.configuration.strict_yaml import DEEPEST, LARGEST_BYTES, ConfigurationError, parse_document, read_document
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_keys_are_the_texts_that_were_written(key: str) -> None:
 )
 def test_what_is_not_plain_is_refused(text: str, problem: str) -> None:
     """Duplicates, aliases, tags, several documents and depth: the sentence names file, line and problem."""
-    with pytest.raises(DocumentError) as refused:
+    with pytest.raises(ConfigurationError) as refused:
         parse_document(text, "f")
     assert problem in str(refused.value)
     assert str(refused.value).startswith("f: ")
@@ -113,8 +113,8 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 
 @given(st.text(max_size=60) | st.text(alphabet="ab01:-[]{},&*!|>'\"#%@`? \n\t", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing but DocumentError comes out of a text."""
-    with contextlib.suppress(DocumentError):
+    """Nothing but ConfigurationError comes out of a text."""
+    with contextlib.suppress(ConfigurationError):
         assert isinstance(parse_document(text, "f"), dict)
 
 
@@ -129,13 +129,13 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """A file that was named must be there."""
-    with pytest.raises(DocumentError, match=r"/none\.yaml: cannot be read: No such file or directory$"):
+    with pytest.raises(ConfigurationError, match=r"/none\.yaml: cannot be read: No such file or directory$"):
         read_document(str(tmp_path / "none.yaml"))
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     """A directory in the place of a file."""
-    with pytest.raises(DocumentError, match=r": cannot be read: Is a directory$"):
+    with pytest.raises(ConfigurationError, match=r": cannot be read: Is a directory$"):
         read_document(str(tmp_path))
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     """The sentence names the byte."""
     path = tmp_path / "c.yaml"
     path.write_bytes(b"a: \xff\n")
-    with pytest.raises(DocumentError, match=r"c\.yaml: not UTF-8 at byte 3$"):
+    with pytest.raises(ConfigurationError, match=r"c\.yaml: not UTF-8 at byte 3$"):
         read_document(str(path))
 
 
@@ -151,7 +151,7 @@ def test_a_file_over_1_mib_is_refused(tmp_path: Path) -> None:
     """It is not even parsed."""
     path = tmp_path / "c.yaml"
     path.write_bytes(b"#" * (LARGEST_BYTES + 1))
-    with pytest.raises(DocumentError, match=r"c\.yaml: larger than 1048576 bytes, the largest allowed$"):
+    with pytest.raises(ConfigurationError, match=r"c\.yaml: larger than 1048576 bytes, the largest allowed$"):
         read_document(str(path))
     path.write_bytes(b"#" * LARGEST_BYTES)
     assert read_document(str(path)) == {}
@@ -161,5 +161,5 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: P
     """A FIFO without a writer would block for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    with pytest.raises(DocumentError, match="is not a regular file"):
+    with pytest.raises(ConfigurationError, match="is not a regular file"):
         read_document(str(path))

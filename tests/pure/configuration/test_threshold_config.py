@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     LEFT_TO_KUBELET,
-    EvictionMaps,
     ParsedThresholds,
     ThresholdConfigError,
     effective_hard,
@@ -33,7 +32,7 @@ def parsed(
     hard: Map | None = None, soft: Map | None = None, grace: Map | None = None, reclaim: Map | None = None
 ) -> ParsedThresholds:
     """The thresholds of these maps."""
-    return parse_threshold_config(EvictionMaps(hard or {}, soft or {}, grace or {}, reclaim or {}), "test")
+    return parse_threshold_config(hard or {}, soft or {}, grace or {}, reclaim or {}, origin="test")
 
 
 def thresholds(
@@ -270,9 +269,9 @@ def test_a_soft_memory_threshold_with_a_grace_of_0_is_hard_everywhere() -> None:
 
 def test_an_origin_is_what_was_given_or_the_name_of_the_map() -> None:
     """For people: where the value comes from."""
-    maps = EvictionMaps({NODEFS: "1Gi"}, {NODEFS: "2Gi"}, {NODEFS: "1m"}, {})
-    assert [t.origin for t in parse_threshold_config(maps, "a file").thresholds] == ["a file", "a file"]
-    assert [t.origin for t in parse_threshold_config(maps).thresholds] == ["evictionHard", "evictionSoft"]
+    maps: tuple[Map, ...] = ({NODEFS: "1Gi"}, {NODEFS: "2Gi"}, {NODEFS: "1m"}, {})
+    assert [t.origin for t in parse_threshold_config(*maps, origin="a file").thresholds] == ["a file", "a file"]
+    assert [t.origin for t in parse_threshold_config(*maps).thresholds] == ["evictionHard", "evictionSoft"]
 
 
 def test_the_defaults_are_those_of_linux() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration.usual_files import configuration_files
+from eviction.configuration.fingerprint import configuration_files
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ import pytest
 from eviction.cli import COMMANDS
 from eviction.cli.parser import command_of
 from eviction.configuration.effective import load
-from eviction.configuration.file import ConfigurationFile, FilesystemEntry, FunctionEntry
-from eviction.configuration.kubelet import _File, read_kubelet_configuration
-from eviction.configuration.sources import ConfigurationError
-from eviction.configuration.strict_yaml import parse_document, quoted
+from eviction.configuration.file import FIELDS, FilesystemEntry, FunctionEntry
+from eviction.configuration.kubelet import KUBELETS_FIELDS, read_kubelet_configuration
+from eviction.configuration.strict_yaml import ConfigurationError, parse_document, quoted
 from eviction.drill.scenario import schema
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.reader import scenario_of
@@ -43,10 +42,10 @@ OURS = HEAD.format("reclaimd.io/v1alpha1", "ReclaimdConfiguration")
 def own_texts() -> Iterator[tuple[str, str]]:
     """A field, and a document in which it is wrong."""
     for wrong in WRONG:
-        for name in ConfigurationFile.model_fields.keys() - {"apiVersion", "kind"}:
+        for name in FIELDS.keys() - {"apiVersion", "kind"}:
             kubelet = "" if name == "kubeletConfig" else 'kubeletConfig: ""\n'
             yield name, f"{kubelet}{name}: {wrong}\n"
-        for name in FunctionEntry.model_fields:
+        for name in (field.alias or name for name, field in FunctionEntry.model_fields.items()):
             others = {"name": "f", "exec": "[/x]", "frees": "nodefs", name: wrong}
             fields = ", ".join(f"{key}: {value}" for key, value in others.items())
             yield name, f'kubeletConfig: ""\nreclaimFunctions: [{{{fields}}}]\n'
@@ -59,7 +58,7 @@ def own_texts() -> Iterator[tuple[str, str]]:
 def kubelets_texts() -> Iterator[tuple[str, str]]:
     """The same for the fields of the kubelet's file that are read."""
     for wrong in WRONG:
-        for name in _File.model_fields:
+        for name in sorted(KUBELETS_FIELDS):
             yield name, f"{name}: {wrong}\n"
 
 

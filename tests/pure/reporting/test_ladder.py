@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import load
-from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD, EvictionMaps, parse_threshold_config
+from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.reporting.explain import (
     LadderMark,
     LateThreshold,
@@ -56,7 +56,7 @@ def test_by_default_we_act_before_the_kubelets_image_gc(capacity: int) -> None:
     """15% + 5% of imagefs: at 80% use, and image GC at 85%, where the kubelet's own threshold is, too."""
     seen = {IMAGEFS: observation(IMAGEFS, capacity, capacity)}
     configuration = load(None, {}, {"kubeletConfig": ""})
-    kubelets = parse_threshold_config(EvictionMaps(KUBELET_EVICTION_HARD, {}, {}, {})).thresholds
+    kubelets = KUBELETS_DEFAULTS.thresholds.thresholds
     marks = ladder(configuration.thresholds, kubelets, (85, 80), seen)
     starts = [mark for mark in marks if not mark.what.startswith("image GC frees")]
     assert [(mark.whose, mark.what) for mark in starts] == [

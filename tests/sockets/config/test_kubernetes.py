@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from eviction.configuration.effective import Configuration, load
+from eviction.configuration.fingerprint import USUAL_DIRECTORY, USUAL_FILE
 from eviction.configuration.kubelet_ways import IdentityFiles
-from eviction.configuration.usual_files import USUAL_DIRECTORY, USUAL_FILE
 from eviction.telemetry.kubernetes_events import NAMESPACE
 from tests.pages import EVICTION as PAGE
 from tests.pages import code_blocks, rows_of, section

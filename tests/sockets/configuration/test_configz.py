@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.configz import NAME
 from eviction.configuration.effective import Configuration, load
+from eviction.configuration.kubelet_ways import TOLD_BY_THE_KUBELET as NAME
 from eviction.reporting.configuration_warnings import configuration_warnings
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eviction.configuration.kubelet_client import LARGEST_BODY_BYTES, ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import LARGEST_BODY_BYTES, KubeletEndpoint, ask_kubelet
 from reclaim.pods.pod_list import KubeletUnavailable
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,

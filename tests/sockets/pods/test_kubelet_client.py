@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration.kubelet_client import ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
 from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.states import PodState
@@ -235,7 +234,7 @@ ASK_ON_A_TERMINAL = """
 import fcntl, sys, termios
 from eviction.configuration.kubelet_client import ask_kubelet
 from reclaim.pods.pod_list import KubeletUnavailable
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import KubeletEndpoint
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 ca, certificate, key = sys.argv[1:]
 try:

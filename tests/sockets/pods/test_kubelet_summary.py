@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from eviction.configuration.kubelet_client import STATS_SUMMARY, ask_kubelet
-from eviction.configuration.kubelet_endpoint import KubeletEndpoint
+from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
 from reclaim.pods.pod_list import KubeletUnavailable
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,
