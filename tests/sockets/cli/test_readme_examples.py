@@ -13,13 +13,15 @@ from eviction.reporting.attribution import WORDS, Attribution, Share, Use
 from eviction.reporting.explain import attribution_lines
 from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.pages import INSTALLATION, PAGES, code_blocks
+from tests.pages import INSTALLATION, PAGES, RECLAIM, code_blocks
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
 EXAMPLES: dict[str, list[str]] = {
-    block.splitlines()[0]: block.splitlines()[1:] for page in PAGES for block in code_blocks(page, "console")
+    block.splitlines()[0]: block.splitlines()[1:]
+    for page in (INSTALLATION, RECLAIM)
+    for block in code_blocks(page, "console")
 }
 AMOUNT = re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|ms|[hmsd%])?)+")
 
@@ -51,7 +53,6 @@ def test_every_console_example_is_tested_here() -> None:
         "# make install-program install-files",
         "# systemctl daemon-reload",
         "where the bytes are",
-        "# reclaimd doctor",
     )
     assert len(EXAMPLES) == len(beginnings)
     assert all(first.startswith(beginning) for first, beginning in zip(EXAMPLES, beginnings, strict=True))
@@ -100,19 +101,6 @@ def test_the_table_of_where_the_bytes_are_reads_as_printed() -> None:
     assert printed == [head, names, *rows]
 
 
-def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
-    """A finding with what shows it and what to do; the note is about this kernel and may not come up."""
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 4 * MIB)
-    output = reclaimd_here("doctor", "--config", file).stdout
-    lines = example("# reclaimd doctor")
-    note = next(number for number, line in enumerate(lines) if line.startswith("NOTE"))
-    shown_in_order(lines[:note], output)
-    source = (ROOT / "eviction" / "doctor" / "node_checks.py").read_text()
-    for line in lines[note:-1]:
-        text = line.partition("  ")[2].removeprefix("seen: ").removeprefix("do:   ").partition("  [")[0]
-        assert text.rstrip("0123456789") in source
-
-
 def dry_make(*targets: str) -> list[str]:
     """The lines of the recipes that `make` would run."""
     command = ["make", "--no-print-directory", "-n", *targets]
@@ -159,7 +147,6 @@ def test_the_two_steps_that_change_the_node_are_make_install() -> None:
     typed = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
     assert len(typed) == 2
     assert all(f"\n  {line}" in start for line in typed)
-    assert "`make install` does steps 1 and 3 at once" in INSTALLATION.read_text()
 
 
 def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:
