@@ -24,7 +24,19 @@ def test_who_follows_the_page_has_a_function_that_works(tmp_path: Path) -> None:
     site, cache = tmp_path / "site", tmp_path / "cache"
     install(wheel_of(EXAMPLE, tmp_path), site)
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(EXAMPLE), str(EXAMPLE)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(EXAMPLE),
+            str(EXAMPLE),
+        ],
         env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
