@@ -72,9 +72,9 @@ class Threshold:
     """The value below which a signal must not fall. A hard threshold is one with a grace period of 0 seconds.
 
     `margin` is added to the value, so that reclaimd acts before the kubelet where both have the same value; a
-    percentage is computed on the same capacity and truncated by itself. `min_reclaim`: how far above the mark the
-    signal must rise before a threshold that was acted on counts as cleared. `origin`: where the value comes from, for
-    people.
+    percentage is computed on the same capacity and truncated by itself (so bytes can raise a percentage, and the
+    kubelet's arithmetic stays exact). `min_reclaim`: how far above the mark the signal must rise before a threshold
+    that was acted on counts as cleared. `origin`: where the value comes from, for people.
     """
 
     signal: Signal

@@ -127,6 +127,7 @@ Identity = tuple[str, str, int]
 What a list says of it under an id, the status of that id must say too."""
 
 
+# Lists hold these by the ten thousand: a named tuple is made three times as fast as a frozen dataclass.
 class Container(NamedTuple):
     """A container as the runtime lists it.
 

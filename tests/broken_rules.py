@@ -29,7 +29,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/model", "tests/sockets"),
     ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
 )
-WHAT_PAGES_SAY = ("tests/pure/test_readme.py", "tests/pure/test_console_pages.py")  # no test of the product
+WHAT_PAGES_SAY = ("tests/pure/test_pages.py", "tests/pure/test_console_pages.py")  # no test of the product
 COPIED = ("eviction", "reclaim", "signals", "tests", "config")
 SECONDS = 1200.0  # of one ring: a break may make something wait for ever
 

@@ -1,4 +1,4 @@
-"""The six READMEs, and the parts that tests read: sections, tables, links, console blocks.
+"""The pages of the repository, and the parts that tests read: links, headings, blocks of code.
 
 Covers: parsing Markdown, as far as these pages use it. Does not cover: what the pages must contain.
 """
@@ -11,26 +11,18 @@ from pathlib import Path
 from tests.repository import ROOT
 
 INSTALLATION = ROOT / "README.md"
-SIGNALS = ROOT / "signals" / "README.md"
 RECLAIM = ROOT / "reclaim" / "README.md"
 EVICTION = ROOT / "eviction" / "README.md"
 DRILL = ROOT / "eviction" / "drill" / "README.md"
-TESTS = ROOT / "tests" / "README.md"
-PAGES = (INSTALLATION, SIGNALS, RECLAIM, EVICTION, DRILL, TESTS)
 SAFETY_CASE = ROOT / "tests" / "safety_case.md"
 FIRST_HOUR = ROOT / "config" / "examples" / "first-hour.md"
+ROOMS = ("config", "eviction", "reclaim", "signals", "tests")
+PAGES = (INSTALLATION, *sorted(page for room in ROOMS for page in (ROOT / room).rglob("*.md")))
 
 
 def name_of(page: Path) -> str:
     """The path of a page inside the repository."""
     return str(page.relative_to(ROOT))
-
-
-def section(page: Path, title: str) -> str:
-    """The text below a heading of the second level, without the heading."""
-    _, found, rest = page.read_text().partition(f"\n## {title}\n")
-    assert found, f"{name_of(page)} has no section {title}"
-    return rest.partition("\n## ")[0]
 
 
 def prose(page: Path) -> str:
@@ -41,14 +33,6 @@ def prose(page: Path) -> str:
 def code_blocks(page: Path, language: str) -> list[str]:
     """The blocks of code in a language, in their order."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-
-
-def rows_of(text: str) -> list[list[str]]:
-    """The rows of the tables in a text, without their heads."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    rules = {number for number, line in enumerate(lines) if set(line) <= set("|- ")}
-    rows = [line for number, line in enumerate(lines) if number not in rules and number + 1 not in rules]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])] for line in rows]
 
 
 def headings(page: Path) -> list[str]:
@@ -64,3 +48,8 @@ def anchors(page: Path) -> set[str]:
 def links(page: Path) -> list[str]:
     """The targets of all links and pictures, in their order."""
     return re.findall(r"\]\(([^)\s]+)\)", prose(page))
+
+
+def words(page: Path) -> set[str]:
+    """The words that the page has in code, each alone between its marks."""
+    return set(re.findall(r"`([\w.-]+)`", prose(page)))

@@ -1,6 +1,7 @@
 """Metrics for Prometheus. The only module that uses prometheus-client; imported only by a daemon that serves them.
 
-The values come from what the daemon has anyway: the last observation, its marks, and the record of each pass. Counting
+The values come from what the daemon has anyway: the last observation, its marks, and the record of each pass.
+(prometheus-client's own counters would be a second state, and files where PROMETHEUS_MULTIPROC_DIR is set.) Counting
 takes a few additions under a lock; the text is made when it is scraped. The names follow the vocabulary of KEP-6053
 (observability of image garbage collection) and the kubelet's `runtime_operations_*`.
 

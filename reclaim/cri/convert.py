@@ -2,7 +2,8 @@
 
 The answer of a list call is split into its entries before it is parsed, so that 50 000 containers are never all held as
 messages. The answers of CRI's list calls have their entries in field 1, and no other field is needed. Each message of
-their streaming variants (KEP-5825) has one entry in field 1.
+their streaming variants (KEP-5825) has one entry in field 1. Nothing is kept of the last list: a runtime written in Go
+writes labels in another order each time, so hardly an entry comes with the same bytes again.
 
 Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 """

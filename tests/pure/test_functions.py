@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from eviction.decision.reclaim_table import FREES, RECLAIM_TABLE, functions_of
+from eviction.reporting.explain import REASONS
+from reclaim import ballast, programs, rotated_logs
+from reclaim.containerd_garbage import UNREFERENCED
 from reclaim.function import Filesystem
 from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, table_of
-from reclaim.types import Kind
+from reclaim.types import Kind, Reason
 from signals.types import KUBELET_ROLES
 
 
@@ -29,6 +32,11 @@ def test_the_table_knows_where_each_function_frees() -> None:
 def test_every_kind_of_object_belongs_to_a_function() -> None:
     """Metrics count removals by the kinds that the functions name."""
     assert set(Kind) <= {kind for function in FUNCTIONS.values() for kind in function.kinds}
+
+
+def test_every_reason_has_words_for_people() -> None:
+    """Those of the functions that are off until they are named too."""
+    assert set(REASONS) == {*Reason, *ballast.REASONS, *programs.REASONS, *rotated_logs.REASONS, UNREFERENCED}
 
 
 def test_a_name_stands_for_one_function() -> None:

@@ -1,49 +1,27 @@
-"""The drill's README documents the scenario format completely."""
+"""The drill's page can be followed: its example is a scenario, and the schema that it names for the rest is whole."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import pytest
-
-from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.scenario import schema
-from eviction.drill.scenario.library import library
 from eviction.drill.scenario.reader import read_scenario
-from eviction.drill.scenario.types import FaultAction, Grows, PodState
 from tests.pages import DRILL, code_blocks
+from tests.repository import ROOT
 
-TEXT = DRILL.read_text()
-MODELS = (
-    schema.FilesystemFields,
-    schema.ImageFields,
-    schema.PodFields,
-    schema.RuntimeFields,
-    schema.NodeFields,
-    schema.PressureFields,
-    schema.CallFields,
-    schema.FaultFields,
-    schema.ConditionFields,
-    schema.ExpectFields,
-)
-FIELDS = sorted({info.alias or name for model in MODELS for name, info in model.model_fields.items()})
-
-
-@pytest.mark.parametrize("word", [*FIELDS, *PodState, *Grows, *FaultAction, *DIALECTS, *Distortion])
-def test_every_field_and_every_word_of_a_scenario_is_documented(word: str) -> None:
-    """Every name of the schema is in the drill's README."""
-    assert f"`{word}`" in TEXT
-
-
-def test_the_number_of_built_in_scenarios_is_right() -> None:
-    """The number in the README is that of the library."""
-    assert f"({len(library())})" in TEXT
+SCHEMA = json.loads((ROOT / "config" / "schema" / "scenario.v1alpha1.json").read_text())
 
 
 def test_the_example_can_be_used(tmp_path: Path) -> None:
-    """The scenario in the README is read without an error."""
+    """The scenario of the page is read without an error."""
     (example,) = code_blocks(DRILL, "yaml")
     path = tmp_path / "example.yaml"
     path.write_text(example)
     assert read_scenario(str(path)).faults
+
+
+def test_every_field_of_the_schema_has_a_meaning() -> None:
+    """Of the scenario and of each of its parts."""
+    for name, part in {"Scenario": SCHEMA, **SCHEMA["$defs"]}.items():
+        for field, shape in part.get("properties", {}).items():
+            assert shape.get("description") or "const" in shape, f"{name}.{field}"

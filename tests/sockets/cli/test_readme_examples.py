@@ -1,4 +1,4 @@
-"""The console examples of the READMEs are run, and what they show has the shape of what comes."""
+"""The console examples of the first page are run, and what they show has the shape of what comes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.reporting.attribution import WORDS, Attribution, Share, Use
-from eviction.reporting.explain import attribution_lines
-from signals.types import FilesystemRole, Signal
+from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pages import INSTALLATION, PAGES, code_blocks
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
@@ -21,15 +19,9 @@ from tests.sockets.mounts import need_mounts
 pytestmark = pytest.mark.house("README.md", "config/examples")
 
 EXAMPLES: dict[str, list[str]] = {
-    block.splitlines()[0]: block.splitlines()[1:] for page in PAGES for block in code_blocks(page, "console")
+    block.splitlines()[0]: block.splitlines()[1:] for block in code_blocks(INSTALLATION, "console")
 }
 AMOUNT = re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|ms|[hmsd%])?)+")
-
-
-def example(beginning: str) -> list[str]:
-    """The lines of the example whose first line begins so, without that line."""
-    (found,) = [lines for first, lines in EXAMPLES.items() if first.startswith(beginning)]
-    return found
 
 
 def shape(line: str) -> str:
@@ -43,20 +35,6 @@ def shown_in_order(lines: list[str], output: str) -> None:
     for line in lines:
         if line and line != "…":
             assert shape(line) in left, f"not shown, or not there: {line}\n{output}"
-
-
-def test_every_console_example_is_tested_here() -> None:
-    """A new one has to be added."""
-    beginnings = (
-        "$ make run     #",
-        "$ make run",
-        "# make install-program install-files",
-        "# systemctl daemon-reload",
-        "where the bytes are",
-        "# reclaimd doctor",
-    )
-    assert len(EXAMPLES) == len(beginnings)
-    assert all(first.startswith(beginning) for first, beginning in zip(EXAMPLES, beginnings, strict=True))
 
 
 def test_the_two_commands_are_targets() -> None:
@@ -82,37 +60,6 @@ def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
     shown_in_order(lines, process.stdout)
     for path in lines[-1].removeprefix("report: ").split(", "):
         assert (tmp_path / path).exists()
-
-
-def test_the_table_of_where_the_bytes_are_reads_as_printed() -> None:
-    """Head, columns, words and remedies are those of the code, and the shares are in their order."""
-    head = "where the bytes are: 27.6MiB of 64.0MiB used on /var/lib/kubelet (nodefs, imagefs, containerfs)"
-    names, *rows = example(head)
-    words = {what: use for use, (what, _) in WORDS.items()}
-    shares = []
-    for row in rows:
-        size, _, objects, what, _ = re.split(r" {2,}", row)
-        number, unit = re.fullmatch(r"([0-9.]+)(KiB|MiB)", size).groups()  # type: ignore[union-attr] # fails loudly
-        count = None if objects == "-" else int(objects)
-        shares.append(Share(words[what], round(float(number) * {"KiB": 1024, "MiB": MIB}[unit]), count))
-    assert shares[-1].use is Use.ELSE
-    roles = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
-    used = round(27.6 * MIB)
-    printed = attribution_lines(Attribution("/var/lib/kubelet", roles, 64 * MIB, used, tuple(shares)))
-    assert printed == [head, names, *rows]
-
-
-def test_doctor_shows_what_the_readme_shows(small_node: SmallNode) -> None:
-    """A finding with what shows it and what to do; the note is about this kernel and may not come up."""
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, 4 * MIB)
-    output = reclaimd_here("doctor", "--config", file).stdout
-    lines = example("# reclaimd doctor")
-    note = next(number for number, line in enumerate(lines) if line.startswith("NOTE"))
-    shown_in_order(lines[:note], output)
-    source = (ROOT / "eviction" / "doctor" / "checks.py").read_text()
-    for line in lines[note:-1]:
-        text = line.partition("  ")[2].removeprefix("seen: ").removeprefix("do:   ").partition("  [")[0]
-        assert text.rstrip("0123456789") in source
 
 
 def dry_make(*targets: str) -> list[str]:
@@ -161,7 +108,6 @@ def test_the_two_steps_that_change_the_node_are_make_install() -> None:
     typed = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
     assert len(typed) == 2
     assert all(f"\n  {line}" in start for line in typed)
-    assert "`make install` does steps 1 and 3 at once" in INSTALLATION.read_text()
 
 
 def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:

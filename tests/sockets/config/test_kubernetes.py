@@ -15,7 +15,7 @@ from eviction.configuration.fingerprint import USUAL_DIRECTORY, USUAL_FILE
 from eviction.configuration.kubelet_ways import IdentityFiles
 from eviction.telemetry.kubernetes_events import NAMESPACE
 from tests.pages import EVICTION as PAGE
-from tests.pages import code_blocks, rows_of, section
+from tests.pages import code_blocks
 from tests.reclaimd_process import answer, reclaimd_here
 from tests.sockets.config.kustomize import (
     ALL,
@@ -134,10 +134,8 @@ def test_an_operators_own_drop_in_is_added(components: tuple[str, ...], tmp_path
     assert found.effective["metricsAddress"] == "0.0.0.0:9746"
 
 
-def test_the_page_lists_the_components_and_its_overlay_renders(tmp_path: Path) -> None:
-    """Each has a row. The example is an overlay of ours but for where it lies."""
-    rows = rows_of(section(PAGE, "Deployment"))
-    assert {row[0] for row in rows[: len(FIELDS)]} == {f"`{name}`" for name in FIELDS}
+def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
+    """It is one of ours but for where it lies."""
     (example,) = (yaml.safe_load(block) for block in code_blocks(PAGE, "yaml") if "kind: Kustomization" in block)
     del example["apiVersion"], example["kind"]
     assert example.pop("resources") == ["../../base"]

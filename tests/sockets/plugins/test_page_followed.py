@@ -1,10 +1,9 @@
-"""The page is followed word by word: the files are taken from its blocks, made into a wheel, installed by pip, tested
-by the test that it prints, and loaded as it configures them."""
+"""The page "Write your own reclaim function" is followed: the example is made into a wheel, installed by pip, tested by
+its own test, and loaded as the page configures it."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -20,26 +19,25 @@ PAGE = EXAMPLE / "README.md"
 SECONDS = 60.0
 
 
-def write(directory: Path) -> None:
-    """The files of the page, under the names that it gives them."""
-    *parts, its_test = code_blocks(PAGE, "python")
-    (name, *_), (test_name, *_) = (
-        re.findall(rf"`({each}\.py)`", PAGE.read_text()) for each in ("recl[a-z_]+", "test_[a-z_]+")
-    )
-    directory.mkdir()
-    (directory / name).write_text("\n".join(parts))
-    (directory / test_name).write_text(its_test)
-    (directory / "pyproject.toml").write_text(code_blocks(PAGE, "toml")[0])
-
-
 def test_who_follows_the_page_has_a_function_that_works(tmp_path: Path) -> None:
     """Its test passes in a process of its own, and reclaimd loads what its configuration names."""
-    project, site, cache = tmp_path / "project", tmp_path / "site", tmp_path / "cache"
-    write(project)
-    install(wheel_of(project, tmp_path), site)
+    site, cache = tmp_path / "site", tmp_path / "cache"
+    install(wheel_of(EXAMPLE, tmp_path), site)
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(project), str(project)],
-        env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}"},
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(EXAMPLE),
+            str(EXAMPLE),
+        ],
+        env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,

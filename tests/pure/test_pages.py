@@ -1,0 +1,147 @@
+"""The pages: links lead somewhere, commands and options exist, closed lists are whole, and each guard has its tests."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
+from eviction.drill.report.svg import NAMESPACE
+from eviction.drill.scenario.library import find_scenario
+from eviction.pod_eviction import ranking
+from eviction.reporting.attribution import About
+from eviction.reporting.explain import REASONS
+from reclaim.events import EventReason
+from reclaim.pods.states import Why
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
+from tests.pages import EVICTION, PAGES, RECLAIM, SAFETY_CASE, anchors, headings, links, name_of, prose, words
+from tests.repository import ROOT
+
+TEXT = "\n".join(page.read_text() for page in PAGES)
+MANUAL = (ROOT / "config" / "man" / "reclaimd.1").read_text().replace("\\-", "-")
+COMMANDS = set(re.findall(r"^\.SS (\w+)$", MANUAL, re.MULTILINE))
+OPTIONS = {"--help", "--version", *re.findall(r"\\fB(--[a-z-]+)\\fR", MANUAL)}
+OF_OTHERS = {"--now", "--prune", "--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # systemctl, crictl, pip
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file of the repository, and where it names a heading, to one that is there."""
+    targets = [link for link in links(page) if not link.startswith("https://")]
+    assert targets
+    for link in targets:
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), link
+        assert not heading or heading in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_path_exists(page: Path) -> None:
+    """A path in code that begins like one of ours is that of a file or a folder."""
+    for word in re.findall(r"`([\w./-]+)`", prose(page)):
+        if word.split("/")[0] in {"config", "signals", "reclaim", "eviction", "tests"} and "/" in word:
+            assert (ROOT / word).exists(), word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_heading_comes_twice(page: Path) -> None:
+    """A link to a heading leads to one place."""
+    assert [title for title, count in Counter(headings(page)).items() if count > 1] == []
+
+
+# ---- commands
+
+
+def test_every_command_line_begins_with_a_command() -> None:
+    """`reclaimd x` names a subcommand that exists, and each is shown."""
+    shown = set(re.findall(r"(?:`|^# |bin/)reclaimd ([a-z]+)", TEXT, re.MULTILINE))
+    assert shown == COMMANDS
+
+
+def test_every_option_is_one() -> None:
+    """Of one of our commands, or of the few others that the pages show."""
+    shown = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", TEXT))
+    assert "--standalone" in shown
+    assert shown - OF_OTHERS <= OPTIONS
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^[#$] )make ([a-z-]+)", TEXT, re.MULTILINE))))
+def test_every_target_of_make_exists(target: str) -> None:
+    """`make x` names one."""
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+# ---- closed lists, which scripts and dashboards rely on
+
+
+@pytest.mark.parametrize(
+    ("page", "listed"),
+    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, ranking.Reason), (EVICTION, EventReason)],
+    ids=["reasons", "remarks", "doubts", "reasons of evictions", "reasons of events"],
+)
+def test_every_word_of_a_closed_list_is_documented(page: Path, listed: type[object]) -> None:
+    """Each has a place on its page."""
+    assert {str(word) for word in listed} - words(page) == set()  # type: ignore[attr-defined] # enumerations and a table
+
+
+@pytest.mark.parametrize("role", KUBELET_ROLES)
+def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
+    """The page's row of each filesystem reads as the literal table does."""
+    letters = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
+    cells = [", ".join(letters[f] for f in RECLAIM_TABLE[role, layout]) or "(none)" for layout in FsLayout]
+    assert f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in EVICTION.read_text()
+
+
+# ---- the picture
+
+
+def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
+    """As `make picture` draws it: one sheet, nothing loaded from anywhere, everything held."""
+    svg = (ROOT / "config" / "pictures" / "pressured-node.svg").read_text()
+    assert len(svg) < 32 * 1024
+    shown = [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{{{NAMESPACE}}}text")]  # noqa: S314 # our own
+    scenario = find_scenario("pressured-node")
+    assert shown[:2] == [scenario.name, scenario.why]
+    assert shown[2].startswith("everything held")
+    assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
+
+
+# ---- the safety case
+
+# How many hazards each class has that the design began with. A: something is removed that must stay. B: removal goes
+# wrong. C: the agent itself fails or misleads. A row that was found later has a letter behind the number: A9b.
+HAZARDS = {"A": 16, "B": 11, "C": 10}
+HELD_BY: dict[str, list[str]] = tomllib.loads((ROOT / "tests" / "safety_case.toml").read_text())
+
+
+def test_the_safety_case_answers_every_hazard() -> None:
+    """Every number of every class has a row with a hazard and a guard, and tests that hold it."""
+    rows = re.findall(r"^\| ([ABC]\d+[a-z]?) \| [^|]+ \| [^|]+ \|$", SAFETY_CASE.read_text(), re.MULTILINE)
+    assert rows == list(HELD_BY)
+    answered = {number.rstrip("bcdefg") for number in rows}
+    assert answered == {f"{letter}{number + 1}" for letter, count in HAZARDS.items() for number in range(count)}
+
+
+@pytest.fixture(scope="module")
+def tests_of_the_tree() -> str:
+    """All test modules as one text."""
+    return "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
+
+
+@pytest.mark.parametrize("number", HELD_BY)
+def test_every_guard_is_held_by_tests_that_exist(number: str, tests_of_the_tree: str) -> None:
+    """At least one; each name is that of exactly one test function."""
+    assert HELD_BY[number]
+    for name in HELD_BY[number]:
+        found = len(re.findall(rf"^def {name}\(", tests_of_the_tree, re.MULTILINE))
+        assert found == 1, f"{name}: {found} tests have this name"
