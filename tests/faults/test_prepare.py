@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from eviction.cli import EXIT_NO_RESOURCES
-from eviction.drill.runtime.failpoints import Fail
+from eviction.drill.runtime.faults import Fail
 from signals.types import Signal
 from signals.watcher import FsWatcher
 from tests.nodes.small_node import MIB, SmallNode

@@ -11,8 +11,18 @@ import time
 from typing import assert_never
 
 from eviction.drill.pressure.schedule import FaultOccurrence
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
+from eviction.drill.runtime.faults import (
+    CODES,
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Distortion,
+    Fail,
+    Failpoint,
+    Hang,
+    Pretend,
+)
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario.types import Fault, FaultAction
 from signals.quantity import counted, format_duration

@@ -19,46 +19,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, assert_never
+from typing import Any, Generic, TypeVar
 
 import grpc
 
-from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.faults import (
     ActThenFail,
     Cut,
     Delay,
     Distort,
+    Distortion,
     Fail,
     Failpoint,
     Hang,
     MethodFault,
     Pretend,
-    When,
 )
-
-__all__ = [
-    "ActThenFail",
-    "Call",
-    "Cut",
-    "Delay",
-    "Distort",
-    "Fail",
-    "Failpoint",
-    "Failpoints",
-    "Hang",
-    "InjectedError",
-    "MethodFault",
-    "Pretend",
-    "When",
-]
 
 _Answer = TypeVar("_Answer")
 
 
 class InjectedError(Exception):
-    """A call fails on purpose. `code` and `message`: the error that the caller gets. `partial`: the message sent before
-    the error, or None."""
+    """A call ends with an error that has a code of its own. `code` and `message`: what the caller gets. `partial`: the
+    message sent before the error, or None."""
 
     def __init__(self, code: grpc.StatusCode, message: str, partial: Any = None) -> None:
         super().__init__(message)
@@ -136,8 +119,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
             return iter(tuple(self._armed))
 
     def __len__(self) -> int:
-        with self._changed:
-            return len(self._armed)
+        return len(self._armed)
 
     def add(self, fault: MethodFault) -> None:
         """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
@@ -162,28 +144,25 @@ class Failpoints(MutableMapping[str, Failpoint]):
         Raises InjectedError if the fault makes the call fail, and everything that `call.act` raises.
         """
         armed = self._arrive(method)
-        match armed.fault.action if armed is not None else None:
-            case None:
-                return call.act()
+        action = None if armed is None else armed.fault.action
+        match action:
             case Fail(code=code, message=message):
-                raise InjectedError(code, message)
-            case ActThenFail(code=code, message=message):
-                call.act()
                 raise InjectedError(code, message)
             case Pretend():
                 return call.empty
             case Delay(seconds=seconds):
                 self._wait(method, armed, seconds)
-                return call.act()
             case Hang():
                 self._wait(method, armed, None)
-                return call.act()
+        answer = call.act()
+        match action:
+            case ActThenFail(code=code, message=message):
+                raise InjectedError(code, message)
             case Cut(code=code, message=message):
-                raise InjectedError(code, message, partial=call.distort(call.act(), Distortion.HALF_LIST))
+                raise InjectedError(code, message, partial=call.distort(answer, Distortion.HALF_LIST))
             case Distort(how=how):
-                return call.distort(call.act(), how)
-            case other:
-                assert_never(other)
+                return call.distort(answer, how)
+        return answer
 
     def close(self) -> None:
         """Ends every wait: the calls that hang fail with UNAVAILABLE and do nothing, as when their server dies."""
@@ -213,12 +192,8 @@ class Failpoints(MutableMapping[str, Failpoint]):
             return applying[0] if applying else None
 
     def _wait(self, method: str, armed: _ActiveFault | None, seconds: float | None) -> None:
-        deadline = None if seconds is None else time.monotonic() + seconds
+        """Waits until the fault is gone, or so many seconds are over. Raises InjectedError if the server stops."""
         with self._changed:
-            while not self._closed and armed in self._armed.get(method, ()):
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return
-                self._changed.wait(left)
+            self._changed.wait_for(lambda: self._closed or armed not in self._armed.get(method, ()), seconds)
             if self._closed:
                 raise InjectedError(grpc.StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")

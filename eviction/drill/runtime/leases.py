@@ -17,30 +17,19 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from grpc import StatusCode
 
+from eviction.drill.runtime.failpoints import InjectedError
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import leases_pb2 as pb
 
-LEASES_SERVICE = "containerd.services.leases.v1.Leases"
-
-_NAMESPACE = "containerd-namespace"
 _EXPIRE = "containerd.io/gc.expire"
 _ID_FILTER = re.compile(r'id~="(.*)"')
-
-
-class LeasesError(Exception):
-    """A call that fails. `code` and `message`: what the caller gets."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 @dataclass(slots=True)
@@ -50,7 +39,7 @@ class _Lease:
 
 
 class Leases:
-    """The leases of a runtime, and its content. Thread-safe."""
+    """The leases of a runtime, and its content. Thread-safe. A call that fails raises InjectedError."""
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         self._runtime = runtime
@@ -66,10 +55,9 @@ class Leases:
         with self._lock:
             if lease is not None:
                 self._leases.setdefault(lease, _Lease({})).content.append(name)
-        path = os.path.join(self._directory, name)
         try:
             os.makedirs(self._directory, exist_ok=True)
-            with open(path, "xb") as file:
+            with open(os.path.join(self._directory, name), "xb") as file:
                 file.write(os.urandom(size_bytes))
         except OSError as caught:
             raise EmbeddedNodeError(f"content {name} cannot be written: {caught.strerror}") from caught
@@ -90,7 +78,7 @@ class Leases:
         lease = (_namespace(metadata), request.id)
         with self._lock:
             if lease in self._leases:
-                raise LeasesError(grpc.StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
+                raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
             self._leases[lease] = _Lease(dict(request.labels))
         return pb.CreateResponse(lease=pb.Lease(id=request.id, labels=dict(request.labels)))
 
@@ -98,7 +86,7 @@ class Leases:
         """Delete. NOT_FOUND where there is none of this id; with `sync`, a garbage collection before the answer."""
         with self._lock:
             if self._leases.pop((_namespace(metadata), request.id), None) is None:
-                raise LeasesError(grpc.StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
+                raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
         if request.sync:
             self.collect_garbage()
         return Empty()
@@ -107,14 +95,12 @@ class Leases:
         """List: those of the namespace whose id any of the filters finds, all without a filter."""
         namespace = _namespace(metadata)
         patterns = [_pattern(each) for each in request.filters]
+        answer = pb.ListResponse()
         with self._lock:
-            found = [(name, lease) for (space, name), lease in self._leases.items() if space == namespace]
-        taken = [
-            pb.Lease(id=name, labels=lease.labels)
-            for name, lease in found
-            if not patterns or any(pattern.search(name) for pattern in patterns)
-        ]
-        return pb.ListResponse(leases=taken)
+            for (space, name), lease in self._leases.items():
+                if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
+                    answer.leases.add(id=name, labels=lease.labels)
+        return answer
 
     def collect_garbage(self) -> None:
         """Deletes leases that have expired, what no lease keeps, and what CRI calls have left to be freed later."""
@@ -122,33 +108,33 @@ class Leases:
         with self._lock:
             self._leases = {key: lease for key, lease in self._leases.items() if not _expired(lease, now)}
             kept = {name for lease in self._leases.values() for name in lease.content}
-            for name in self.content:
-                if name not in kept:
-                    os.unlink(os.path.join(self._directory, name))
+            for name in set(self.content) - kept:
+                os.unlink(os.path.join(self._directory, name))
             self.collections += 1
         self._runtime.force_gc()
 
 
-LEASE_METHODS: Final[
-    Mapping[str, tuple[type[Message], type[Message], Callable[[Leases, Mapping[str, str], Any], Message]]]
+LEASE_METHODS: Mapping[
+    str, tuple[type[Message], type[Message], Callable[[Leases, Mapping[str, str], Any], Message]]
 ] = {
-    "LeasesCreate": (pb.CreateRequest, pb.CreateResponse, Leases.create),
-    "LeasesDelete": (pb.DeleteRequest, Empty, Leases.delete),
-    "LeasesList": (pb.ListRequest, pb.ListResponse, Leases.list),
+    "Create": (pb.CreateRequest, pb.CreateResponse, Leases.create),
+    "Delete": (pb.DeleteRequest, Empty, Leases.delete),
+    "List": (pb.ListRequest, pb.ListResponse, Leases.list),
 }
-"""The methods by the names that their faults have: request, answer, and what answers."""
+"""The methods by their names: request, answer, and what answers."""
 
 
 def _namespace(metadata: Mapping[str, str]) -> str:
-    if not metadata.get(_NAMESPACE):
-        raise LeasesError(grpc.StatusCode.FAILED_PRECONDITION, "namespace is required: failed precondition")
-    return metadata[_NAMESPACE]
+    namespace = metadata.get("containerd-namespace")
+    if not namespace:
+        raise InjectedError(StatusCode.FAILED_PRECONDITION, "namespace is required: failed precondition")
+    return namespace
 
 
 def _pattern(text: str) -> re.Pattern[str]:
     found = _ID_FILTER.fullmatch(text)
     if found is None:
-        raise LeasesError(grpc.StatusCode.INVALID_ARGUMENT, f"filter {text!r}: only ids are searched here")
+        raise InjectedError(StatusCode.INVALID_ARGUMENT, f"filter {text!r}: only ids are searched here")
     return re.compile(found[1])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.faults import Distortion
 from eviction.drill.scenario import schema
 from eviction.drill.scenario.library import library
 from eviction.drill.scenario.reader import read_scenario
