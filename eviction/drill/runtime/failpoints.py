@@ -16,8 +16,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import Counter, UserDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -83,7 +83,7 @@ class _ActiveFault:
         return self.draws.random() < when.probability
 
 
-class Failpoints(MutableMapping[str, Failpoint]):
+class Failpoints(UserDict[str, Failpoint]):
     """Faults by method name ("RemoveImage"). Thread-safe. `clock` returns monotonic seconds.
 
     As a mapping it has one fault for each method. Setting it replaces the faults of the method and starts `times` anew;
@@ -92,6 +92,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
     """
 
     def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._methods = methods
         self._clock = clock
         self._changed = threading.Condition()
@@ -99,32 +100,23 @@ class Failpoints(MutableMapping[str, Failpoint]):
         self._calls: Counter[str] = Counter()
         self._closed = False
 
-    def __getitem__(self, method: str) -> Failpoint:
-        with self._changed:
-            return self._armed[method][0].fault.action
-
     def __setitem__(self, method: str, action: Failpoint) -> None:
         armed = self._arm(MethodFault(method, action))
         with self._changed:
+            self.data[method] = action
             self._armed[method] = [armed]
             self._changed.notify_all()
 
     def __delitem__(self, method: str) -> None:
         with self._changed:
-            del self._armed[method]
+            del self.data[method], self._armed[method]
             self._changed.notify_all()
-
-    def __iter__(self) -> Iterator[str]:
-        with self._changed:
-            return iter(tuple(self._armed))
-
-    def __len__(self) -> int:
-        return len(self._armed)
 
     def add(self, fault: MethodFault) -> None:
         """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
         armed = self._arm(fault)
         with self._changed:
+            self.data.setdefault(fault.method, fault.action)
             self._armed.setdefault(fault.method, []).append(armed)
 
     @property

@@ -1,30 +1,40 @@
-"""The embedded runtime as a gRPC server on a unix socket.
+"""The embedded runtime as a gRPC server on a unix socket, with containerd's own services beside CRI.
 
-Covers: the table of methods, starting and stopping on one path, the status code of an error, and failpoints.
+Covers: the table of methods, starting and stopping on one path, the status code of an error, failpoints, and leases.
 
-Does not cover: what the calls do; see `runtime`. Methods that are not in the table are answered with UNIMPLEMENTED, as
-by a runtime that does not have them.
+Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are answered with
+UNIMPLEMENTED, as by a runtime that does not have them.
+
+The rules of the leases are containerd's: a lease belongs to a namespace and keeps what is attached to it until it is
+deleted or expires; a deletion with `sync` is answered after a garbage collection, which deletes what nothing keeps, in
+all namespaces. Content that is in no list of CRI is at `<images root>/content/<name>`. Source:
+github.com/containerd/containerd docs/garbage-collection.md, core/metadata/leases.go.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import grpc
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from grpc import StatusCode
 
 from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
 from eviction.drill.runtime.faults import distorted
-from eviction.drill.runtime.leases import LEASE_METHODS, Leases
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.records import NotFoundError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from reclaim.cri import cri_pb2, image_store_pb2
+from reclaim.cri import cri_pb2, image_store_pb2, leases_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
@@ -34,6 +44,9 @@ IMAGE_STORE = "containerd.services.images.v1.Images"
 _MAX_MESSAGE_BYTES = 256 << 20  # of a request
 _SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
 _WORKERS = 32  # concurrent calls; threads are started when needed, and a call that hangs occupies one
+
+_EXPIRE = "containerd.io/gc.expire"
+_ID_FILTER = re.compile(r'id~="(.*)"')
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -61,6 +74,108 @@ def _methods() -> Iterator[Method]:
 METHODS = tuple(_methods())
 STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSandboxes", "ListImages": "StreamImages"}
 """The streaming counterparts of list calls: each message has one entry of the list."""
+LEASE_METHODS = ("Create", "Delete", "List")
+
+
+@dataclass(slots=True)
+class _Lease:
+    labels: dict[str, str]
+    content: list[str] = field(default_factory=list)  # names of what is attached to it
+
+
+class Leases:
+    """The leases of a runtime, and its content. Thread-safe. A call that fails raises InjectedError."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        self._runtime = runtime
+        self._directory = os.path.join(runtime.images_root, "content")
+        self._lock = threading.Lock()
+        self._leases: dict[tuple[str, str], _Lease] = {}
+        self.collections = 0
+        """How many garbage collections have been run."""
+
+    def add_content(self, name: str, size_bytes: int, lease: tuple[str, str] | None = None) -> None:
+        """Content to which only a lease refers, given as its namespace and id, or nothing. Raises EmbeddedNodeError if
+        it does not fit."""
+        with self._lock:
+            if lease is not None:
+                self._leases.setdefault(lease, _Lease({})).content.append(name)
+        try:
+            os.makedirs(self._directory, exist_ok=True)
+            with open(os.path.join(self._directory, name), "xb") as file:
+                file.write(os.urandom(size_bytes))
+        except OSError as caught:
+            raise EmbeddedNodeError(f"content {name} cannot be written: {caught.strerror}") from caught
+
+    @property
+    def ids(self) -> list[tuple[str, str]]:
+        """Namespace and id of every lease."""
+        with self._lock:
+            return sorted(self._leases)
+
+    @property
+    def content(self) -> list[str]:
+        """The names of the content that is there."""
+        return sorted(os.listdir(self._directory)) if os.path.isdir(self._directory) else []
+
+    def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
+        """Create. ALREADY_EXISTS where there is one of this id."""
+        lease = (_namespace(metadata), request.id)
+        with self._lock:
+            if lease in self._leases:
+                raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
+            self._leases[lease] = _Lease(dict(request.labels))
+        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=dict(request.labels)))
+
+    def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
+        """Delete. NOT_FOUND where there is none of this id; with `sync`, a garbage collection before the answer."""
+        with self._lock:
+            if self._leases.pop((_namespace(metadata), request.id), None) is None:
+                raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
+        if request.sync:
+            self.collect_garbage()
+        return Empty()
+
+    def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
+        """List: those of the namespace whose id any of the filters finds, all without a filter."""
+        namespace = _namespace(metadata)
+        patterns = [_pattern(each) for each in request.filters]
+        answer = leases_pb2.ListResponse()
+        with self._lock:
+            for (space, name), lease in self._leases.items():
+                if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
+                    answer.leases.add(id=name, labels=lease.labels)
+        return answer
+
+    def collect_garbage(self) -> None:
+        """Deletes leases that have expired, what no lease keeps, and what CRI calls have left to be freed later."""
+        now = self._runtime.wall_seconds()
+        with self._lock:
+            self._leases = {key: lease for key, lease in self._leases.items() if not _expired(lease, now)}
+            kept = {name for lease in self._leases.values() for name in lease.content}
+            for name in set(self.content) - kept:
+                os.unlink(os.path.join(self._directory, name))
+            self.collections += 1
+        self._runtime.force_gc()
+
+
+def _namespace(metadata: Mapping[str, str]) -> str:
+    namespace = metadata.get("containerd-namespace")
+    if not namespace:
+        raise InjectedError(StatusCode.FAILED_PRECONDITION, "namespace is required: failed precondition")
+    return namespace
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    found = _ID_FILTER.fullmatch(text)
+    if found is None:
+        raise InjectedError(StatusCode.INVALID_ARGUMENT, f"filter {text!r}: only ids are searched here")
+    return re.compile(found[1])
+
+
+def _expired(lease: _Lease, now: float) -> bool:
+    text = lease.labels.get(_EXPIRE)
+    return text is not None and datetime.fromisoformat(text).timestamp() < now
 
 
 class EmbeddedServer:
@@ -168,11 +283,13 @@ class EmbeddedServer:
         return _handler(method.request, answers)
 
     def _lease_handler(self, name: str) -> _Handler:
-        request_type, answer_type, function = LEASE_METHODS[name]
+        request_type = getattr(leases_pb2, f"{name}Request")
+        answer_type = getattr(leases_pb2, f"{name}Response", Empty)
+        function = getattr(self.leases, name.lower())
 
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-            call = Call(lambda: function(self.leases, metadata, request), answer_type(), distorted)
+            call = Call(lambda: function(metadata, request), answer_type(), distorted)
             return self._answers(f"Leases{name}", call, context)
 
         return _handler(request_type, answers)
@@ -185,9 +302,9 @@ class EmbeddedServer:
         except InjectedError as error:
             yield from failing(() if error.partial is None else messages(error.partial), error, context)
         except NotFoundError as error:
-            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            context.abort(StatusCode.NOT_FOUND, str(error))
         except EmbeddedNodeError as error:
-            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            context.abort(StatusCode.UNKNOWN, str(error))
 
     def _stored_images(self, _: Message, __: grpc.ServicerContext) -> Iterator[Message]:
         """containerd's list of images by id, whatever the filter."""
@@ -219,6 +336,6 @@ def _whole(answer: Message) -> Iterator[Message]:
 
 def _one_by_one(answer: Message) -> Iterator[Message]:
     """Each entry of a list as a list of its own."""
-    for field, found in answer.ListFields():
+    for entries, found in answer.ListFields():
         for entry in found:
-            yield type(answer)(**{field.name: [entry]})
+            yield type(answer)(**{entries.name: [entry]})
