@@ -26,8 +26,7 @@ from eviction.cli.options import (
     log_of,
     print_words,
 )
-from eviction.drill.runtime.extra import missing_extra
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.filesystem_types import on_filesystems
 from eviction.drill.scenario.library import find_scenario, library

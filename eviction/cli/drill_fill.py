@@ -19,8 +19,7 @@ from eviction.cli.options import answer_json, answer_lines, columns, configurati
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
-from eviction.drill.pressure.foreign_data import foreign_entries
-from eviction.drill.pressure.leftovers import DrillStillRunning, remove_leftovers
+from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, remove_leftovers
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.to_json import observation_lines, result_json, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill

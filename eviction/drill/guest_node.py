@@ -6,17 +6,16 @@ The tool under test gets the endpoint and the paths. The test asks this object b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.judgement.restart_policy import would_start
-from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.node.wait_for_runtime import until_answered
+from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import configuration_of
-from eviction.drill.runtime.failpoints import Failpoints
+from eviction.drill.runtime.faults import Failpoints
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.scenario.amounts import amount_of
 from eviction.drill.scenario.types import Grows, Pressure, Scenario
@@ -93,18 +92,12 @@ class GuestNode:
 
     def wait_relieved(self, seconds: float) -> bool:
         """Waits up to `seconds`. True if every signal is back above its mark, with the minimum reclaim."""
-        deadline = time.monotonic() + seconds
-        while self._met(with_min_reclaim=True):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(TICK_SECONDS)
-        return True
+        return _came_true(lambda: not self._met(with_min_reclaim=True), seconds)
 
     def available(self, signal: str) -> int:
         """Available bytes or inodes of a signal (`nodefs.available`). Raises KeyError for an unknown signal."""
-        return {str(name): observation.available for name, observation in self._node.summary.observe().signals.items()}[
-            signal
-        ]
+        signals = self._node.summary.observe().signals
+        return {str(name): observation.available for name, observation in signals.items()}[signal]
 
     # ---- pressure
 
@@ -121,18 +114,14 @@ class GuestNode:
             raise ValueError(f"grows is {grows!r}: bytes or inodes are allowed")
         self._filled += 1
         grower = self._grow(pressure, len(self._scenario.pressures) + self._filled)
-        deadline = time.monotonic() + LONGEST_SECONDS
-        while grower.running and time.monotonic() < deadline:
-            time.sleep(TICK_SECONDS)
+        _came_true(lambda: not grower.running, LONGEST_SECONDS)
         return grower.stop()
 
     def press(self) -> None:
         """Applies the pressures of the scenario, and waits until they have ended, for up to 60 s."""
         pressures = PressureSchedule(self._scenario.pressures, self._grow)
         pressures.start(time.monotonic())
-        deadline = time.monotonic() + LONGEST_SECONDS
-        while pressures.running and time.monotonic() < deadline:
-            time.sleep(TICK_SECONDS)
+        _came_true(lambda: not pressures.running, LONGEST_SECONDS)
         pressures.stop()
 
     def _met(self, *, with_min_reclaim: bool) -> tuple[str, ...]:
@@ -144,6 +133,16 @@ class GuestNode:
     def _would_start(self) -> frozenset[str]:
         exit_codes = self._embedded.population.exit_codes
         return would_start(self._scenario.node.pods, until_answered(self._node.client.list_containers), exit_codes)
+
+
+def _came_true(condition: Callable[[], bool], seconds: float) -> bool:
+    """Waits up to `seconds` for a condition. Whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(TICK_SECONDS)
+    return True
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture
 def embedded_runtime(request: pytest.FixtureRequest) -> Iterator[GuestNode]:
     """The node of the test's scenario: see `GuestNode`."""
-    from eviction.drill.runtime.extra import missing_extra
+    from eviction.drill.runtime.private_mounts import missing_extra
 
     if (missing := missing_extra()) is not None:
         pytest.fail(missing, pytrace=False)

@@ -16,8 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Fail, Failpoint
-from eviction.drill.runtime.faults import CODES
+from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Fail, Failpoint
 from tests.faults.meters import Meters, Report
 from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault, pass_without_fault
 from tests.repository import ROOT

@@ -8,11 +8,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import Cut, Delay
+from eviction.drill.runtime.faults import Cut, Delay
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, high_water_bytes
+from tests.nodes.dead_containers import add_dead_containers
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
@@ -28,7 +29,7 @@ def crowd(small: SmallNode, count: int, pods: int = PODS) -> set[str]:
     made: set[str] = set()
     for number in range(pods):
         pod = small.run_pod(f"batch-{number}")
-        made.update(small.runtime.add_dead_containers(pod.sandbox_id, count // pods, small.app_id, DEAD_SECONDS))
+        made.update(add_dead_containers(small.runtime, pod.sandbox_id, count // pods, small.app_id, DEAD_SECONDS))
         small.vanish(pod)
     return made
 

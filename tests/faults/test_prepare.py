@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import Fail
+from eviction.drill.runtime.faults import Fail
 from eviction.exit_codes import EXIT_NO_RESOURCES
 from signals.types import Signal
 from signals.watcher import FsWatcher

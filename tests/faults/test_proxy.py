@@ -10,8 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import Cut, Delay, Distort, Fail, Pretend
+from eviction.drill.runtime.faults import Cut, Delay, Distort, Distortion, Fail, Pretend
 from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable

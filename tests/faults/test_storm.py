@@ -8,8 +8,17 @@ from pathlib import Path
 import grpc
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Failpoint, MethodFault, When
+from eviction.drill.runtime.faults import (
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Distortion,
+    Fail,
+    Failpoint,
+    MethodFault,
+    When,
+)
 from eviction.drill.runtime.server import METHODS
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, control_heartbeat

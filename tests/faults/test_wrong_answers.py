@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import Distort
+from eviction.drill.runtime.faults import Distort, Distortion
 from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault, pass_without_fault
 from tests.sockets.mounts import need_mounts
 

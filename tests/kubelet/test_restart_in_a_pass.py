@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from tests.faults.proxy import Proxy
 from tests.kubelet import manifests
 from tests.kubelet.access import kubelet_fields

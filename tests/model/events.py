@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.records import Container, Sandbox
 from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from tests.model.kubelet import Pod

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.drill.runtime.image_table import Image
-from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.records import Container, Image, Sandbox
 from reclaim.types import ContainerState
 from tests.model.ledger import FRESH_SECONDS, HANGS_SECONDS, STATES, Since
 from tests.model.observed_runtime import ObservedRuntime

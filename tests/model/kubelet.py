@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.runtime.pod_records import Container
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.records import Container
 from eviction.drill.scenario.types import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL

@@ -11,12 +11,12 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import (
+from eviction.drill.runtime.faults import (
     ActThenFail,
     Cut,
     Delay,
     Distort,
+    Distortion,
     Fail,
     Failpoint,
     Hang,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from eviction.drill.runtime.image_table import Image
-from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.records import Container, Image, NotFoundError, Sandbox
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri.convert import UID_LABEL
 from tests.model.image_history import ImageHistory
@@ -127,17 +126,17 @@ class ObservedRuntime(EmbeddedRuntime):
 
     def all_images(self) -> list[Image]:
         """All images."""
-        return list(self._images)
+        return list(self._images.values())
 
     def id_of(self, name: str) -> str:
         """The id of the image that a name means, empty if there is none."""
-        with self._lock:
-            image = self._images.resolve_or_none(name)
-        return "" if image is None else image.id
+        with self._lock, suppress(NotFoundError):
+            return self._image_named(name).id
+        return ""
 
     def has(self, object_id: str) -> bool:
         """Whether a container, sandbox or image with this full id is there."""
-        return object_id in self._containers or object_id in self._sandboxes or self._images.get(object_id) is not None
+        return any(object_id in table for table in (self._containers, self._sandboxes, self._images))
 
     def users_of(self, image: Image) -> list[str]:
         """Ids of the containers, in whatever state, that were made from the image or mount it, also where another

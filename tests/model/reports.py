@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import grpc
 
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Distort, Fail, Failpoint, Pretend
+from eviction.drill.runtime.faults import ActThenFail, Cut, Distort, Fail, Failpoint, Pretend
 from eviction.record import Pass
 from reclaim.types import Outcome, Result
 from tests.model.truth import TrueRuntime

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.pod_records import Container
+from eviction.drill.runtime.records import Container
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
 from tests.model import events, mishaps

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from eviction.drill.runtime.id_lookup import normalize_reference, repository_of
-from eviction.drill.runtime.image_table import Image
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.records import Container, Image, Sandbox, normalize_reference, repository_of
 from reclaim.cri import cri_pb2 as pb
 from tests.model import judgement
 from tests.model.held_calls import HeldCall, HeldCalls

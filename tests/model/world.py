@@ -13,7 +13,7 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31
-from eviction.drill.runtime.failpoints import Distort, Hang, MethodFault, Pretend
+from eviction.drill.runtime.faults import Distort, Hang, MethodFault, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
 from eviction.types import Extent

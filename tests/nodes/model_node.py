@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime.failpoints import ActThenFail, Call, Cut, Failpoint, Failpoints
+from eviction.drill.runtime.faults import ActThenFail, Call, Cut, Failpoint, Failpoints
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
 from tests.model.bounded import Bounded
@@ -46,17 +46,15 @@ class ModelServer(EmbeddedServer):
                 return method.function(runtime, request)
             return runtime.answer(method.name, request, lambda: method.function(runtime, request))
 
-        return super()._handler(method._replace(function=function))
+        handler = super()._handler(method._replace(function=function))
 
-    def _method_handler(
-        self, method: Method, serve: Callable[[Any, grpc.ServicerContext], Iterator[Any]]
-    ) -> grpc.RpcMethodHandler[Any, Any]:
         def noting(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             if isinstance(self.runtime, TrueRuntime):
                 self.runtime.asked(request)
-            return serve(request, context)
+            assert handler.unary_stream is not None
+            return handler.unary_stream(request, context)
 
-        return super()._method_handler(method, noting)
+        return grpc.unary_stream_rpc_method_handler(noting, handler.request_deserializer, handler.response_serializer)
 
 
 class Interruptions(Failpoints):

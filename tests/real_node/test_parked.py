@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from tests.faults.proxy import Proxy
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images

@@ -12,8 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, MethodFault, When
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, MethodFault, When
 from tests.faults.proxy import Proxy
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images

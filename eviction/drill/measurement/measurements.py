@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.record import Pass
 from eviction.types import NodeCondition, Threshold
-from signals.types import FilesystemRole, FsStats, Signal, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservations
 
 OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing, and act, before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
@@ -165,9 +165,8 @@ class Measurements:
     @property
     def to_relief(self) -> float | None:
         """The longest time from crossing to relief; None without a crossing, or if one was never relieved."""
-        took = [None if one.relieved is None else one.relieved - one.crossed for one in self.episodes]
-        known = [seconds for seconds in took if seconds is not None]
-        return max(known) if known and len(known) == len(took) else None
+        took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
+        return max(took, default=None) if len(took) == len(self.episodes) else None
 
     def series(self, signal: Signal) -> list[tuple[float, int]]:
         """The available amount of a signal as (seconds, amount); empty if its filesystem was not measured."""
@@ -180,26 +179,3 @@ class Measurements:
     def lowest(self, signal: Signal) -> int | None:
         """The lowest amount of a signal; None if it was not measured."""
         return min((amount for _, amount in self.series(signal)), default=None)
-
-
-def measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
-    """The distinct filesystems of an observation, each named for its first role."""
-    roles: dict[int, list[FilesystemRole]] = {}
-    stats: dict[int, FsStats] = {}
-    for role, (identity, found) in observations.filesystems.items():
-        roles.setdefault(identity.device_id, []).append(role)
-        stats[identity.device_id] = found
-    return tuple(
-        MeasuredFilesystem(names[0], tuple(names), stats[device].capacity_bytes, stats[device].inodes_total)
-        for device, names in roles.items()
-    )
-
-
-def available_on(
-    observations: SignalObservations, filesystems: tuple[MeasuredFilesystem, ...]
-) -> tuple[Available, ...] | None:
-    """What is available on each filesystem; None if one of them is missing in this observation."""
-    if any(filesystem.name not in observations.filesystems for filesystem in filesystems):
-        return None
-    stats = [observations.filesystems[filesystem.name][1] for filesystem in filesystems]
-    return tuple((found.available_bytes, found.inodes_free) for found in stats)

@@ -15,11 +15,9 @@ from eviction.drill.measurement.measurements import (
     Episode,
     MeasuredFilesystem,
     Sample,
-    available_on,
-    measured_filesystems,
 )
 from eviction.types import NodeCondition, Threshold
-from signals.types import FsLayout, SignalObservations
+from signals.types import FilesystemRole, FsLayout, SignalObservations
 
 RELIEF_RISE = (1 << 20, 32)
 """A rise by this many bytes, or inodes, counts as relief. Smaller changes happen on any node."""
@@ -68,9 +66,10 @@ class Observer:
         if observations.layout is None or any(observation.stale for observation in observations.signals.values()):
             return
         if not self.filesystems:
-            self.filesystems = measured_filesystems(observations)
-        available = available_on(observations, self.filesystems)
-        if available is None:
+            self.filesystems = _measured_filesystems(observations)
+        read = [observations.filesystems.get(filesystem.name) for filesystem in self.filesystems]
+        available = tuple((found[1].available_bytes, found[1].inodes_free) for found in read if found is not None)
+        if len(available) < len(self.filesystems):
             return
         self.observations = observations
         self.samples.append(Sample(seconds, available))
@@ -108,3 +107,15 @@ class Observer:
                 self.condition_periods[index] = replace(period, ended=seconds)
         lasting = {period.condition for period in self.condition_periods if period.ended is None}
         self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
+
+
+def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
+    """The distinct filesystems of an observation, each named for its first role."""
+    roles: dict[int, list[FilesystemRole]] = {}
+    for role, (identity, _) in observations.filesystems.items():
+        roles.setdefault(identity.device_id, []).append(role)
+    measured = []
+    for names in roles.values():
+        stats = observations.filesystems[names[0]][1]
+        measured.append(MeasuredFilesystem(names[0], tuple(names), stats.capacity_bytes, stats.inodes_total))
+    return tuple(measured)

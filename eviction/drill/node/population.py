@@ -19,14 +19,6 @@ ROTATED_EVERY_SECONDS = 600.0
 LOST_EXIT_CODE = 255  # the exit code that a runtime reports for a container that did not survive a reboot
 
 
-@dataclass(frozen=True, slots=True)
-class _Pod:
-    name: str
-    uid: str
-    sandbox_id: str
-    log_directory: str
-
-
 @dataclass(slots=True)
 class Population:
     """Images and pods of a node.
@@ -69,38 +61,40 @@ class Population:
 
     def start_new_pod(self, image: str) -> None:
         """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
-        pod = self._run_sandbox("new-pod")
-        self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), CONTAINER, image)
+        sandbox = self._run_sandbox("new-pod")
+        self.maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
 
     def reboot(self) -> None:
         """The node reboots: every container has ended, and the kubelet has not acted on it yet."""
         self.runtime.reboot()
         self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
 
-    def _run_sandbox(self, name: str) -> _Pod:
-        uid, log_directory = f"uid-{name}", self._log_directory_of(name)
-        os.makedirs(
-            os.path.join(self.root_directory, "pods", uid), exist_ok=True
-        )  # before the sandbox, as the kubelet does it
-        return _Pod(name, uid, self.maker.run_pod(name, uid, log_directory), log_directory)
+    def _run_sandbox(self, name: str) -> str:
+        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as the kubelet does it
+        return self.maker.run_pod(name, _uid(name), self._logs_of(name))
 
-    def _log_directory_of(self, name: str) -> str:
-        return os.path.join(self.log_directory, f"default_{name}_uid-{name}")
+    def _directory_of(self, name: str) -> str:
+        return os.path.join(self.root_directory, "pods", _uid(name))
+
+    def _logs_of(self, name: str) -> str:
+        return os.path.join(self.log_directory, f"default_{name}_{_uid(name)}")
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
         if spec.state is PodState.VANISHED:
-            self._write_logs(name, os.path.join(self._log_directory_of(name), CONTAINER, "0.log"), spec)
+            self._write_logs(name, CONTAINER, 0, spec)
             return
-        pod = self._run_sandbox(name)
-        self._age(pod, spec.dead_seconds + SETTLED_SECONDS)
+        sandbox = self._run_sandbox(name)
+        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as being started
+        self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
+        os.utime(self._directory_of(name), (began, began))
         if spec.state is PodState.INITIALIZED:
-            self._exit(self._container(pod, spec, INIT_CONTAINER, 0), 0, spec.dead_seconds)
+            self._exit(self._container(sandbox, name, spec, INIT_CONTAINER, 0), 0, spec)
         for attempt in range(spec.dead_copies):
-            self._exit(self._container(pod, spec, CONTAINER, attempt), 1, spec.dead_seconds)
+            self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
         if spec.state is PodState.CREATED:
-            self.maker.create_container(pod.sandbox_id, (name, pod.uid), CONTAINER, spec.image, spec.dead_copies)
+            self.maker.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
             return
-        last = self._container(pod, spec, CONTAINER, spec.dead_copies)
+        last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
         match spec.state:
             case PodState.RUNNING | PodState.INITIALIZED:
                 self.runtime.age(last, SETTLED_SECONDS)
@@ -108,47 +102,38 @@ class Population:
             case PodState.UNKNOWN:
                 self.runtime.lose_container(last)
             case PodState.COMPLETED:
-                self._exit(last, 0, spec.dead_seconds)
-            case PodState.CRASHED:
-                self._exit(last, 1, spec.dead_seconds)
-            case PodState.GONE:
-                self._exit(last, 1, spec.dead_seconds)
-                self.runtime.kill_sandbox(pod.sandbox_id)
-                shutil.rmtree(os.path.join(self.root_directory, "pods", pod.uid))
+                self._exit(last, 0, spec)
+            case PodState.CRASHED | PodState.GONE:
+                self._exit(last, 1, spec)
+        if spec.state is PodState.GONE:
+            self.runtime.kill_sandbox(sandbox)
+            shutil.rmtree(self._directory_of(name))
 
-    def _age(self, pod: _Pod, seconds: float) -> None:
-        """Makes the pod look old, so that it does not count as being started."""
-        self.runtime.age(pod.sandbox_id, seconds)
-        began = time.time() - seconds
-        os.utime(os.path.join(self.root_directory, "pods", pod.uid), (began, began))
-
-    def _container(self, pod: _Pod, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, spec.image, attempt)
+    def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
+        container = self.maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
-            raise EmbeddedNodeError(f"what the pod {pod.name} has to write does not fit")
-        self._write_logs(pod.name, os.path.join(pod.log_directory, name, f"{attempt}.log"), spec)
+            raise EmbeddedNodeError(f"what the pod {pod_name} has to write does not fit")
+        self._write_logs(pod_name, name, attempt, spec)
         return container
 
-    def _write_logs(self, pod_name: str, path: str, spec: PodSpec) -> None:
+    def _write_logs(self, pod_name: str, name: str, attempt: int, spec: PodSpec) -> None:
         """The log of a container, and what the kubelet has rotated of it (kubelet, container_log_manager.go)."""
-        self.log_files[pod_name] = path
+        path = self.log_files[pod_name] = os.path.join(self._logs_of(pod_name), name, f"{attempt}.log")
         if not spec.log_bytes:
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        began = time.time() - ROTATED_EVERY_SECONDS * (spec.rotated_logs + 1)
-        for number in range(1, spec.rotated_logs + 1):
-            rotated = began + ROTATED_EVERY_SECONDS * number
-            older = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(rotated))}"
-            _write(older, spec.log_bytes)
-            os.utime(older, (rotated, rotated))
-        _write(path, spec.log_bytes)
+        for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and at last the log itself
+            at = time.time() - ROTATED_EVERY_SECONDS * age
+            log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
+            with open(log, "wb") as file:
+                file.write(os.urandom(spec.log_bytes))
+            os.utime(log, (at, at))
 
-    def _exit(self, container_id: str, exit_code: int, dead_seconds: float) -> None:
+    def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
         self.runtime.exit_container(container_id, exit_code)
-        self.runtime.age(container_id, dead_seconds)  # called in order, so the order of creation is kept
+        self.runtime.age(container_id, spec.dead_seconds)  # called in order, so the order of creation is kept
         self.exit_codes[container_id] = exit_code
 
 
-def _write(path: str, size_bytes: int) -> None:
-    with open(path, "wb") as file:
-        file.write(os.urandom(size_bytes))
+def _uid(pod_name: str) -> str:
+    return f"uid-{pod_name}"

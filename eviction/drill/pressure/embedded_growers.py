@@ -1,28 +1,22 @@
-"""Writes the pressures of the embedded node.
-
-Bytes, files and logs are written by a process of its own (`fill_program`), so that this process does not slow it down.
-Writable layers and pulls have to go through the runtime in this process, so they are written by a thread.
-"""
+"""Writes the pressures of the embedded node: bytes, files and logs by a process of its own, writable layers and pulls
+through the runtime, by a thread of this process."""
 
 from __future__ import annotations
 
 import os
-import select
-import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from eviction.drill.node.embedded_node import EmbeddedNode
+from eviction.drill.pressure.fill import Fill
+from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import Grower
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario.types import Grows, Pressure
 
 WRITE_BYTES = 256 * 1024  # a container writes this much at a time
 PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as the kubelet does, but sooner
-END_SECONDS = 5.0
 
 
 class EmbeddedGrowers:
@@ -30,16 +24,16 @@ class EmbeddedGrowers:
 
     def __init__(self, node: EmbeddedNode):
         self._node = node
-        self._programs: list[_Program] = []
+        self._fills: list[Fill] = []
 
     def __call__(self, pressure: Pressure, number: int) -> Grower:
         """Starts the `number`th pressure."""
         population = self._node.population
         match pressure.grows:
             case Grows.BYTES | Grows.INODES:
-                return self._program(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
+                return self._fill(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
             case Grows.LOG:
-                return self._program(pressure, population.log_files[pressure.pod])
+                return self._fill(pressure, population.log_files[pressure.pod])
             case Grows.WRITABLE:
                 container = population.running[pressure.pod]
                 return _Thread(pressure, lambda most: self._node.runtime.write_to_container(container, most))
@@ -48,13 +42,22 @@ class EmbeddedGrowers:
 
     def close(self) -> None:
         """Ends what still writes, and closes every file. May come more than once."""
-        for program in self._programs:
-            program.end()
+        for fill in self._fills:
+            fill.free()
 
-    def _program(self, pressure: Pressure, path: str) -> _Program:
-        program = _Program(pressure, path)
-        self._programs.append(program)
-        return program
+    def _fill(self, pressure: Pressure, path: str) -> Fill:
+        order = Order(
+            path,
+            pressure.grows,
+            pressure.rate,
+            pressure.amount,
+            file_bytes=pressure.file_bytes,
+            file=pressure.file,
+            until_full=pressure.until_full,
+            remains=pressure.remains,
+        )
+        self._fills.append(Fill(order))
+        return self._fills[-1]
 
     def _pulls(self, pressure: Pressure) -> Callable[[int], int]:
         """A function that pulls one image a call. It returns the bytes pulled, 0 if the image did not fit, and -1 after
@@ -74,65 +77,6 @@ class EmbeddedGrowers:
             return image.size_bytes
 
         return pull
-
-
-class _Program:
-    """Runs `fill_program.py` as a process of its own. What it holds open it holds until `end`."""
-
-    def __init__(self, pressure: Pressure, path: str):
-        self._path = path
-        self._written: int | None = None
-        kind = "inodes" if pressure.counts_inodes else "bytes"
-        amount = str(sys.maxsize) if pressure.amount is None else str(pressure.amount)
-        arguments = [
-            path,
-            kind,
-            str(pressure.rate),
-            "full" if pressure.until_full else amount,
-            str(pressure.file_bytes) if kind == "inodes" else str(pressure.file),
-        ]
-        program = os.path.join(os.path.dirname(__file__), "fill_program.py")
-        # A session of its own: Ctrl-C on the terminal reaches the drill only, which then ends it.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", program, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    @property
-    def running(self) -> bool:
-        return self._written is None and not self._has_said(0.0)
-
-    def stop(self) -> int:
-        if self._written is None:
-            self._process.terminate()
-            if not self._has_said(END_SECONDS):
-                self._process.kill()
-            assert self._process.stdout is not None
-            self._written = int(self._process.stdout.readline() or 0)
-        return self._written
-
-    def end(self) -> None:
-        """Ends the process, which closes its file."""
-        self.stop()
-        try:
-            self._process.communicate(timeout=END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-
-    def free(self) -> None:
-        self.end()
-        if os.path.isdir(self._path):
-            shutil.rmtree(self._path)
-        elif os.path.exists(self._path):
-            os.unlink(self._path)
-
-    def _has_said(self, seconds: float) -> bool:
-        """Whether it has said how much it wrote, or has ended, within this time."""
-        assert self._process.stdout is not None
-        return bool(select.select([self._process.stdout], [], [], seconds)[0])
 
 
 class _Thread:

@@ -8,67 +8,54 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import assert_never
+from collections.abc import Callable, Mapping
 
 from eviction.drill.pressure.schedule import FaultOccurrence
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Delay, Distort, Fail, Failpoint, Hang, Pretend
+from eviction.drill.runtime import faults
+from eviction.drill.runtime.faults import CODES, Failpoint
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario.types import Fault, FaultAction
 from signals.quantity import counted, format_duration
 
 WAIT_SECONDS = 0.05
 
+IN_WORDS: Mapping[FaultAction, str] = {
+    FaultAction.FAIL: "fails ({code})",
+    FaultAction.ACT_THEN_FAIL: "acts and then fails ({code})",
+    FaultAction.PRETEND: "does nothing and reports success",
+    FaultAction.CUT: "ends in the middle of its list ({code})",
+    FaultAction.DISTORT: "answers wrongly ({how})",
+    FaultAction.DELAY: "answers {delay} late",
+    FaultAction.HANG: "hangs",
+    FaultAction.RESTART: "restarts",
+    FaultAction.AWAY: "is down",
+}
+FAILPOINTS: Mapping[FaultAction, Callable[[Fault], Failpoint]] = {
+    FaultAction.FAIL: lambda fault: faults.Fail(CODES[fault.code], fault.message, fault.times),
+    FaultAction.ACT_THEN_FAIL: lambda fault: faults.ActThenFail(CODES[fault.code], fault.message, fault.times),
+    FaultAction.PRETEND: lambda fault: faults.Pretend(fault.times),
+    FaultAction.CUT: lambda fault: faults.Cut(CODES[fault.code], fault.message, fault.times),
+    FaultAction.DISTORT: lambda fault: faults.Distort(faults.Distortion(fault.how), fault.times),
+    FaultAction.DELAY: lambda fault: faults.Delay(fault.delay_seconds, fault.times),
+    FaultAction.HANG: lambda fault: faults.Hang(fault.times),
+}
+
 
 def describe_fault(fault: Fault) -> str:
     """A fault in words."""
-    lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
+    who = fault.method if fault.action.of_one_method else "the runtime"
+    delay = format_duration(fault.delay_seconds)
+    words = IN_WORDS[fault.action].format(code=fault.code, how=fault.how, delay=delay)
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
-    match fault.action:
-        case FaultAction.FAIL:
-            return f"{fault.method} fails ({fault.code}){times}{lasts}"
-        case FaultAction.ACT_THEN_FAIL:
-            return f"{fault.method} acts and then fails ({fault.code}){times}{lasts}"
-        case FaultAction.PRETEND:
-            return f"{fault.method} does nothing and reports success{times}{lasts}"
-        case FaultAction.CUT:
-            return f"{fault.method} ends in the middle of its list ({fault.code}){times}{lasts}"
-        case FaultAction.DISTORT:
-            return f"{fault.method} answers wrongly ({fault.how}){times}{lasts}"
-        case FaultAction.DELAY:
-            return f"{fault.method} answers {format_duration(fault.delay_seconds)} late{times}{lasts}"
-        case FaultAction.HANG:
-            return f"{fault.method} hangs{times}{lasts}"
-        case FaultAction.RESTART:
-            return "the runtime restarts"
-        case FaultAction.AWAY:
-            return f"the runtime is down{lasts}"
-        case other:
-            assert_never(other)
+    lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
+    return f"{who} {words}{times}{lasts}"
 
 
 def failpoint_of(fault: Fault) -> Failpoint:
     """The failpoint of a fault that concerns one method."""
-    code = CODES[fault.code]
-    match fault.action:
-        case FaultAction.FAIL:
-            return Fail(code, fault.message, fault.times)
-        case FaultAction.ACT_THEN_FAIL:
-            return ActThenFail(code, fault.message, fault.times)
-        case FaultAction.PRETEND:
-            return Pretend(fault.times)
-        case FaultAction.CUT:
-            return Cut(code, fault.message, fault.times)
-        case FaultAction.DISTORT:
-            return Distort(Distortion(fault.how), fault.times)
-        case FaultAction.DELAY:
-            return Delay(fault.delay_seconds, fault.times)
-        case FaultAction.HANG:
-            return Hang(fault.times)
-        case FaultAction.RESTART | FaultAction.AWAY:
-            raise ValueError(f"{fault.action} concerns the whole runtime")
-        case other:
-            assert_never(other)
+    if not fault.action.of_one_method:
+        raise ValueError(f"{fault.action} concerns the whole runtime")
+    return FAILPOINTS[fault.action](fault)
 
 
 class FaultSchedule:
@@ -101,8 +88,8 @@ class FaultSchedule:
         calls = self._server.failpoints.calls
         self._active = {number for number, fault in enumerate(self._faults) if fault.at_seconds is not None}
         for number, fault in enumerate(self._faults):
-            run, arguments = self._run, (number, fault, calls[fault.call_method])
-            self._threads.append(threading.Thread(target=run, args=arguments, name="fault", daemon=True))
+            arguments = (number, fault, calls[fault.call_method])
+            self._threads.append(threading.Thread(target=self._run, args=arguments, name="fault", daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -122,20 +109,17 @@ class FaultSchedule:
 
     def _inject(self, fault: Fault) -> None:
         self._triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))
-        match fault.action:
-            case FaultAction.RESTART:
-                with self._whole_runtime:
-                    self._server.restart()
-            case FaultAction.AWAY:
-                with self._whole_runtime:
-                    self._server.stop()
-                    self._stopping.wait(fault.lasts_seconds)
-                    self._server.start()
-            case _:
-                self._server.failpoints[fault.method] = failpoint_of(fault)
-                if fault.lasts_seconds is not None:
-                    self._stopping.wait(fault.lasts_seconds)
-                    self._server.failpoints.pop(fault.method, None)
+        if fault.action.of_one_method:
+            self._server.failpoints[fault.method] = failpoint_of(fault)
+            if fault.lasts_seconds is not None:
+                self._stopping.wait(fault.lasts_seconds)
+                self._server.failpoints.pop(fault.method, None)
+            return
+        with self._whole_runtime:
+            self._server.stop()
+            if fault.action is FaultAction.AWAY:
+                self._stopping.wait(fault.lasts_seconds)
+            self._server.start()
 
     def _wait_for_trigger(self, fault: Fault, calls_before: int) -> bool:
         """Waits until the fault is due. False if the run ended before."""

@@ -1,14 +1,18 @@
-"""Removes the files that an earlier drill left in a directory when it was killed together with its fill process."""
+"""What is in a directory before a drill fills it: files that an earlier drill left when it was killed together with its
+fill process, and data that belongs neither to the kubelet nor to the runtime."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import stat
+from collections.abc import Iterable
 
-from eviction.drill.pressure.real_fill_program import PREFIX
+from eviction.drill.pressure.fill_program import PREFIX
 from eviction.types import EvictionError
 from reclaim.pod_logs.directories import identity_of, remove_tree
+
+LARGEST_FOUND = 3  # a message names no more
 
 
 class DrillStillRunning(EvictionError):
@@ -45,3 +49,34 @@ def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
         raise DrillStillRunning(f"another drill fills {directory}: it has locked {name}") from None
     finally:
         os.close(left)
+
+
+def mount_point(directory: str) -> str:
+    """The highest directory above `directory` on the same filesystem."""
+    path = os.path.realpath(directory)
+    device = os.stat(path).st_dev
+    while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
+        path = os.path.dirname(path)
+    return path
+
+
+def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
+    """Paths of the first few entries on the directory's filesystem that are neither in `own` nor on the way to them.
+
+    Raises OSError if a directory cannot be read.
+    """
+    known = {os.path.realpath(path) for path in (*own, directory)}
+    top = mount_point(directory)
+    found: list[str] = []
+    pending = [top]
+    while pending and len(found) < LARGEST_FOUND:
+        at = pending.pop()
+        for name in sorted(os.listdir(at)):
+            path = os.path.join(at, name)
+            if path in known or (at == top and name == "lost+found") or name.startswith(PREFIX):
+                continue
+            if any(each.startswith(f"{path}/") for each in known) and not os.path.islink(path):
+                pending.append(path)
+            else:
+                found.append(path)
+    return found[:LARGEST_FOUND]

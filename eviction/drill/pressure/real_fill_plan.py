@@ -17,7 +17,7 @@ from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.types import Grows, Pressure, Scenario
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
-from signals.types import FilesystemIdentity, FsStats, Signal, SignalObservations
+from signals.types import FilesystemIdentity, Signal, SignalObservations
 
 RESERVE_DIVISOR = 100  # a hundredth of the filesystem is never filled
 SMALLEST_RESERVE = {False: 64 << 20, True: 500}  # bytes, and inodes
@@ -61,7 +61,8 @@ def plan_fill(
     thresholds = tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
     units = sorted({pressure.counts_inodes for pressure in scenario.pressures})
     available = {False: stats.available_bytes, True: stats.inodes_free}
-    reserve = {False: _reserve(stats, inodes=False), True: _reserve(stats, inodes=True)}
+    total = {False: stats.capacity_bytes, True: stats.inodes_total}
+    reserve = {inodes: max(total[inodes] // RESERVE_DIVISOR, SMALLEST_RESERVE[inodes]) for inodes in UNITS}
     lowest, crossed, prefill = dict(available), {}, {}
     for inodes in units:
         crossed[inodes] = threshold, mark = _highest_mark(thresholds, observations, inodes=inodes)
@@ -76,11 +77,15 @@ def plan_fill(
     for pressure in scenario.pressures:
         lowest[pressure.counts_inodes] -= _largest_amount(pressure)
         if pressure.counts_inodes:
-            lowest[False] -= _largest_amount(pressure) * _blocks(pressure.file_bytes)
+            blocks = -(-pressure.file_bytes // BLOCK_BYTES)
+            lowest[False] -= _largest_amount(pressure) * blocks * BLOCK_BYTES
     full = {pressure.counts_inodes for pressure in scenario.pressures if pressure.until_full}
     lowest |= {inodes: min(lowest[inodes], reserve[inodes]) for inodes in full}
     filled_units = {inodes for inodes in UNITS if lowest[inodes] < available[inodes]} - full
-    _refuse_too_much(lowest, reserve, filled_units)
+    for inodes in sorted(filled_units):
+        if lowest[inodes] < reserve[inodes]:
+            left, needed = (amount(UNITS[inodes], max(each, 0)) for each in (lowest[inodes], reserve[inodes]))
+            raise ScenarioError(f"it would leave {left}, less than the {needed} that have to stay")
     if prefill.get(True, 0) > MOST_PREFILL_FILES:
         raise ScenarioError(
             f"it would take {prefill[True]} files to come near the mark, more than {MOST_PREFILL_FILES}"
@@ -143,19 +148,3 @@ def _largest_amount(pressure: Pressure) -> int:
     timed = None if pressure.for_seconds is None else int(pressure.rate * pressure.for_seconds)
     known = [limit for limit in (pressure.amount, timed) if limit is not None]
     return min(known, default=0)
-
-
-def _blocks(file_bytes: int) -> int:
-    return -(-file_bytes // BLOCK_BYTES) * BLOCK_BYTES
-
-
-def _reserve(stats: FsStats, *, inodes: bool) -> int:
-    total = stats.inodes_total if inodes else stats.capacity_bytes
-    return max(total // RESERVE_DIVISOR, SMALLEST_RESERVE[inodes])
-
-
-def _refuse_too_much(lowest: dict[bool, int], reserve: dict[bool, int], filled_units: set[bool]) -> None:
-    for inodes in sorted(filled_units):
-        if lowest[inodes] < reserve[inodes]:
-            left, needed = (amount(UNITS[inodes], max(each, 0)) for each in (lowest[inodes], reserve[inodes]))
-            raise ScenarioError(f"it would leave {left}, less than the {needed} that have to stay")

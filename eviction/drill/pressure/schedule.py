@@ -1,14 +1,14 @@
 """Applies the pressures of a scenario in their order: growing files, logs, writable layers, images being pulled.
 
 Covers: their order and their times. Does not cover: what writes; see `embedded_growers` for the embedded node and
-`real_fill` for a real one.
+`fill` for a real one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
@@ -60,9 +60,9 @@ class Grower(Protocol):
 def describe_pressure(pressure: Pressure) -> str:
     """A pressure in words: `a process writes 150.0MiB at 60.0MiB a second`."""
     unit = (lambda n: f"{n} files") if pressure.counts_inodes else format_bytes
-    amount = (
-        "until the disk is full" if pressure.until_full else "" if pressure.amount is None else unit(pressure.amount)
-    )
+    amount = "" if pressure.amount is None else unit(pressure.amount)
+    if pressure.until_full:
+        amount = "until the disk is full"
     if pressure.for_seconds is not None:
         amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
     match pressure.grows:
@@ -83,16 +83,6 @@ def describe_pressure(pressure: Pressure) -> str:
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 
-def in_groups(pressures: Sequence[Pressure]) -> list[list[tuple[int, Pressure]]]:
-    """The pressures that begin together, with their numbers, in their order."""
-    groups: list[list[tuple[int, Pressure]]] = []
-    for number, pressure in enumerate(pressures):
-        if not pressure.beside or not groups:
-            groups.append([])
-        groups[-1].append((number, pressure))
-    return groups
-
-
 class PressureSchedule:
     """Applies the pressures of a scenario in their order, on threads of its own.
 
@@ -102,8 +92,7 @@ class PressureSchedule:
     def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
         self._pressures = pressures
         self._grow = grow
-        self._periods: list[PressurePeriod] = []
-        self._lock = threading.Lock()  # of the list
+        self._periods: dict[int, PressurePeriod] = {}  # by number, in the order in which they began
         self._began = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
@@ -116,7 +105,7 @@ class PressureSchedule:
     @property
     def periods(self) -> tuple[PressurePeriod, ...]:
         """The pressures that have begun."""
-        return tuple(self._periods)
+        return tuple(self._periods.values())
 
     def start(self, began: float) -> None:
         """`began`: monotonic seconds from which all times are counted."""
@@ -129,22 +118,22 @@ class PressureSchedule:
         self._thread.join()
 
     def _run(self) -> None:
-        for group in in_groups(self._pressures):
-            others = [threading.Thread(target=self._apply, args=each, name="pressure") for each in group[1:]]
-            for thread in others:
-                thread.start()
-            self._apply(*group[0])
-            for thread in others:
-                thread.join()
+        applied: list[threading.Thread] = []
+        for number, pressure in enumerate(self._pressures):
+            if not pressure.beside:
+                for thread in applied:
+                    thread.join()
+            applied.append(threading.Thread(target=self._apply, args=(number, pressure), name="pressure"))
+            applied[-1].start()
+        for thread in applied:
+            thread.join()
 
     def _apply(self, number: int, pressure: Pressure) -> None:
         if self._stopping.wait(pressure.after_seconds):
             return
         grower = self._grow(pressure, number)
         started = time.monotonic()
-        with self._lock:
-            self._periods.append(PressurePeriod(describe_pressure(pressure), started - self._began))
-            period = len(self._periods) - 1
+        period = self._periods[number] = PressurePeriod(describe_pressure(pressure), started - self._began)
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
         while grower.running and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)
@@ -152,5 +141,4 @@ class PressureSchedule:
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
             grower.free()
-        ended = time.monotonic() - self._began
-        self._periods[period] = replace(self._periods[period], ended=ended, written=written)
+        self._periods[number] = replace(period, ended=time.monotonic() - self._began, written=written)

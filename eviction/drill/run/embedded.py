@@ -19,8 +19,7 @@ from eviction.drill.judgement.restart_policy import would_start
 from eviction.drill.judgement.result import DrillResult
 from eviction.drill.measurement.measurements import ImageLayer, MeasuredPass, MeasuredRemoval, Measurements, NamedObject
 from eviction.drill.measurement.observer import Observer
-from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.node.wait_for_runtime import until_answered
+from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.fault_schedule import FaultSchedule
 from eviction.drill.pressure.schedule import PressureSchedule

@@ -16,7 +16,7 @@ from eviction.drill.judgement.judge_real import judge_real
 from eviction.drill.judgement.result import DrillResult, Response
 from eviction.drill.measurement.measurements import MeasuredPass
 from eviction.drill.measurement.real_node import Limits, NodeObservation
-from eviction.drill.pressure.real_fill import RealGrowers
+from eviction.drill.pressure.fill import RealGrowers
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.listener import DrillListener

@@ -8,23 +8,15 @@ list beside the old one, for which a full filesystem has no space).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
-
-class ImageRefersAs(StrEnum):
-    """What ListContainers reports in `image_ref`."""
-
-    ID = "id"
-    DIGEST = "digest"
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The rules of one runtime and version.
 
-    `fills_image_id`: Container.image_id is set. `image_ref`: what ListContainers reports there; an image without a
-    digest is reported by its id. `bare_image_ids`: image ids are 64 hex digits, without "sha256:" before them.
+    `fills_image_id`: Container.image_id is set. `lists_digests`: ListContainers has a repository digest in `image_ref`,
+    if the image has one, and not its id. `bare_image_ids`: image ids are 64 hex digits, without "sha256:" before them.
     `name_only_untags`: RemoveImage by a name removes that name, and the image only with its last name; otherwise it
     removes the image with all its names. `refuses_image_in_use`: RemoveImage fails for the image of a container.
     `needs_room_to_delete`: nothing can be removed while the filesystem of images has no free block or no free inode.
@@ -38,7 +30,7 @@ class Dialect:
     runtime_name: str
     runtime_version: str
     fills_image_id: bool = True
-    image_ref: ImageRefersAs = ImageRefersAs.ID
+    lists_digests: bool = False
     bare_image_ids: bool = False
     name_only_untags: bool = False
     refuses_image_in_use: bool = False
@@ -52,32 +44,22 @@ class Dialect:
     serves_leases: bool = True
 
 
-CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sandbox_image=False)
 CONTAINERD_2 = Dialect("containerd", "2.1.0")
-CONTAINERD_2_0 = Dialect("containerd", "2.0.4", image_space_delay_seconds=0.1)
+CONTAINERD_2_0 = replace(CONTAINERD_2, runtime_version="2.0.4", image_space_delay_seconds=0.1)
 """containerd 2.0.0 to 2.0.4 answer RemoveImage before the space is free."""
-CRI_O_1_28 = Dialect(
-    "cri-o",
-    "1.28.4",
-    fills_image_id=False,
-    image_ref=ImageRefersAs.DIGEST,
-    bare_image_ids=True,
-    name_only_untags=True,
-    refuses_image_in_use=True,
-    needs_room_to_delete=True,
-    serves_leases=False,
-)
+CONTAINERD_1_6 = replace(CONTAINERD_2, runtime_version="1.6.20", fills_image_id=False, pins_sandbox_image=False)
 CRI_O_1_31 = Dialect(
     "cri-o",
     "1.31.0",
-    image_ref=ImageRefersAs.DIGEST,
+    lists_digests=True,
     bare_image_ids=True,
     name_only_untags=True,
     refuses_image_in_use=True,
     needs_room_to_delete=True,
     serves_leases=False,
 )
-"""As CRI_O_1_28, with the field `image_id`, which CRI has had since Kubernetes 1.29."""
+CRI_O_1_28 = replace(CRI_O_1_31, runtime_version="1.28.4", fills_image_id=False)
+"""CRI has the field `image_id` since Kubernetes 1.29."""
 
 DIALECTS = {
     "containerd-1.6": CONTAINERD_1_6,

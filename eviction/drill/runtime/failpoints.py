@@ -16,49 +16,32 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import Counter, UserDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, assert_never
+from typing import Any, Generic, TypeVar
 
 import grpc
 
-from eviction.drill.runtime.distortions import Distortion
 from eviction.drill.runtime.faults import (
     ActThenFail,
     Cut,
     Delay,
     Distort,
+    Distortion,
     Fail,
     Failpoint,
     Hang,
     MethodFault,
     Pretend,
-    When,
 )
-
-__all__ = [
-    "ActThenFail",
-    "Call",
-    "Cut",
-    "Delay",
-    "Distort",
-    "Fail",
-    "Failpoint",
-    "Failpoints",
-    "Hang",
-    "InjectedError",
-    "MethodFault",
-    "Pretend",
-    "When",
-]
 
 _Answer = TypeVar("_Answer")
 
 
 class InjectedError(Exception):
-    """A call fails on purpose. `code` and `message`: the error that the caller gets. `partial`: the message sent before
-    the error, or None."""
+    """A call ends with an error that has a code of its own. `code` and `message`: what the caller gets. `partial`: the
+    message sent before the error, or None."""
 
     def __init__(self, code: grpc.StatusCode, message: str, partial: Any = None) -> None:
         super().__init__(message)
@@ -100,7 +83,7 @@ class _ActiveFault:
         return self.draws.random() < when.probability
 
 
-class Failpoints(MutableMapping[str, Failpoint]):
+class Failpoints(UserDict[str, Failpoint]):
     """Faults by method name ("RemoveImage"). Thread-safe. `clock` returns monotonic seconds.
 
     As a mapping it has one fault for each method. Setting it replaces the faults of the method and starts `times` anew;
@@ -109,6 +92,7 @@ class Failpoints(MutableMapping[str, Failpoint]):
     """
 
     def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._methods = methods
         self._clock = clock
         self._changed = threading.Condition()
@@ -116,33 +100,23 @@ class Failpoints(MutableMapping[str, Failpoint]):
         self._calls: Counter[str] = Counter()
         self._closed = False
 
-    def __getitem__(self, method: str) -> Failpoint:
-        with self._changed:
-            return self._armed[method][0].fault.action
-
     def __setitem__(self, method: str, action: Failpoint) -> None:
         armed = self._arm(MethodFault(method, action))
         with self._changed:
+            self.data[method] = action
             self._armed[method] = [armed]
             self._changed.notify_all()
 
     def __delitem__(self, method: str) -> None:
         with self._changed:
-            del self._armed[method]
+            del self.data[method], self._armed[method]
             self._changed.notify_all()
-
-    def __iter__(self) -> Iterator[str]:
-        with self._changed:
-            return iter(tuple(self._armed))
-
-    def __len__(self) -> int:
-        with self._changed:
-            return len(self._armed)
 
     def add(self, fault: MethodFault) -> None:
         """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
         armed = self._arm(fault)
         with self._changed:
+            self.data.setdefault(fault.method, fault.action)
             self._armed.setdefault(fault.method, []).append(armed)
 
     @property
@@ -162,28 +136,25 @@ class Failpoints(MutableMapping[str, Failpoint]):
         Raises InjectedError if the fault makes the call fail, and everything that `call.act` raises.
         """
         armed = self._arrive(method)
-        match armed.fault.action if armed is not None else None:
-            case None:
-                return call.act()
+        action = None if armed is None else armed.fault.action
+        match action:
             case Fail(code=code, message=message):
-                raise InjectedError(code, message)
-            case ActThenFail(code=code, message=message):
-                call.act()
                 raise InjectedError(code, message)
             case Pretend():
                 return call.empty
             case Delay(seconds=seconds):
                 self._wait(method, armed, seconds)
-                return call.act()
             case Hang():
                 self._wait(method, armed, None)
-                return call.act()
+        answer = call.act()
+        match action:
+            case ActThenFail(code=code, message=message):
+                raise InjectedError(code, message)
             case Cut(code=code, message=message):
-                raise InjectedError(code, message, partial=call.distort(call.act(), Distortion.HALF_LIST))
+                raise InjectedError(code, message, partial=call.distort(answer, Distortion.HALF_LIST))
             case Distort(how=how):
-                return call.distort(call.act(), how)
-            case other:
-                assert_never(other)
+                return call.distort(answer, how)
+        return answer
 
     def close(self) -> None:
         """Ends every wait: the calls that hang fail with UNAVAILABLE and do nothing, as when their server dies."""
@@ -213,12 +184,8 @@ class Failpoints(MutableMapping[str, Failpoint]):
             return applying[0] if applying else None
 
     def _wait(self, method: str, armed: _ActiveFault | None, seconds: float | None) -> None:
-        deadline = None if seconds is None else time.monotonic() + seconds
+        """Waits until the fault is gone, or so many seconds are over. Raises InjectedError if the server stops."""
         with self._changed:
-            while not self._closed and armed in self._armed.get(method, ()):
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return
-                self._changed.wait(left)
+            self._changed.wait_for(lambda: self._closed or armed not in self._armed.get(method, ()), seconds)
             if self._closed:
                 raise InjectedError(grpc.StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")

@@ -1,35 +1,61 @@
-"""Faults of single methods as values: which method misbehaves, how, and when.
+"""Faults of single methods as values: which method misbehaves, how, and when; and what a wrong answer looks like.
 
-    {method: RemoveImage, action: fail, code: UNAVAILABLE, times: 2}
-    {method: ListContainers, action: cut, when: {fromCall: 3}}
-    {method: ContainerStatus, action: delay, seconds: 0.5, when: {afterSeconds: 2, forSeconds: 4}}
-    {method: ListImages, action: distort, how: huge_names, when: {probability: 0.2, seed: 7}}
+A distortion changes a copy of one answer. The node itself is not changed, so a test can compare both. A list that lacks
+entries without an error (`half_list`) cannot be told from a true one; the fault `Cut` sends such a list before its
+error.
 
-`read_fault` is strict: it refuses unknown fields, wrong types and numbers out of range, and names them.
-`fault_document` is its inverse.
+Names are those for people: of containers, pods and namespaces, and the tags of images. The label with the pod UID, on
+which decisions rest, is not changed.
 
-Covers: the values, and reading them. Does not cover: injecting them; see `failpoints`.
+Does not cover: injecting faults; see `failpoints`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
 
 import grpc
-
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from google.protobuf.message import Message
 
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
-LONGEST_MESSAGE_CHARACTERS = 1024  # it is sent in a header, of which clients accept 8 KiB
-LARGEST_COUNT = (1 << 31) - 1
+
+HUGE_NAME_CHARACTERS = 1 << 20
+# A line break, a terminal's escape, a NUL, a line separator, text that runs backwards, a byte order mark, and quotes.
+CONTROL_CHARACTERS = "a\nb\x1b[31mc\x00d\u2028e\u202ef\ufeffg\x7f\x9b\"'\\"
+HOSTILE_PATH = "/var/log/pods/../../../proc/self/../..//dev/null\n/etc"
+_SHORT_ID = 6
+_LARGEST = (1 << 63) - 1
+
+_Answer = TypeVar("_Answer", bound=Message)
 
 
-class FaultError(EmbeddedNodeError):
-    """A document that is not a fault. The message names the field and what is allowed."""
+class Distortion(StrEnum):
+    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name."""
+
+    HALF_LIST = "half_list"
+    DUPLICATE_ENTRIES = "duplicate_entries"
+    ROTATED_IDS = "rotated_ids"
+    """Every entry has the id of the next one."""
+    UNKNOWN_IDS = "unknown_ids"
+    SHORT_IDS = "short_ids"
+    """The first six characters of each id, which a runtime accepts in place of the id."""
+    EMPTY_IDS = "empty_ids"
+    ZERO_SIZES = "zero_sizes"
+    LARGEST_SIZES = "largest_sizes"
+    """2^63-1 bytes. CRI's sizes are unsigned, so a negative one cannot be sent."""
+    ZERO_TIMES = "zero_times"
+    NEGATIVE_TIMES = "negative_times"
+    LARGEST_TIMES = "largest_times"
+    EMPTY_NAMES = "empty_names"
+    HUGE_NAMES = "huge_names"
+    """One MiB each."""
+    CONTROL_NAMES = "control_names"
+    EMPTY_PATHS = "empty_paths"
+    HOSTILE_PATHS = "hostile_paths"
+    """Paths of logs and mount points that lead out of their directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,141 +153,103 @@ class MethodFault:
     when: When = When()
 
 
-ACTIONS: dict[str, type[Failpoint]] = {
-    "fail": Fail,
-    "actThenFail": ActThenFail,
-    "pretend": Pretend,
-    "delay": Delay,
-    "hang": Hang,
-    "cut": Cut,
-    "distort": Distort,
+# ---- wrong answers
+
+
+def distorted(answer: _Answer, how: Distortion) -> _Answer:
+    """A copy of the answer that is wrong in this way; an equal copy if the answer has nothing to distort."""
+    changed = type(answer)()
+    changed.CopyFrom(answer)
+    if how in _OF_THE_LIST:
+        for field, entries in changed.ListFields():
+            if field.name != "info" and hasattr(entries, "add"):
+                _OF_THE_LIST[how](entries)
+    else:
+        places, change = _OF_EACH_ENTRY[how]
+        for entry in _entries(changed):
+            for place in places:
+                _change(entry, place, change)
+    return changed
+
+
+def _halve(entries: Any) -> None:
+    del entries[(len(entries) + 1) // 2 :]
+
+
+def _double(entries: Any) -> None:
+    entries.extend(list(entries))
+
+
+def _rotate(entries: Any) -> None:
+    ids = [entry.id for entry in entries if "id" in entry.DESCRIPTOR.fields_by_name]
+    for entry, other in zip(entries, ids[1:] + ids[:1], strict=False):
+        entry.id = other
+
+
+def _entries(answer: Message) -> Iterator[Any]:
+    """The objects in an answer: the entries of a list, or the one object of a status call."""
+    for field, value in answer.ListFields():
+        if field.name in ("status", "image"):
+            yield value
+        elif field.name != "info" and hasattr(value, "add"):
+            yield from value
+
+
+def _change(message: Any, place: str, change: Callable[[Any], Any]) -> None:
+    """Changes what is at a place, if the message has it: a field, each text of a list, one below a field, or a
+    label."""
+    name, _, below = place.partition(".")
+    if name not in message.DESCRIPTOR.fields_by_name:
+        return
+    value = getattr(message, name)
+    if isinstance(value, Message):
+        _change(value, below, change)
+    elif below:
+        for key in {below} & value.keys():
+            value[key] = change(value[key])
+    elif isinstance(value, str | int):
+        setattr(message, name, change(value))
+    else:
+        value[:] = [change(each) for each in value]
+
+
+def _unknown(object_id: str) -> str:
+    digits = object_id.removeprefix("sha256:")
+    return object_id.removesuffix(digits) + digits[::-1]
+
+
+def _short(object_id: str) -> str:
+    return object_id.removeprefix("sha256:")[:_SHORT_ID]
+
+
+def _huge(name: str) -> str:
+    return (name or "x") * (HUGE_NAME_CHARACTERS // len(name or "x"))
+
+
+_IDS = ("id",)
+_SIZES = ("size", "used_bytes.value", "inodes_used.value")
+_TIMES = ("created_at", "started_at", "finished_at", "timestamp")
+_LABELS = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.container.name")
+_NAMES = ("metadata.name", "metadata.namespace", *(f"labels.{label}" for label in _LABELS), "repo_tags")
+_PATHS = ("log_path", "fs_id.mountpoint")
+
+_OF_THE_LIST: dict[Distortion, Callable[[Any], None]] = {
+    Distortion.HALF_LIST: _halve,
+    Distortion.DUPLICATE_ENTRIES: _double,
+    Distortion.ROTATED_IDS: _rotate,
 }
-_ACTION_NAMES = {kind: name for name, kind in ACTIONS.items()}
-_DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
-
-
-def read_fault(document: object, methods: Collection[str]) -> MethodFault:
-    """The fault in a document of YAML or JSON. `methods`: the names that exist. Raises FaultError.
-
-    Fields: `method`, `action` (see ACTIONS), the arguments of the action by name, and `when`. A number of seconds may
-    also be a text, because the strict YAML reader does not convert decimal numbers.
-    """
-    given = _mapping(document, "a fault")
-    method = _text(given.pop("method", None), "method")
-    if method not in methods:
-        raise FaultError(f"method: no method is named {method!r}; allowed are {', '.join(sorted(methods))}")
-    action = _text(given.pop("action", None), "action")
-    if action not in ACTIONS:
-        raise FaultError(f"action: unknown action {action!r}; allowed are {', '.join(ACTIONS)}")
-    when = _read(When, _mapping(given.pop("when", {}), "when"), "when.")
-    return MethodFault(method, _read(ACTIONS[action], given, ""), when)
-
-
-def fault_document(fault: MethodFault) -> dict[str, Any]:
-    """The document of a fault, from which `read_fault` makes an equal one. Fields with default values are left out."""
-    document: dict[str, Any] = {"method": fault.method, "action": _ACTION_NAMES[type(fault.action)]}
-    document |= _written(fault.action)
-    if when := _written(fault.when):
-        document["when"] = when
-    return document
-
-
-def _read(kind: type[Any], given: dict[str, object], where: str) -> Any:
-    """An instance of a dataclass from the fields of a document; each field has a reader in `_READERS`."""
-    known = {_camel(field.name): field for field in fields(kind)}
-    for name in given:
-        if name not in known:
-            raise FaultError(f"{where}{name}: unknown field; allowed are {', '.join(known) or 'none'}")
-    values: dict[str, Any] = {}
-    for name, field in known.items():
-        if name in given:
-            values[field.name] = _READERS[field.name](given[name], where + name)
-        elif field.default is MISSING:
-            raise FaultError(f"{where}{name}: is missing")
-    return kind(**values)
-
-
-def _written(value: Any) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    for field in fields(value):
-        found = getattr(value, field.name)
-        if field.default is MISSING or found != field.default:
-            document[_camel(field.name)] = found.name if isinstance(found, grpc.StatusCode) else found
-    return document
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
-
-
-def _mapping(value: object, what: str) -> dict[str, object]:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise FaultError(f"{what}: must be a mapping of fields to values, not {_shown(value)}")
-    return dict(value)
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise FaultError(f"{what}: must be a text, not {_shown(value)}")
-    if len(value) > LONGEST_MESSAGE_CHARACTERS:
-        raise FaultError(f"{what}: has {len(value)} characters; at most {LONGEST_MESSAGE_CHARACTERS} are allowed")
-    return value
-
-
-def _code(value: object, what: str) -> grpc.StatusCode:
-    name = _text(value, what)
-    if name not in CODES:
-        raise FaultError(f"{what}: unknown code {name!r}; allowed are {', '.join(CODES)}")
-    return CODES[name]
-
-
-def _distortion(value: object, what: str) -> Distortion:
-    name = _text(value, what)
-    if name not in set(Distortion):
-        raise FaultError(f"{what}: unknown distortion {name!r}; allowed are {', '.join(Distortion)}")
-    return Distortion(name)
-
-
-def _count(least: int) -> Callable[[object, str], int]:
-    def read(value: object, what: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_COUNT:
-            raise FaultError(f"{what}: must be a whole number from {least} to {LARGEST_COUNT}, not {_shown(value)}")
-        return value
-
-    return read
-
-
-def _number(most: float) -> Callable[[object, str], float]:
-    def read(value: object, what: str) -> float:
-        if isinstance(value, str) and _DECIMAL.fullmatch(value):
-            value = float(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-            raise FaultError(f"{what}: must be a number from 0 to {most:g}, not {_shown(value)}")
-        return float(value)
-
-    return read
-
-
-def _or_none(read: Callable[[object, str], Any]) -> Callable[[object, str], Any]:
-    return lambda value, what: None if value is None else read(value, what)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "…"
-
-
-_LONGEST_SECONDS = 86400.0
-_READERS: dict[str, Callable[[object, str], Any]] = {
-    "code": _code,
-    "message": _text,
-    "times": _or_none(_count(1)),
-    "seconds": _number(_LONGEST_SECONDS),
-    "how": _distortion,
-    "from_call": _count(1),
-    "after_seconds": _number(_LONGEST_SECONDS),
-    "for_seconds": _or_none(_number(_LONGEST_SECONDS)),
-    "probability": _number(1.0),
-    "seed": _count(0),
+_OF_EACH_ENTRY: dict[Distortion, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+    Distortion.UNKNOWN_IDS: (_IDS, _unknown),
+    Distortion.SHORT_IDS: (_IDS, _short),
+    Distortion.EMPTY_IDS: (_IDS, lambda _: ""),
+    Distortion.ZERO_SIZES: (_SIZES, lambda _: 0),
+    Distortion.LARGEST_SIZES: (_SIZES, lambda _: _LARGEST),
+    Distortion.ZERO_TIMES: (_TIMES, lambda _: 0),
+    Distortion.NEGATIVE_TIMES: (_TIMES, lambda _: -_LARGEST),
+    Distortion.LARGEST_TIMES: (_TIMES, lambda _: _LARGEST),
+    Distortion.EMPTY_NAMES: (_NAMES, lambda _: ""),
+    Distortion.HUGE_NAMES: (_NAMES, _huge),
+    Distortion.CONTROL_NAMES: (_NAMES, lambda name: name + CONTROL_CHARACTERS),
+    Distortion.EMPTY_PATHS: (_PATHS, lambda _: ""),
+    Distortion.HOSTILE_PATHS: (_PATHS, lambda _: HOSTILE_PATH),
 }

@@ -3,11 +3,8 @@
     <images root>/layers/<64 hex>/<directory>/<file>     one layer, shared by every image that names it
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
-Covers: writing layers with content that neither compresses nor leaves holes, counting references, deleting layers
-without references, and the space used. Deleting creates no file, so it works with 0 bytes and 0 inodes free.
-
-Does not cover: images and containers themselves, and locking. The caller holds one lock around every method except
-`unpack`, which is slow and changes no table.
+The content neither compresses nor leaves holes. Deleting creates no file, so it works with 0 bytes and 0 inodes free.
+The caller holds one lock around every method except `unpack`, which is slow and changes no table.
 """
 
 from __future__ import annotations
@@ -18,26 +15,15 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 
-_CHUNK_BYTES = 1 << 20
 _FILES_PER_DIRECTORY = 256
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class SnapshotUsage(NamedTuple):
-    """What a layer takes from its filesystem: bytes in whole blocks, and inodes (files and directories)."""
-
-    bytes: int
-    inodes: int
-
-    def plus(self, other: SnapshotUsage) -> SnapshotUsage:
-        """The sum of both."""
-        return SnapshotUsage(self.bytes + other.bytes, self.inodes + other.inodes)
+_CONTENT = memoryview(os.urandom(1 << 20))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +59,6 @@ class LayerSpec:
 
 
 @dataclass(slots=True)
-class _Layer:
-    references: int
-    usage: SnapshotUsage
-
-
-@dataclass(slots=True)
 class LayerStore:
     """The layers under `images_root` and the writable layers under `containers_root` (the same directory by default).
 
@@ -88,25 +68,21 @@ class LayerStore:
 
     images_root: str
     containers_root: str = ""
-    _layers: dict[str, _Layer] = field(default_factory=dict, init=False)
-    _writable: dict[str, SnapshotUsage] = field(default_factory=dict, init=False)
-    _content: bytes = field(default_factory=lambda: os.urandom(_CHUNK_BYTES), init=False)
+    _references: dict[str, int] = field(default_factory=dict, init=False)  # by digest
 
     def __post_init__(self) -> None:
         self.containers_root = self.containers_root or self.images_root
         for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
-            os.makedirs(root, exist_ok=True)
             try:
-                os.mkdir(os.path.join(root, name))
+                os.makedirs(os.path.join(root, name))
             except OSError as caught:  # files of another node would neither be counted nor deleted
                 raise EmbeddedNodeError(f"{root} cannot be the root of a new node: {caught.strerror}") from caught
 
     def acquire(self, digest: str) -> bool:
         """Adds one reference to a layer. False, and nothing is changed, if the layer is not here."""
-        layer = self._layers.get(digest)
-        if layer is None:
+        if digest not in self._references:
             return False
-        layer.references += 1
+        self._references[digest] += 1
         return True
 
     def unpack(self, spec: LayerSpec) -> None:
@@ -121,18 +97,14 @@ class LayerStore:
                 directory = os.path.join(path, f"{number // _FILES_PER_DIRECTORY:04x}")
                 if number % _FILES_PER_DIRECTORY == 0:
                     os.mkdir(directory)
-                self._write(os.path.join(directory, f"{number:06x}"), size_bytes)
+                _append(os.path.join(directory, f"{number:06x}"), size_bytes, whole=True)
         except OSError as caught:
             _remove_tree(path)
             raise EmbeddedNodeError(f"layer {spec.name} cannot be unpacked: {caught.strerror}") from caught
 
     def commit(self, spec: LayerSpec) -> None:
         """Adds a layer that `unpack` has written to the table, with one reference."""
-        frsize = os.statvfs(self.images_root).f_frsize
-        parts = even_parts(spec.size_bytes, spec.files)
-        self._layers[spec.digest] = _Layer(
-            1, SnapshotUsage(sum(_in_blocks(part, frsize) for part in parts), spec.inodes)
-        )
+        self._references[spec.digest] = 1
 
     def release(self, digests: Iterable[str]) -> None:
         """Drops one reference to each layer, the uppermost first, and deletes the layers without references.
@@ -140,12 +112,11 @@ class LayerStore:
         Raises EmbeddedNodeError if the filesystem refuses; the layers after it then keep their references.
         """
         for digest in reversed(tuple(digests)):
-            layer = self._layers[digest]
-            if layer.references == 1:
+            if self._references[digest] == 1:
                 _remove_tree(self._layer_path(digest))
-                del self._layers[digest]
+                del self._references[digest]
             else:
-                layer.references -= 1
+                self._references[digest] -= 1
 
     def make_writable(self, container_id: str) -> None:
         """Makes the empty writable layer of a container: one inode. Raises EmbeddedNodeError if none is free."""
@@ -153,7 +124,6 @@ class LayerStore:
             os.mkdir(self._writable_path(container_id))
         except OSError as caught:
             raise EmbeddedNodeError(f"no writable layer for container {container_id}: {caught.strerror}") from caught
-        self._writable[container_id] = SnapshotUsage(0, 1)
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Appends to a file of a writable layer, and makes the file if it is missing. Returns the bytes that fitted.
@@ -161,36 +131,30 @@ class LayerStore:
         They are fewer than asked if the filesystem is full; what fitted stays, as for any writer. Raises
         EmbeddedNodeError for every other error.
         """
-        path = os.path.join(self._writable_path(container_id), file_name)
-        new_files = 0 if os.path.exists(path) else 1
         try:
-            before, after = self._append(path, size_bytes)
+            return _append(os.path.join(self._writable_path(container_id), file_name), size_bytes)
         except OSError as caught:
             if caught.errno in _FULL:
                 return 0
             raise EmbeddedNodeError(f"container {container_id} cannot write: {caught.strerror}") from caught
-        frsize = os.statvfs(self.containers_root).f_frsize
-        grown = SnapshotUsage(_in_blocks(after, frsize) - _in_blocks(before, frsize), new_files)
-        self._writable[container_id] = self._writable[container_id].plus(grown)
-        return after - before
 
     def remove_writable(self, container_id: str) -> None:
         """Deletes the writable layer of a container. Raises EmbeddedNodeError if the filesystem refuses."""
         _remove_tree(self._writable_path(container_id))
-        self._writable.pop(container_id, None)
 
-    def usage(self) -> dict[str, SnapshotUsage]:
-        """The space used under each root: one entry, or two if layers and writable layers have a root each."""
-        roots = {self.images_root: SnapshotUsage(0, 0), self.containers_root: SnapshotUsage(0, 0)}
-        for layer in self._layers.values():
-            roots[self.images_root] = roots[self.images_root].plus(layer.usage)
-        for used in self._writable.values():
-            roots[self.containers_root] = roots[self.containers_root].plus(used)
-        return roots
+    def usage(self) -> dict[str, tuple[int, int]]:
+        """The bytes and inodes taken under each root: one entry, or two if layers and writable layers have a root
+        each."""
+        used = {}
+        for root in {self.images_root, self.containers_root}:
+            layers, writable = usage_below(os.path.join(root, "layers")), usage_below(os.path.join(root, "containers"))
+            used[root] = layers[0] + writable[0], layers[1] + writable[1]
+        return used
 
-    def writable_usage(self) -> dict[str, SnapshotUsage]:
-        """The space used by each writable layer, by container id."""
-        return dict(self._writable)
+    def writable_usage(self) -> dict[str, int]:
+        """The bytes taken by each writable layer, by container id."""
+        made = os.listdir(os.path.join(self.containers_root, "containers"))
+        return {container_id: usage_below(self._writable_path(container_id))[0] for container_id in made}
 
     def _layer_path(self, digest: str) -> str:
         return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
@@ -198,46 +162,44 @@ class LayerStore:
     def _writable_path(self, container_id: str) -> str:
         return os.path.join(self.containers_root, "containers", container_id)
 
-    def _write(self, path: str, size_bytes: int) -> None:
-        """Writes a new file of that size. Raises OSError if it does not fit."""
-        before, after = self._append(path, size_bytes)
-        if after - before < size_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _append(self, path: str, size_bytes: int) -> tuple[int, int]:
-        """Appends to a file. Returns its size before and after; it grew by less than `size_bytes` if the disk is
-        full."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        try:
-            before = after = os.fstat(descriptor).st_size
-            while after - before < size_bytes:
-                try:
-                    after += os.write(descriptor, memoryview(self._content)[: size_bytes - (after - before)])
-                except OSError as caught:
-                    if caught.errno not in _FULL:
-                        raise
-                    break
-            return before, after
-        finally:
-            os.close(descriptor)
+def even_parts(size_bytes: int, parts: int) -> Iterator[int]:
+    """The sizes of `parts` parts that make `size_bytes` together; they differ by one byte at most."""
+    for number in range(parts):
+        yield size_bytes * (number + 1) // parts - size_bytes * number // parts
 
 
-def even_parts(size_bytes: int, files: int) -> Iterator[int]:
-    """The sizes of `files` files that make `size_bytes` together; they differ by one byte at most."""
-    for number in range(files):
-        yield size_bytes * (number + 1) // files - size_bytes * number // files
+def usage_below(path: str) -> tuple[int, int]:
+    """Bytes in whole blocks, and inodes (files and directories), of what is below a directory; 0 if it is missing."""
+    block_bytes = os.statvfs(os.path.dirname(path)).f_frsize
+    used_bytes = inodes = 0
+    for directory, directories, files in os.walk(path):
+        inodes += len(directories) + len(files)
+        for name in files:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                used_bytes += -(-os.lstat(os.path.join(directory, name)).st_size // block_bytes) * block_bytes
+    return used_bytes, inodes
 
 
-def _in_blocks(size_bytes: int, block_bytes: int) -> int:
-    return -(-size_bytes // block_bytes) * block_bytes
+def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
+    """Appends to a file, and makes it if it is missing. Returns the bytes that fitted: fewer on a full disk, unless the
+    `whole` is wanted. Raises OSError."""
+    fitted = 0
+    with open(path, "ab", buffering=0) as file:
+        while fitted < size_bytes:
+            try:
+                fitted += file.write(_CONTENT[: size_bytes - fitted])
+            except OSError as caught:
+                if whole or caught.errno not in _FULL:
+                    raise
+                break
+    return fitted
 
 
 def _remove_tree(path: str) -> None:
     try:
-        shutil.rmtree(
-            path
-        )  # bottom-up, relative to descriptors, and without creating a file: works on a full filesystem
+        shutil.rmtree(path)  # relative to descriptors, and without creating a file: works on a full filesystem
     except FileNotFoundError:
-        return  # already removed
+        return
     except OSError as caught:
         raise EmbeddedNodeError(f"{path} cannot be deleted: {caught.strerror}") from caught

@@ -1,4 +1,6 @@
-"""Private mounts: small real filesystems of this process alone, without an external program, and nothing left behind.
+"""What an embedded node needs of this machine: grpcio, and private mounts.
+
+Private mounts are small real filesystems of this process alone, without an external program, and nothing left behind.
 
 Covers: entering a mount namespace, as root or through a user namespace, mounting a tmpfs of a given size in it, and
 unmounting it. Everything is a system call made through ctypes.
@@ -14,6 +16,7 @@ import errno
 import os
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 ENDING_SECONDS = 1.0
@@ -44,6 +47,16 @@ class PrivateMounts:
     how: Literal["root", "user namespace", "none"]
     reason: str
     """Why there are none, as a sentence; empty when `available`."""
+
+
+def missing_extra() -> str | None:
+    """The sentence that says that grpcio is missing, which the server of the embedded runtime needs, and how to install
+    it; None where it is there. Imports nothing of it."""
+    try:
+        found = find_spec("grpc") is not None
+    except ImportError:
+        found = False
+    return None if found else "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
 
 
 def _threads() -> int:
@@ -85,12 +98,17 @@ def enter_private_mounts() -> PrivateMounts:
             "this process is not root and may not make a user namespace either "
             f"({os.strerror(error)}; see user.max_user_namespaces, seccomp and the distribution's own switches)"
         )
-    try:
-        # setgroups first: the kernel accepts a group map from an unprivileged process only once it is denied.
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-            _write_once(f"/proc/self/{name}", text)
-    except OSError as caught:
-        return _none(f"the user namespace could not be mapped: {caught.filename}: {caught.strerror}")
+    # setgroups first: the kernel accepts a group map from an unprivileged process only once it is denied.
+    for path, text in (
+        ("/proc/self/setgroups", b"deny"),
+        ("/proc/self/uid_map", b"0 %d 1" % user),
+        ("/proc/self/gid_map", b"0 %d 1" % group),
+    ):
+        try:
+            with open(path, "wb", buffering=0) as file:  # one write: the kernel accepts each exactly once
+                file.write(text)
+        except OSError as caught:
+            return _none(f"the user namespace could not be mapped: {path}: {caught.strerror}")
     return _made_private("user namespace")
 
 
@@ -134,14 +152,3 @@ def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
     if _libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
         return _none(f"the mounts could not be made private: {os.strerror(ctypes.get_errno())}")
     return PrivateMounts(available=True, how=how, reason="")
-
-
-def _write_once(path: str, text: str) -> None:
-    # One write: the kernel accepts each of these files exactly once. No O_CREAT: they must exist.
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.write(descriptor, text.encode())
-    except OSError as caught:
-        raise OSError(caught.errno, caught.strerror, path) from None
-    finally:
-        os.close(descriptor)

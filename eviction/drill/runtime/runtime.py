@@ -5,35 +5,70 @@ decides where versions and runtimes differ (`dialects`); otherwise these rules h
 
 * Nothing is protected. RemoveImage of an image in use succeeds, and its layers are freed with the last container that
   uses them. RemoveContainer of a RUNNING container kills it.
-* A unique prefix of an id is accepted in place of the id.
 * Stopping and removing an absent object succeeds. ContainerStatus and PodSandboxStatus of it are NOT_FOUND, and
   ImageStatus of it is an answer without an image.
-* RemoveImage by any name removes the image with all its names.
+* A tag belongs to one image. Adding it to another image moves it; the first image stays, with its digest.
+* RemoveImage by any name removes the image with all its names, for all runtime handlers.
 * RunPodSandbox and CreateContainer need their images to be present: nothing is pulled.
 
-A method raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
+A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
 UNKNOWN. Source: github.com/containerd/containerd internal/cri/server.
+
+What happens without a call has methods too: pulls, containers that exit or write, sandboxes that die, ageing, a reboot.
+They take full ids only and raise EmbeddedNodeError for an unknown id: their caller is a scenario or a test, where a
+mistyped id must not pass for an idempotent call.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
-from eviction.drill.runtime.id_lookup import find, find_or_keep, find_or_none
-from eviction.drill.runtime.image_table import Image
-from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.state import DEFAULT_SANDBOX_IMAGE, RuntimeState
+from eviction.drill.runtime.records import (
+    Container,
+    Image,
+    NotFoundError,
+    Sandbox,
+    deterministic_id,
+    find,
+    matches,
+    normalize_reference,
+    repository_of,
+    selected,
+)
 from reclaim.cri import cri_pb2
 
+DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
+"""The default image of RunPodSandbox. The node starts without images, so add it first."""
 
-class EmbeddedRuntime(RuntimeState):
+_LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
+_KILLED = 137  # 128 + SIGKILL
+_WRITE_BYTES = 1 << 20  # written in one go under the lock: little enough that list calls do not wait for a large write
+
+Kind = Literal["container", "sandbox", "image"]
+_Record = TypeVar("_Record")
+_log = logging.getLogger(__name__)
+
+
+class RemovalRecord(NamedTuple):
+    """One object that was really removed, and when, in wall-clock seconds."""
+
+    wall_seconds: float
+    kind: Kind
+    id: str
+
+
+class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (empty: the same): directories on the filesystems under test. `wall_clock`
@@ -50,13 +85,22 @@ class EmbeddedRuntime(RuntimeState):
         dialect: Dialect = CONTAINERD_2,
         **changes: Any,
     ) -> None:
-        super().__init__(
-            images_root,
-            containers_root=containers_root,
-            wall_clock=wall_clock,
-            sandbox_image=sandbox_image,
-            dialect=replace(dialect, **changes),
-        )
+        self.dialect = replace(dialect, **changes)
+        self.sandbox_image = normalize_reference(sandbox_image)
+        self.wall_seconds = wall_clock
+        self.images_root = images_root
+        self._store = LayerStore(images_root, containers_root)
+        self._lock = threading.Lock()
+        self._pulling = threading.Lock()
+        self._images: dict[str, Image] = {}
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._containers: dict[str, Container] = {}
+        self._removals: list[RemovalRecord] = []
+        self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
+        self._gc_timer: threading.Timer | None = None
+        self._made = 0
+
+    # ---- RuntimeService
 
     def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
         """Version."""
@@ -70,7 +114,7 @@ class EmbeddedRuntime(RuntimeState):
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
         """Status: always ready; verbose, with the configuration as JSON text under the key "config"."""
         conditions = [cri_pb2.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
-        config = {"containerdRootDir": self._store.images_root}
+        config = {"containerdRootDir": self.images_root}
         if self.dialect.reports_sandbox_image:
             config["sandboxImage"] = self.sandbox_image
         return cri_pb2.StatusResponse(
@@ -82,16 +126,18 @@ class EmbeddedRuntime(RuntimeState):
         """ListContainers: by id, state, sandbox and labels; all given fields must match."""
         wanted = request.filter
         with self._lock:
-            full_id = find_or_keep(self._containers, wanted.id)
-            full_sandbox_id = find_or_keep(self._sandboxes, wanted.pod_sandbox_id)
-            taken = [each for each in self._containers.values() if each.matches(wanted, full_id, full_sandbox_id)]
-            items = [each.item(self._images.get(each.image_id), self.dialect) for each in taken]
+            sandboxes = selected(self._sandboxes, wanted.pod_sandbox_id)
+            items = [
+                each.item(self._images.get(each.image_id), self.dialect)
+                for each in selected(self._containers, wanted.id).values()
+                if each.sandbox_id in sandboxes and matches(each, wanted)
+            ]
         return cri_pb2.ListContainersResponse(containers=items)
 
     def container_status(self, request: cri_pb2.ContainerStatusRequest) -> cri_pb2.ContainerStatusResponse:
         """ContainerStatus. Raises NotFoundError."""
         with self._lock:
-            container = self._containers[find(self._containers, request.container_id, "container")]
+            container = find(self._containers, request.container_id, "container")
             status = container.status(self._images.get(container.image_id), self.dialect)
         return cri_pb2.ContainerStatusResponse(status=status)
 
@@ -102,39 +148,38 @@ class EmbeddedRuntime(RuntimeState):
         stats = [
             cri_pb2.ContainerStats(
                 attributes=cri_pb2.ContainerAttributes(id=container_id),
-                writable_layer=cri_pb2.FilesystemUsage(used_bytes=cri_pb2.UInt64Value(value=used.bytes)),
+                writable_layer=cri_pb2.FilesystemUsage(used_bytes=cri_pb2.UInt64Value(value=used_bytes)),
             )
-            for container_id, used in written.items()
+            for container_id, used_bytes in written.items()
         ]
         return cri_pb2.ListContainerStatsResponse(stats=stats)
 
     def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
         """StopContainer: the process ends at once, whatever the timeout."""
-        with self._lock:
-            if (container := find_or_none(self._containers, request.container_id, "container")) is not None:
-                self._stop(container)
+        with self._lock, suppress(NotFoundError):
+            self._stop(find(self._containers, request.container_id, "container"))
         return cri_pb2.StopContainerResponse()
 
     def remove_container(self, request: cri_pb2.RemoveContainerRequest) -> cri_pb2.RemoveContainerResponse:
         """RemoveContainer, whatever its state."""
-        with self._lock:
-            if (container := find_or_none(self._containers, request.container_id, "container")) is not None:
-                self._require_free_space("containers.json")
-                self._drop_container(container)
+        with self._lock, suppress(NotFoundError):
+            container = find(self._containers, request.container_id, "container")
+            self._require_free_space("containers.json")
+            self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
 
     def list_pod_sandbox(self, request: cri_pb2.ListPodSandboxRequest) -> cri_pb2.ListPodSandboxResponse:
         """ListPodSandbox: by id, state and labels; all given fields must match."""
         with self._lock:
-            full_id = find_or_keep(self._sandboxes, request.filter.id)
-            items = [each.item() for each in self._sandboxes.values() if each.matches(request.filter, full_id)]
+            found = selected(self._sandboxes, request.filter.id).values()
+            items = [each.described(cri_pb2.PodSandbox) for each in found if matches(each, request.filter)]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
     def pod_sandbox_status(self, request: cri_pb2.PodSandboxStatusRequest) -> cri_pb2.PodSandboxStatusResponse:
         """PodSandboxStatus; verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
         with self._lock:
-            sandbox = self._sandboxes[find(self._sandboxes, request.pod_sandbox_id, "sandbox")]
-            status = sandbox.status()
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            status = sandbox.described(cri_pb2.PodSandboxStatus)
         details = {"runtimeHandler": sandbox.runtime_handler}
         if self.dialect.reports_sandbox_image:
             details["image"] = sandbox.image
@@ -143,26 +188,25 @@ class EmbeddedRuntime(RuntimeState):
 
     def stop_pod_sandbox(self, request: cri_pb2.StopPodSandboxRequest) -> cri_pb2.StopPodSandboxResponse:
         """StopPodSandbox: its containers exit, and it is NOTREADY."""
-        with self._lock:
-            if (sandbox := find_or_none(self._sandboxes, request.pod_sandbox_id, "sandbox")) is not None:
-                sandbox.ready = False
-                for container in self._containers.values():
-                    if container.sandbox_id == sandbox.id:
-                        self._stop(container)
+        with self._lock, suppress(NotFoundError):
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox.ready = False
+            for container in self._containers_in(sandbox):
+                self._stop(container)
         return cri_pb2.StopPodSandboxResponse()
 
     def remove_pod_sandbox(self, request: cri_pb2.RemovePodSandboxRequest) -> cri_pb2.RemovePodSandboxResponse:
         """RemovePodSandbox: with all its containers, whatever their state."""
-        with self._lock:
-            if (sandbox := find_or_none(self._sandboxes, request.pod_sandbox_id, "sandbox")) is not None:
-                self._require_free_space("containers.json")
-                self._drop_sandbox(sandbox)
+        with self._lock, suppress(NotFoundError):
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            self._require_free_space("containers.json")
+            self._drop_sandbox(sandbox)
         return cri_pb2.RemovePodSandboxResponse()
 
     def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
         """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
         with self._lock:
-            layers = self._acquire_layers(self._images.resolve(self.sandbox_image))
+            layers = self._acquire_layers(self._image_named(self.sandbox_image))
             sandbox_id, handler = self._new_id("sandbox"), request.runtime_handler
             self._sandboxes[sandbox_id] = Sandbox(
                 sandbox_id, request.config, handler, self.sandbox_image, layers, self._now_ns()
@@ -173,9 +217,9 @@ class EmbeddedRuntime(RuntimeState):
         """CreateContainer. Raises NotFoundError if the sandbox, the image or the image of a volume is absent."""
         config = request.config
         with self._lock:
-            sandbox = self._sandboxes[find(self._sandboxes, request.pod_sandbox_id, "sandbox")]
-            image = self._images.resolve(config.image.image)
-            volumes = [self._images.resolve(mount.image.image) for mount in config.mounts if mount.image.image]
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            image = self._image_named(config.image.image)
+            volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
             container_id = self._new_id("container")
             self._store.make_writable(container_id)
             directory = request.sandbox_config.log_directory or sandbox.config.log_directory
@@ -193,7 +237,7 @@ class EmbeddedRuntime(RuntimeState):
     def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
         """StartContainer. Raises NotFoundError; EmbeddedNodeError unless it is CREATED and its sandbox READY."""
         with self._lock:
-            container = self._containers[find(self._containers, request.container_id, "container")]
+            container = find(self._containers, request.container_id, "container")
             if container.state != cri_pb2.CONTAINER_CREATED:
                 name = cri_pb2.ContainerState.Name(container.state)
                 raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
@@ -203,33 +247,35 @@ class EmbeddedRuntime(RuntimeState):
             container.started_at = self._now_ns()
         return cri_pb2.StartContainerResponse()
 
+    # ---- ImageService
+
     def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
         """ListImages: all, or the one that the filter's image names."""
-        with self._lock:
-            if request.filter.image.image:
-                named = self._images.resolve_or_none(request.filter.image.image)
-                images = [] if named is None else [named]
-            else:
-                images = list(self._images)
-            items = [self._image_item(image, handler) for image in images for handler in image.runtime_handlers]
+        wanted = request.filter.image.image
+        items: list[cri_pb2.Image] = []
+        with self._lock, suppress(NotFoundError):
+            for image in [self._image_named(wanted)] if wanted else self._images.values():
+                items += [self._image_item(image, handler) for handler in image.runtime_handlers]
         return cri_pb2.ListImagesResponse(images=items)
 
     def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
         """ImageStatus: an answer without an image if there is none of that name."""
-        with self._lock:
-            image = self._images.resolve_or_none(request.image.image)
-            return cri_pb2.ImageStatusResponse(image=None if image is None else self._image_item(image))
+        with self._lock, suppress(NotFoundError):
+            return cri_pb2.ImageStatusResponse(image=self._image_item(self._image_named(request.image.image)))
+        return cri_pb2.ImageStatusResponse()
 
     def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
         """RemoveImage: the image with all its names, even if it is pinned. Raises EmbeddedNodeError if the
         dialect refuses."""
-        with self._lock:
-            image = self._images.resolve_or_none(request.image.image)
-            if image is not None:
-                self._require_free_space("images.json")
-                if not (self.dialect.name_only_untags and self._images.untag(image, request.image.image)):
-                    self._refuse_in_use(image)
-                    self._drop_image(image)
+        with self._lock, suppress(NotFoundError):
+            image = self._image_named(request.image.image)
+            self._require_free_space("images.json")
+            tag = normalize_reference(request.image.image)
+            if self.dialect.name_only_untags and tag in image.tags and len(image.tags) > 1:
+                image.tags.remove(tag)
+            else:
+                self._refuse_in_use(image)
+                self._drop_image(image)
         return cri_pb2.RemoveImageResponse()
 
     def image_fs_info(self, _: cri_pb2.ImageFsInfoRequest) -> cri_pb2.ImageFsInfoResponse:
@@ -240,36 +286,253 @@ class EmbeddedRuntime(RuntimeState):
                 root: cri_pb2.FilesystemUsage(
                     timestamp=now,
                     fs_id=cri_pb2.FilesystemIdentifier(mountpoint=root),
-                    used_bytes=cri_pb2.UInt64Value(value=used.bytes),
-                    inodes_used=cri_pb2.UInt64Value(value=used.inodes),
+                    used_bytes=cri_pb2.UInt64Value(value=used_bytes),
+                    inodes_used=cri_pb2.UInt64Value(value=inodes),
                 )
-                for root, used in self._store.usage().items()
+                for root, (used_bytes, inodes) in self._store.usage().items()
             }
         return cri_pb2.ImageFsInfoResponse(
-            image_filesystems=[usages[self._store.images_root]],
-            container_filesystems=[usages[self._store.containers_root]],
+            image_filesystems=[usages[self.images_root]], container_filesystems=[usages[self._store.containers_root]]
         )
 
-    def _refuse_in_use(self, image: Image) -> None:
-        users = [each.id for each in self._containers.values() if each.image_id == image.id]
-        if users and self.dialect.refuses_image_in_use:
-            raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
+    # ---- what happens without a call
 
-    def _require_free_space(self, file: str) -> None:
-        """Raises EmbeddedNodeError on a full disk: the runtime writes its new list beside the old one before it
-        deletes."""
-        if not self.dialect.needs_room_to_delete:
-            return
-        found = os.statvfs(self._store.images_root)
-        if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
-            raise EmbeddedNodeError(f"open {self._store.images_root}/.tmp-{file}: no space left on device")
+    @property
+    def removals(self) -> tuple[RemovalRecord, ...]:
+        """Every object that was really removed, in order. Calls that found nothing to remove are not in it."""
+        with self._lock:
+            return tuple(self._removals)
+
+    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
+        """Pulls an image: writes the layers that are not here yet, then lists it. Returns its id (64 hex digits, in
+        most dialects with "sha256:" before them).
+
+        Images are pulled one after the other, as with the kubelet's serializeImagePulls; other calls run meanwhile. The
+        same tags and layers give the same id. Raises EmbeddedNodeError if it does not fit, and leaves nothing behind.
+        """
+        digests = [layer.digest for layer in layers]
+        digits = deterministic_id("image", *sorted(map(normalize_reference, tags)), *digests)
+        image_id = digits if self.dialect.bare_image_ids else f"sha256:{digits}"
+        with self._pulling:
+            with self._lock:
+                if image_id in self._images:
+                    self._tag(self._images[image_id], tags, pinned=pinned)
+                    return image_id
+            acquired: list[str] = []
+            try:
+                for layer in layers:
+                    self._pull(layer)
+                    acquired.append(layer.digest)
+            except EmbeddedNodeError:
+                with self._lock:
+                    self._store.release(acquired)
+                raise
+            with self._lock:
+                self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
+                self._tag(self._images[image_id], tags, pinned=pinned)
+        return image_id
+
+    def tag_image(self, image_id: str, tag: str) -> None:
+        """Gives an image one more tag. An image that had the tag loses it."""
+        with self._lock:
+            self._tag(_known(self._images, image_id, "image"), [tag])
+
+    def pull_for_handler(self, image_id: str, runtime_handler: str) -> None:
+        """Pulls an image for one more runtime handler. Its layers are here, so nothing is written."""
+        with self._lock:
+            _known(self._images, image_id, "image").runtime_handlers.append(runtime_handler)
+
+    def images_created_at(self) -> dict[str, float]:
+        """When each image was pulled, wall seconds by id: what containerd's image store tells."""
+        with self._lock:
+            return {image.id: image.created_at / 1e9 for image in self._images.values()}
+
+    def exit_container(self, container_id: str, exit_code: int = 0) -> None:
+        """The process of the container ends by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
+        with self._lock:
+            container = _known(self._containers, container_id, "container")
+            if container.state not in _LIVE:
+                raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
+            container.finish(exit_code, "Completed" if exit_code == 0 else "Error", self._now_ns())
+
+    def lose_container(self, container_id: str) -> None:
+        """Makes the container UNKNOWN, as after the loss of its shim."""
+        with self._lock:
+            _known(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
+
+    def kill_sandbox(self, sandbox_id: str) -> None:
+        """Makes the sandbox NOTREADY. Its containers stay as they are, which can happen on a real runtime too."""
+        with self._lock:
+            _known(self._sandboxes, sandbox_id, "sandbox").ready = False
+
+    def write_to_container(self, container_id: str, size_bytes: int, files: int = 1) -> int:
+        """The container writes `files` new files with `size_bytes` together. Returns the number of bytes that fitted.
+
+        It is fewer than asked if the filesystem is full, or if the container was removed meanwhile.
+        """
+        with self._lock:
+            container = _known(self._containers, container_id, "container")
+        written = 0
+        for file_bytes in even_parts(size_bytes, files):
+            container.files_written += 1
+            name = f"data-{container.files_written:06d}"
+            for chunk in even_parts(file_bytes, -(-file_bytes // _WRITE_BYTES) or 1):  # an empty file takes its inode
+                with self._lock:
+                    if container_id not in self._containers:
+                        return written
+                    fitted = self._store.append(container_id, name, chunk)
+                written += fitted
+                if fitted < chunk:
+                    return written
+        return written
+
+    def age(self, object_id: str, seconds: float) -> None:
+        """Moves all times of an object into the past; of an image that in containerd's image store, as CRI has none."""
+        with self._lock:
+            known = self._images.get(object_id) or self._sandboxes.get(object_id)
+            record = known or _known(self._containers, object_id, "container")
+            for name in ("created_at", "started_at", "finished_at"):
+                if getattr(record, name, 0):
+                    setattr(record, name, getattr(record, name) - round(seconds * 1e9))
+
+    def reboot(self) -> None:
+        """What a runtime finds after a reboot: every sandbox NOTREADY, every container that ran EXITED with 255."""
+        with self._lock:
+            for sandbox in self._sandboxes.values():
+                sandbox.ready = False
+            for container in self._containers.values():
+                if container.state in _LIVE:
+                    container.finish(255, "Unknown", self._now_ns())
+
+    def force_gc(self) -> None:
+        """Frees now what would be freed later, and waits for the thread that would have done it."""
+        with self._lock:
+            self._collect_garbage()
+            timer = self._gc_timer
+        if timer is not None:
+            timer.join()
+
+    # ---- the tables, under their lock
+
+    def _now_ns(self) -> int:
+        return round(self.wall_seconds() * 1e9)
+
+    def _new_id(self, kind: str) -> str:
+        self._made += 1
+        return deterministic_id(kind, self._made)
+
+    def _containers_in(self, sandbox: Sandbox) -> list[Container]:
+        return [each for each in self._containers.values() if each.sandbox_id == sandbox.id]
+
+    def _image_named(self, wanted: str) -> Image:
+        """The image that an id, a unique prefix of one with or without "sha256:", a tag or a repository digest names.
+
+        Raises NotFoundError if it names none, EmbeddedNodeError if it is empty or the prefix of several ids.
+        """
+        if wanted in self._images:
+            return self._images[wanted]
+        name = normalize_reference(wanted)
+        for image in self._images.values():
+            if name in image.tags or name in image.digests:
+                return image
+        by_digits = {image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()}
+        try:
+            return find(by_digits, wanted.removeprefix("sha256:"), "image")
+        except NotFoundError:
+            raise NotFoundError(f"image {wanted!r} not found") from None
 
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
         pinned = self.dialect.pins_sandbox_image and self.sandbox_image in image.tags
         return image.item(pinned=pinned, runtime_handler=runtime_handler)
+
+    def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
+        """Gives an image more tags, each with the digest of its repository. An image that had a tag loses it."""
+        image.pinned |= pinned
+        for tag in map(normalize_reference, tags):
+            for other in self._images.values():
+                if other is not image and tag in other.tags:
+                    other.tags.remove(tag)
+            digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
+            image.tags += [tag] if tag not in image.tags else []
+            image.digests += [digest] if digest not in image.digests else []
+
+    def _pull(self, layer: LayerSpec) -> None:
+        with self._lock:
+            if self._store.acquire(layer.digest):
+                return
+        # Outside the lock: only pulls make layers, and `_pulling` lets one through at a time.
+        self._store.unpack(layer)
+        with self._lock:
+            self._store.commit(layer)
 
     def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
         digests = tuple(digest for image in images for digest in image.layer_digests)
         for digest in digests:
             self._store.acquire(digest)
         return digests
+
+    def _stop(self, container: Container) -> None:
+        if container.state in _LIVE:
+            container.finish(_KILLED, "Error", self._now_ns())
+
+    def _require_free_space(self, file: str) -> None:
+        """Raises EmbeddedNodeError on a full disk: the runtime writes its new list beside the old one before it
+        deletes."""
+        if not self.dialect.needs_room_to_delete:
+            return
+        found = os.statvfs(self.images_root)
+        if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
+            raise EmbeddedNodeError(f"open {self.images_root}/.tmp-{file}: no space left on device")
+
+    def _refuse_in_use(self, image: Image) -> None:
+        users = [each.id for each in self._containers.values() if each.image_id == image.id]
+        if users and self.dialect.refuses_image_in_use:
+            raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
+
+    def _drop_image(self, image: Image) -> None:
+        del self._images[image.id]
+        self._removed("image", image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
+
+    def _drop_container(self, container: Container) -> None:
+        self._stop(container)
+        del self._containers[container.id]
+        self._removed("container", container.id, container.layers, self.dialect.container_space_delay_seconds)
+
+    def _drop_sandbox(self, sandbox: Sandbox) -> None:
+        for container in self._containers_in(sandbox):
+            self._drop_container(container)
+        del self._sandboxes[sandbox.id]
+        self._removed("sandbox", sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
+
+    def _removed(self, kind: Kind, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
+        """Records a removal, and frees its space: at once with all that waits, or by one timer for all of them."""
+        self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
+        first = not self._removed_but_not_freed
+        self._removed_but_not_freed.append((object_id, layers))
+        if delay_seconds <= 0:
+            self._collect_garbage()
+        elif first:
+            self._gc_timer = threading.Timer(delay_seconds, self._collect_garbage_later)
+            self._gc_timer.daemon = True
+            self._gc_timer.start()
+
+    def _collect_garbage_later(self) -> None:
+        with self._lock:
+            try:
+                self._collect_garbage()
+            except EmbeddedNodeError as error:
+                _log.warning("the embedded runtime could not free space: %s", error)
+
+    def _collect_garbage(self) -> None:
+        if self._gc_timer is not None:
+            self._gc_timer.cancel()
+        while self._removed_but_not_freed:
+            object_id, layers = self._removed_but_not_freed.pop()
+            self._store.remove_writable(object_id)  # a sandbox or an image has none
+            self._store.release(layers)
+
+
+def _known(table: Mapping[str, _Record], object_id: str, kind: str) -> _Record:
+    if object_id not in table:
+        raise EmbeddedNodeError(f"there is no {kind} with the full id {object_id!r}")
+    return table[object_id]

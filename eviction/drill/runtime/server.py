@@ -1,82 +1,180 @@
-"""The embedded runtime as a gRPC server on a unix socket.
+"""The embedded runtime as a gRPC server on a unix socket, with containerd's own services beside CRI.
 
-Covers: the table of methods, starting and stopping on one path, the status code of an error, and failpoints.
+Covers: the table of methods, starting and stopping on one path, the status code of an error, failpoints, and leases.
 
-Does not cover: what the calls do; see `runtime`. Methods that are not in the table are answered with UNIMPLEMENTED, as
-by a runtime that does not have them.
+Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are answered with
+UNIMPLEMENTED, as by a runtime that does not have them.
+
+The rules of the leases are containerd's: a lease belongs to a namespace and keeps what is attached to it until it is
+deleted or expires; a deletion with `sync` is answered after a garbage collection, which deletes what nothing keeps, in
+all namespaces. Content that is in no list of CRI is at `<images root>/content/<name>`. Source:
+github.com/containerd/containerd docs/garbage-collection.md, core/metadata/leases.go.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import grpc
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from grpc import StatusCode
 
-from eviction.drill.runtime.distortions import distorted
-from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
-from eviction.drill.runtime.id_lookup import NotFoundError
-from eviction.drill.runtime.leases import LEASE_METHODS, LEASES_SERVICE, Leases, LeasesError
+from eviction.drill.runtime.faults import Call, Failpoints, InjectedError, distorted
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.records import NotFoundError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from reclaim.cri import cri_pb2, image_store_pb2
+from reclaim.cri import cri_pb2, image_store_pb2, leases_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
+LEASES_SERVICE = "containerd.services.leases.v1.Leases"
+IMAGE_STORE = "containerd.services.images.v1.Images"
 
 _MAX_MESSAGE_BYTES = 256 << 20  # of a request
 _SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
 _WORKERS = 32  # concurrent calls; threads are started when needed, and a call that hangs occupies one
 
+_EXPIRE = "containerd.io/gc.expire"
+_ID_FILTER = re.compile(r'id~="(.*)"')
+
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
 
 class Method(NamedTuple):
-    """One row of the table: the name of a method, its request message, and the function that answers it."""
+    """One row of the table: a method of CRI, its request and response messages, and the function that answers it."""
 
     service: str
     name: str
     request: type[Message]
+    answer: type[Message]
     function: Callable[[EmbeddedRuntime, Any], Message]
 
+
+def _methods() -> Iterator[Method]:
+    """The methods of the runtime that are named as a call of CRI is, in their order."""
+    for name, function in vars(EmbeddedRuntime).items():
+        call = name.title().replace("_", "")
+        request, answer = (getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response"))
+        if request is not None and answer is not None:
+            service = IMAGE_SERVICE if "Image" in call else RUNTIME_SERVICE
+            yield Method(service, call, request, answer, function)
+
+
+METHODS = tuple(_methods())
+STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSandboxes", "ListImages": "StreamImages"}
+"""The streaming counterparts of list calls: each message has one entry of the list."""
+LEASE_METHODS = ("Create", "Delete", "List")
+
+
+@dataclass(slots=True)
+class _Lease:
+    labels: dict[str, str]
+    content: list[str] = field(default_factory=list)  # names of what is attached to it
+
+
+class Leases:
+    """The leases of a runtime, and its content. Thread-safe. A call that fails raises InjectedError."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        self._runtime = runtime
+        self._directory = os.path.join(runtime.images_root, "content")
+        self._lock = threading.Lock()
+        self._leases: dict[tuple[str, str], _Lease] = {}
+        self.collections = 0
+        """How many garbage collections have been run."""
+
+    def add_content(self, name: str, size_bytes: int, lease: tuple[str, str] | None = None) -> None:
+        """Content to which only a lease refers, given as its namespace and id, or nothing. Raises EmbeddedNodeError if
+        it does not fit."""
+        with self._lock:
+            if lease is not None:
+                self._leases.setdefault(lease, _Lease({})).content.append(name)
+        try:
+            os.makedirs(self._directory, exist_ok=True)
+            with open(os.path.join(self._directory, name), "xb") as file:
+                file.write(os.urandom(size_bytes))
+        except OSError as caught:
+            raise EmbeddedNodeError(f"content {name} cannot be written: {caught.strerror}") from caught
+
     @property
-    def answer(self) -> type[Message]:
-        """The class of the response message."""
-        answer: type[Message] = getattr(cri_pb2, f"{self.name}Response")
+    def ids(self) -> list[tuple[str, str]]:
+        """Namespace and id of every lease."""
+        with self._lock:
+            return sorted(self._leases)
+
+    @property
+    def content(self) -> list[str]:
+        """The names of the content that is there."""
+        return sorted(os.listdir(self._directory)) if os.path.isdir(self._directory) else []
+
+    def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
+        """Create. ALREADY_EXISTS where there is one of this id."""
+        lease = (_namespace(metadata), request.id)
+        with self._lock:
+            if lease in self._leases:
+                raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
+            self._leases[lease] = _Lease(dict(request.labels))
+        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=dict(request.labels)))
+
+    def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
+        """Delete. NOT_FOUND where there is none of this id; with `sync`, a garbage collection before the answer."""
+        with self._lock:
+            if self._leases.pop((_namespace(metadata), request.id), None) is None:
+                raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
+        if request.sync:
+            self.collect_garbage()
+        return Empty()
+
+    def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
+        """List: those of the namespace whose id any of the filters finds, all without a filter."""
+        namespace = _namespace(metadata)
+        patterns = [_pattern(each) for each in request.filters]
+        answer = leases_pb2.ListResponse()
+        with self._lock:
+            for (space, name), lease in self._leases.items():
+                if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
+                    answer.leases.add(id=name, labels=lease.labels)
         return answer
 
+    def collect_garbage(self) -> None:
+        """Deletes leases that have expired, what no lease keeps, and what CRI calls have left to be freed later."""
+        now = self._runtime.wall_seconds()
+        with self._lock:
+            self._leases = {key: lease for key, lease in self._leases.items() if not _expired(lease, now)}
+            kept = {name for lease in self._leases.values() for name in lease.content}
+            for name in set(self.content) - kept:
+                os.unlink(os.path.join(self._directory, name))
+            self.collections += 1
+        self._runtime.force_gc()
 
-METHODS = (
-    Method(RUNTIME_SERVICE, "Version", cri_pb2.VersionRequest, EmbeddedRuntime.version),
-    Method(RUNTIME_SERVICE, "Status", cri_pb2.StatusRequest, EmbeddedRuntime.status),
-    Method(RUNTIME_SERVICE, "ListContainers", cri_pb2.ListContainersRequest, EmbeddedRuntime.list_containers),
-    Method(RUNTIME_SERVICE, "ContainerStatus", cri_pb2.ContainerStatusRequest, EmbeddedRuntime.container_status),
-    Method(
-        RUNTIME_SERVICE,
-        "ListContainerStats",
-        cri_pb2.ListContainerStatsRequest,
-        EmbeddedRuntime.list_container_stats,
-    ),
-    Method(RUNTIME_SERVICE, "StopContainer", cri_pb2.StopContainerRequest, EmbeddedRuntime.stop_container),
-    Method(RUNTIME_SERVICE, "RemoveContainer", cri_pb2.RemoveContainerRequest, EmbeddedRuntime.remove_container),
-    Method(RUNTIME_SERVICE, "ListPodSandbox", cri_pb2.ListPodSandboxRequest, EmbeddedRuntime.list_pod_sandbox),
-    Method(RUNTIME_SERVICE, "PodSandboxStatus", cri_pb2.PodSandboxStatusRequest, EmbeddedRuntime.pod_sandbox_status),
-    Method(RUNTIME_SERVICE, "StopPodSandbox", cri_pb2.StopPodSandboxRequest, EmbeddedRuntime.stop_pod_sandbox),
-    Method(RUNTIME_SERVICE, "RemovePodSandbox", cri_pb2.RemovePodSandboxRequest, EmbeddedRuntime.remove_pod_sandbox),
-    Method(RUNTIME_SERVICE, "RunPodSandbox", cri_pb2.RunPodSandboxRequest, EmbeddedRuntime.run_pod_sandbox),
-    Method(RUNTIME_SERVICE, "CreateContainer", cri_pb2.CreateContainerRequest, EmbeddedRuntime.create_container),
-    Method(RUNTIME_SERVICE, "StartContainer", cri_pb2.StartContainerRequest, EmbeddedRuntime.start_container),
-    Method(IMAGE_SERVICE, "ListImages", cri_pb2.ListImagesRequest, EmbeddedRuntime.list_images),
-    Method(IMAGE_SERVICE, "ImageStatus", cri_pb2.ImageStatusRequest, EmbeddedRuntime.image_status),
-    Method(IMAGE_SERVICE, "RemoveImage", cri_pb2.RemoveImageRequest, EmbeddedRuntime.remove_image),
-    Method(IMAGE_SERVICE, "ImageFsInfo", cri_pb2.ImageFsInfoRequest, EmbeddedRuntime.image_fs_info),
-)
 
-IMAGE_STORE = "containerd.services.images.v1.Images"
-STREAMS = {"StreamContainers": "ListContainers", "StreamPodSandboxes": "ListPodSandbox", "StreamImages": "ListImages"}
-"""The streaming counterparts of list calls: each message has one entry of the list."""
+def _namespace(metadata: Mapping[str, str]) -> str:
+    namespace = metadata.get("containerd-namespace")
+    if not namespace:
+        raise InjectedError(StatusCode.FAILED_PRECONDITION, "namespace is required: failed precondition")
+    return namespace
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    found = _ID_FILTER.fullmatch(text)
+    if found is None:
+        raise InjectedError(StatusCode.INVALID_ARGUMENT, f"filter {text!r}: only ids are searched here")
+    return re.compile(found[1])
+
+
+def _expired(lease: _Lease, now: float) -> bool:
+    text = lease.labels.get(_EXPIRE)
+    return text is not None and datetime.fromisoformat(text).timestamp() < now
 
 
 class EmbeddedServer:
@@ -91,7 +189,8 @@ class EmbeddedServer:
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
-        self.failpoints = Failpoints(frozenset((*(method.name for method in METHODS), *STREAMS, *LEASE_METHODS)))
+        leases = (f"Leases{name}" for name in LEASE_METHODS)
+        self.failpoints = Failpoints(frozenset((*(method.name for method in METHODS), *STREAMS.values(), *leases)))
         self.leases = Leases(runtime)
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
@@ -120,25 +219,12 @@ class EmbeddedServer:
         executor = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="embedded-cri")
         server = grpc.server(
             executor,
+            [grpc.method_handlers_generic_handler(*service) for service in self._services().items()],
             options=(
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", self.runtime.dialect.largest_answer_bytes),
             ),
         )
-        runtime_streams = self.runtime.dialect.streams_lists
-        for service in (RUNTIME_SERVICE, IMAGE_SERVICE):
-            methods = [method for method in METHODS if method.service == service]
-            handlers = {method.name: self._handler(method) for method in methods}
-            if runtime_streams:
-                handlers |= {
-                    name: self._stream(name, m) for name, of in STREAMS.items() for m in methods if m.name == of
-                }
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        if self.runtime.dialect.serves_leases:
-            lease_handlers = {name.removeprefix("Leases"): self._lease_handler(name) for name in LEASE_METHODS}
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(LEASES_SERVICE, lease_handlers),))
-            store_handlers = {"List": self._image_store_handler()}
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(IMAGE_STORE, store_handlers),))
         try:
             server.add_insecure_port(self.target)
             os.chmod(self.socket_path, 0o600)  # who can connect to the socket of a runtime is root on the node
@@ -162,10 +248,8 @@ class EmbeddedServer:
         self.failpoints.close()
         stopped.wait()
         executor.shutdown(wait=True)
-        try:
+        with suppress(FileNotFoundError):  # grpc has removed it itself
             os.unlink(self.socket_path)
-        except FileNotFoundError:
-            return  # grpc has removed it itself
 
     def restart(self) -> None:
         """Stops, and starts on the same path, as when a runtime is upgraded."""
@@ -177,82 +261,80 @@ class EmbeddedServer:
         self.stop()
         self.runtime.force_gc()
 
-    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+    def _services(self) -> dict[str, dict[str, _Handler]]:
+        """The handlers of each service by method, as the dialect has them."""
+        services: dict[str, dict[str, _Handler]] = {RUNTIME_SERVICE: {}, IMAGE_SERVICE: {}}
+        for method in METHODS:
+            services[method.service][method.name] = self._handler(method)
+            if self.runtime.dialect.streams_lists and method.name in STREAMS:
+                stream = STREAMS[method.name]
+                services[method.service][stream] = self._handler(method._replace(name=stream))
+        if self.runtime.dialect.serves_leases:
+            services[LEASES_SERVICE] = {name: self._lease_handler(name) for name in LEASE_METHODS}
+            services[IMAGE_STORE] = {"List": _handler(image_store_pb2.ListImagesRequest, self._stored_images)}
+        return services
+
+    def _handler(self, method: Method) -> _Handler:
+        def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             call = Call(lambda: method.function(self.runtime, request), method.answer(), distorted)
-            try:
-                return iter((self.failpoints.apply(method.name, call),))
-            except InjectedError as error:
-                return failing(() if error.partial is None else (error.partial,), error, context)
-            except NotFoundError as error:
-                context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            except EmbeddedNodeError as error:
-                context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            return self._answers(method.name, call, context)
 
-        return self._method_handler(method, serve)
+        return _handler(method.request, answers)
 
-    def _stream(self, name: str, counterpart: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        def serve(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
-            call = Call(lambda: counterpart.function(self.runtime, request), counterpart.answer(), distorted)
-            try:
-                return one_by_one(self.failpoints.apply(name, call))
-            except InjectedError as error:
-                return failing(() if error.partial is None else one_by_one(error.partial), error, context)
+    def _lease_handler(self, name: str) -> _Handler:
+        request_type = getattr(leases_pb2, f"{name}Request")
+        answer_type = getattr(leases_pb2, f"{name}Response", Empty)
+        function = getattr(self.leases, name.lower())
 
-        return self._method_handler(counterpart, serve)
-
-    def _lease_handler(self, name: str) -> grpc.RpcMethodHandler[Any, Any]:
-        request_type, answer_type, function = LEASE_METHODS[name]
-
-        def serve(request: Message, context: grpc.ServicerContext) -> Message:
+        def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-            call = Call(lambda: function(self.leases, metadata, request), answer_type(), distorted)
-            try:
-                return self.failpoints.apply(name, call)
-            except (InjectedError, LeasesError) as error:
-                context.abort(error.code, error.message)
+            call = Call(lambda: function(metadata, request), answer_type(), distorted)
+            return self._answers(f"Leases{name}", call, context)
 
-        return grpc.unary_unary_rpc_method_handler(
-            serve,
-            request_deserializer=request_type.FromString,
-            response_serializer=lambda answer: answer.SerializeToString(),
-        )
+        return _handler(request_type, answers)
 
-    def _image_store_handler(self) -> grpc.RpcMethodHandler[Any, Any]:
+    def _answers(self, name: str, call: Call[Message], context: grpc.ServicerContext) -> Iterator[Message]:
+        """The messages that answer a call: one, or those of a stream, perhaps with an error behind them."""
+        messages = _one_by_one if name in STREAMS.values() else _whole
+        try:
+            yield from messages(self.failpoints.apply(name, call))
+        except InjectedError as error:
+            yield from failing(() if error.partial is None else messages(error.partial), error, context)
+        except NotFoundError as error:
+            context.abort(StatusCode.NOT_FOUND, str(error))
+        except EmbeddedNodeError as error:
+            context.abort(StatusCode.UNKNOWN, str(error))
+
+    def _stored_images(self, _: Message, __: grpc.ServicerContext) -> Iterator[Message]:
         """containerd's list of images by id, whatever the filter."""
-
-        def serve(_: Message, __: grpc.ServicerContext) -> Message:
-            answer = image_store_pb2.ListImagesResponse()
-            for name, at in self.runtime.images_created_at().items():
-                image = answer.images.add(name=name)
-                image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
-            return answer
-
-        return grpc.unary_unary_rpc_method_handler(
-            serve,
-            request_deserializer=image_store_pb2.ListImagesRequest.FromString,
-            response_serializer=lambda answer: answer.SerializeToString(),
-        )
-
-    def _method_handler(
-        self, method: Method, serve: Callable[[Any, grpc.ServicerContext], Iterator[Any]]
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        # On the wire a unary answer is a stream of one message. A stream handler can send a message and then an error.
-        return grpc.unary_stream_rpc_method_handler(
-            serve,
-            request_deserializer=method.request.FromString,
-            response_serializer=lambda answer: answer.SerializeToString(),
-        )
-
-
-def one_by_one(answer: Message) -> Iterator[Message]:
-    """Each entry of a list as a list of its own."""
-    for field, found in answer.ListFields():
-        for entry in found:
-            yield type(answer)(**{field.name: [entry]})
+        answer = image_store_pb2.ListImagesResponse()
+        for name, at in self.runtime.images_created_at().items():
+            image = answer.images.add(name=name)
+            image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
+        yield answer
 
 
 def failing(before: Iterable[Any], error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
     """The answer to a call that fails on purpose: the messages before the error, then its code."""
     yield from before
     context.abort(error.code, error.message)
+
+
+def _handler(request: type[Message], answers: Callable[[Any, grpc.ServicerContext], Iterator[Any]]) -> _Handler:
+    # On the wire a unary answer is a stream of one message. A stream handler can send a message and then an error.
+    return grpc.unary_stream_rpc_method_handler(
+        answers,
+        request_deserializer=request.FromString,
+        response_serializer=lambda answer: answer.SerializeToString(),
+    )
+
+
+def _whole(answer: Message) -> Iterator[Message]:
+    yield answer
+
+
+def _one_by_one(answer: Message) -> Iterator[Message]:
+    """Each entry of a list as a list of its own."""
+    for entries, found in answer.ListFields():
+        for entry in found:
+            yield type(answer)(**{entries.name: [entry]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.drill.node.wait_for_runtime import until_answered
+from eviction.drill.node.embedded_node import until_answered
 from reclaim.types import RuntimeUnavailable
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.pressure.foreign_data import foreign_entries, mount_point
-from eviction.drill.pressure.leftovers import DrillStillRunning, remove_leftovers
-from eviction.drill.pressure.real_fill_program import PREFIX
+from eviction.drill.pressure.fill_program import PREFIX
+from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, mount_point, remove_leftovers
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 

@@ -1,108 +1,37 @@
-"""Faults as documents: read strictly, written back, refused by field; and distortions of answers."""
+"""Which call a fault takes, and distortions of answers."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from eviction.drill.runtime.distortions import HUGE_NAME_CHARACTERS, Distortion, distorted
-from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
 from eviction.drill.runtime.faults import (
-    CODES,
-    ActThenFail,
+    HUGE_NAME_CHARACTERS,
+    Call,
     Cut,
-    Delay,
     Distort,
+    Distortion,
     Fail,
-    FaultError,
+    Failpoints,
     Hang,
+    InjectedError,
     MethodFault,
     Pretend,
     When,
-    fault_document,
-    read_fault,
+    distorted,
 )
 from reclaim.cri import cri_pb2 as pb
 
 METHODS = frozenset({"ListImages", "RemoveImage"})
-
-times = st.none() | st.integers(1, 1000)
-seconds = st.floats(0, 86400, allow_nan=False)
-codes = st.sampled_from(list(CODES.values()))
-messages = st.text(max_size=50)
-actions = st.one_of(
-    st.builds(Fail, codes, messages, times),
-    st.builds(ActThenFail, codes, messages, times),
-    st.builds(Cut, codes, messages, times),
-    st.builds(Pretend, times),
-    st.builds(Delay, seconds, times),
-    st.builds(Hang, times),
-    st.builds(Distort, st.sampled_from(Distortion), times),
-)
-whens = st.builds(When, st.integers(1, 1000), seconds, st.none() | seconds, st.floats(0, 1), st.integers(0, 1000))
-faults = st.builds(MethodFault, st.sampled_from(sorted(METHODS)), actions, whens)
-
-
-@given(faults)
-def test_a_fault_survives_being_written_and_read(fault: MethodFault) -> None:
-    """Through JSON and back it is the same value, for every action and every condition."""
-    assert read_fault(json.loads(json.dumps(fault_document(fault))), METHODS) == fault
-
-
-def test_a_document_names_method_action_arguments_and_when() -> None:
-    """The example of the module's docstring, with seconds as text, as the strict YAML reader leaves them."""
-    document = {
-        "method": "RemoveImage",
-        "action": "delay",
-        "seconds": "0.5",
-        "times": 3,
-        "when": {"fromCall": 2, "afterSeconds": 1, "forSeconds": "2.5", "probability": "0.25", "seed": 7},
-    }
-    assert read_fault(document, METHODS) == MethodFault("RemoveImage", Delay(0.5, 3), When(2, 1.0, 2.5, 0.25, 7))
-
-
-REFUSED: list[tuple[object, str]] = [
-    ([], "a fault: must be a mapping"),
-    ({}, "method: must be a text"),
-    ({"method": "ListImage", "action": "hang"}, "no method is named 'ListImage'; allowed are ListImages, RemoveImage"),
-    ({"method": "ListImages"}, "action: must be a text"),
-    ({"method": "ListImages", "action": "explode"}, "unknown action 'explode'; allowed are fail, actThenFail"),
-    ({"method": "ListImages", "action": "hang", "seconds": 1}, "seconds: unknown field; allowed are times"),
-    ({"method": "ListImages", "action": "delay"}, "seconds: is missing"),
-    ({"method": "ListImages", "action": "delay", "seconds": -1}, "seconds: must be a number from 0 to 86400, not -1"),
-    ({"method": "ListImages", "action": "delay", "seconds": True}, "not True"),
-    ({"method": "ListImages", "action": "delay", "seconds": "1e3"}, "not '1e3'"),
-    ({"method": "ListImages", "action": "delay", "seconds": float("nan")}, "not nan"),
-    ({"method": "ListImages", "action": "fail", "code": "OK"}, "unknown code 'OK'; allowed are CANCELLED"),
-    ({"method": "ListImages", "action": "fail", "code": 14}, "code: must be a text, not 14"),
-    ({"method": "ListImages", "action": "fail", "times": 0}, "times: must be a whole number from 1"),
-    ({"method": "ListImages", "action": "fail", "times": True}, "not True"),
-    ({"method": "ListImages", "action": "fail", "message": "x" * 1025}, "at most 1024 are allowed"),
-    ({"method": "ListImages", "action": "distort", "how": "upside_down"}, "unknown distortion 'upside_down'"),
-    ({"method": "ListImages", "action": "hang", "when": {"from_call": 1}}, "when.from_call: unknown field"),
-    ({"method": "ListImages", "action": "hang", "when": {"probability": 1.1}}, "when.probability: must be a number"),
-    ({"method": "ListImages", "action": "hang", "when": 3}, "when: must be a mapping"),
-]
-
-
-@pytest.mark.parametrize(("document", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
-def test_a_wrong_document_is_refused_by_field(document: object, sentence: str) -> None:
-    """The message names the field, what it was and what is allowed."""
-    with pytest.raises(FaultError) as caught:
-        read_fault(document, METHODS)
-    assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"from_call": 0}, {"after_seconds": -1.0}, {"for_seconds": -1.0}, {"probability": 2.0}], ids=str
 )
 def test_conditions_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    """In a document and in the constructor."""
+    """The message names the condition."""
     with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
         When(**wrong)
 

@@ -10,7 +10,7 @@ import pytest
 
 from eviction.drill.pressure.fault_schedule import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.distortions import Distortion
+from eviction.drill.runtime.faults import Distortion
 from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.library import find_scenario, library

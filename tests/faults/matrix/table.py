@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import grpc
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.faults import ActThenFail, Cut, Distort, Failpoint, Hang, Pretend
+from eviction.drill.runtime.faults import ActThenFail, Cut, Distort, Distortion, Failpoint, Hang, Pretend
 from tests.faults.matrix.rows import Fault, Kind, Livez, Relief, Row, When
 
 IMAGE, CONTAINER, SANDBOX = Kind.IMAGE, Kind.CONTAINER, Kind.SANDBOX

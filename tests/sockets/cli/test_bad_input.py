@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Fail
+from eviction.drill.runtime.faults import Fail
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here

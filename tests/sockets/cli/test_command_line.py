@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.drill.runtime.failpoints import Delay, Fail
+from eviction.drill.runtime.faults import Delay, Fail
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from eviction.history_file.store import read_records
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode

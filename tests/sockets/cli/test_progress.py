@@ -19,7 +19,7 @@ import pytest
 
 from eviction.cli import main
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
-from eviction.drill.runtime.failpoints import Delay
+from eviction.drill.runtime.faults import Delay
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd_here

@@ -11,7 +11,7 @@ import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.runtime.dialects import CRI_O_1_31
-from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
+from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
 from reclaim.containerd_garbage import OBJECT_ID, CannotCollect, GarbageCollection, collect_garbage_function, examine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.small_node import (

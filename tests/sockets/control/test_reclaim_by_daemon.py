@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from eviction.control.reclaim_queue import MOST_WAITING
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, came_true, reclaimd, reclaimd_here

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import Delay, Fail, Hang
+from eviction.drill.runtime.faults import Delay, Fail, Hang
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from eviction.daemon.manager import Manager
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords

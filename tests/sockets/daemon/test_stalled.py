@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from eviction.control.socket import ask
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true

@@ -16,7 +16,7 @@ import pytest
 
 from eviction.daemon.manager import Manager
 from eviction.drill.run.listener import DrillListener
-from eviction.drill.runtime.failpoints import Fail, Failpoint
+from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.telemetry.events import LogSink

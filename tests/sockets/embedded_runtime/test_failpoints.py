@@ -10,8 +10,18 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import ActThenFail, Cut, Delay, Distort, Fail, Hang, MethodFault, Pretend, When
+from eviction.drill.runtime.faults import (
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Distortion,
+    Fail,
+    Hang,
+    MethodFault,
+    Pretend,
+    When,
+)
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.drill.runtime.failpoints import Fail, Hang
+from eviction.drill.runtime.faults import Fail, Hang
 from eviction.types import Extent
 from reclaim.execution.executor import never_relieved
 from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, Call

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS
-from eviction.drill.runtime.failpoints import ActThenFail, Delay, Fail, Hang
+from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.one_pass import Request
 from reclaim.cri import cri_pb2 as pb

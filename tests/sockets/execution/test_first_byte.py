@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from eviction.drill.runtime.failpoints import Fail, Hang
+from eviction.drill.runtime.faults import Fail, Hang
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.node.one_pass import Request

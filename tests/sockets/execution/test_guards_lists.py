@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import Fail, Hang
+from eviction.drill.runtime.faults import Fail, Hang
 from eviction.node.node import Node
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal

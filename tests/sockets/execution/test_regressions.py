@@ -8,11 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import (
-    ActThenFail,
-    Fail,
-    Hang,
-)
+from eviction.drill.runtime.faults import ActThenFail, Fail, Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, relieve, result_of

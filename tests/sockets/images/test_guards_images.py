@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from reclaim.cri import cri_pb2 as pb
 from reclaim.images.records import ImageRecords
 from signals.clock import SystemClock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from tests.nodes.small_node import IMAGES, SmallNode, reason_of, relieve
 from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list

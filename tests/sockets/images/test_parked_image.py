@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from reclaim.types import Reason, Result
 from tests.nodes.small_node import IMAGES, SmallNode, reason_of, relieve, result_of
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.image_table import Image
+from eviction.drill.runtime.records import Image
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.node import Node
 from eviction.record import Pass

@@ -8,16 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import (
-    Distort,
-    Fail,
-    Failpoint,
-    Hang,
-    MethodFault,
-    Pretend,
-    When,
-)
+from eviction.drill.runtime.faults import Distort, Distortion, Fail, Failpoint, Hang, MethodFault, Pretend, When
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, reason_of, relieve, result_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.runtime.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.small_node import IMAGES, MIB, Pod, SmallNode, reason_of, relieve

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from tests.nodes.small_node import IMAGES, SmallNode, relieve
 
 

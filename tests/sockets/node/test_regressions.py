@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import IMAGES, MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd

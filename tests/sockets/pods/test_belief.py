@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from eviction.node.node import Node
 from tests.nodes.small_node import AN_HOUR, CONTAINERS, EVERYTHING, Pod, SmallNode, reason_of, relieve
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list

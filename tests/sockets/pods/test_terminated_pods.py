@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.node import Node
 from reclaim.pods.kubelet_directories import KubeletDirectories

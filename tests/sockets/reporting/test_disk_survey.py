@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import Fail
+from eviction.drill.runtime.faults import Fail
 from eviction.record import PassResult
 from eviction.reporting.attribution import Use
 from signals.types import FsLayout, Signal

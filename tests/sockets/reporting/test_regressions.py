@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.failpoints import Distort
+from eviction.drill.runtime.faults import Distort, Distortion
 from eviction.reporting.pass_record import pass_json
 from tests.nodes.small_node import EVERYTHING, SmallNode, relieve
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.failpoints import Hang
+from eviction.drill.runtime.faults import Hang
 from eviction.drill.runtime.private_mounts import mount_tmpfs
 from signals.filesystems import Reading, read_statvfs
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal

@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.runtime.faults import Distort
+from eviction.drill.runtime.faults import Distort, Distortion
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.rows import Fault
 from tests.nodes.small_node import MIB

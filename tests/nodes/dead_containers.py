@@ -1,4 +1,4 @@
-"""Thousands of dead containers as records in the lists, without files on the disk.
+"""Thousands of dead containers as records in the lists of an embedded runtime, without files on the disk.
 
 Each has the labels and annotations of a kubelet's container: about 1.1 KB on the wire, as measured on containerd.
 Making 50 000 of them takes a second; 50 000 writable layers would take minutes and as many inodes.
@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.drill.runtime.id_lookup import deterministic_id
-from eviction.drill.runtime.pod_records import Container, Sandbox
+from eviction.drill.runtime.records import Container, Sandbox, deterministic_id
+from eviction.drill.runtime.runtime import EmbeddedRuntime
 from reclaim.cri import cri_pb2
 
 _TERMINATION = "/dev/termination-log"
 _STATE = '{"exitCode":1,"finishedAt":"2026-01-01T00:00:00Z","reason":"Error","containerID":"'
+
+
+def add_dead_containers(
+    runtime: EmbeddedRuntime, sandbox_id: str, count: int, image_id: str, age_seconds: float
+) -> list[str]:
+    """Adds `count` containers to a sandbox that exited `age_seconds` ago. Returns their ids."""
+    with runtime._lock:
+        died_at = runtime._now_ns() - round(age_seconds * 1e9)
+        sandbox = runtime._sandboxes[sandbox_id]
+        made = {each.id: each for each in dead_containers(sandbox, count, image_id, died_at)}
+        runtime._containers.update(made)
+    return list(made)
 
 
 def dead_containers(sandbox: Sandbox, count: int, image_id: str, died_at: int) -> Iterator[Container]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.pressure.real_fill import RealFill
+from eviction.drill.pressure.fill import Fill
+from eviction.drill.pressure.fill_program import Order
 from eviction.drill.scenario.types import Grows
 from tests.drill.documents import MIB
 from tests.reclaimd_process import came_true
@@ -31,9 +32,9 @@ def left(disk: Path) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_ffree
 
 
-def filled(*arguments: object) -> RealFill:
+def filled(*arguments: object) -> Fill:
     """Fills, and waits until it is done."""
-    made = RealFill(*arguments)  # type: ignore[arg-type] # positional, as the constructor has them
+    made = Fill(Order(*arguments))  # type: ignore[arg-type] # positional, as an order has them
     assert came_true(lambda: not made.running)
     return made
 
@@ -76,7 +77,7 @@ def test_what_grows_is_stopped_in_the_middle_and_held(disk: Path) -> None:
     before = left(disk)
     old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        made = RealFill(str(disk), Grows.BYTES, 2 * MIB, 30 * MIB, 0)
+        made = Fill(Order(str(disk), Grows.BYTES, 2 * MIB, 30 * MIB))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
     assert came_true(lambda: left(disk)[0] < before[0])
@@ -99,7 +100,7 @@ def test_a_killed_fill_process_is_a_problem(disk: Path) -> None:
 
 def test_a_directory_that_cannot_be_filled_is_a_problem(tmp_path: Path) -> None:
     """The message is that of the operating system, and nothing was written."""
-    made = RealFill(str(tmp_path / "absent"), Grows.BYTES, 0, MIB, 0)
+    made = Fill(Order(str(tmp_path / "absent"), Grows.BYTES, 0, MIB))
     assert not made.running
     assert "No such file or directory" in made.problem
     assert made.stop() == 0
