@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
-from eviction.drill.scenario.library import library
+from eviction.drill.scenario.reader import library
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
 

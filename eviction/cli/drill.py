@@ -30,16 +30,14 @@ from eviction.cli.options import (
 from eviction.drill.runtime.extra import missing_extra
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts
 from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.filesystem_types import on_filesystems
-from eviction.drill.scenario.library import find_scenario, library
-from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario.reader import find_scenario, library, on_filesystems, read_scenario
 from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
 from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
 
 if TYPE_CHECKING:
-    from eviction.drill.judgement.result import DrillResult  # not imported at run time: it imports gRPC
+    from eviction.drill.judgement.judge import DrillResult  # not imported at run time: it imports gRPC
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"

@@ -12,7 +12,7 @@ from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, print_words
 from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
-from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
 from eviction.drill.report.to_json import observation_lines, result_json
 from eviction.node.node import Node

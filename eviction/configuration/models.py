@@ -6,9 +6,33 @@ process of somebody else's, such as the suite that uses our pytest plugin, its p
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetPydanticSchema,
+    PlainSerializer,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.alias_generators import to_camel
 
-__all__ = ["ConfigDict", "Discriminator", "Field", "Model", "Tag", "ValidationError"]
+__all__ = [
+    "AfterValidator",
+    "ConfigDict",
+    "Discriminator",
+    "Field",
+    "GetPydanticSchema",
+    "Model",
+    "PlainSerializer",
+    "Tag",
+    "TypeAdapter",
+    "ValidationError",
+    "to_camel",
+]
 
 
 class Model(BaseModel):

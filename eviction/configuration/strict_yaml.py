@@ -148,6 +148,7 @@ _PROBLEMS: Mapping[str, str] = {
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
+    "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -179,7 +180,7 @@ def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
         case "extra_forbidden" if parts[-1] in GONE_FIELDS:
             return f"{name}: the field {field!r} is gone: remove it ({GONE_FIELDS[parts[-1]]})"
         case "extra_forbidden" if len(problem["loc"]) == 1:
-            near = get_close_matches(field, model.model_fields, 1)
+            near = get_close_matches(field, fields.split(", "), 1)
             return f"{name}: unknown field {field!r}{f' (meant {near[0]}?)' if near else ''}; allowed are {fields}"
         case "extra_forbidden":
             return f"{name}: unknown field {field!r}"

@@ -15,7 +15,7 @@ import pytest
 
 from eviction.drill.report.to_json import result_json
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario.library import library
+from eviction.drill.scenario.reader import library
 from eviction.drill.scenario.reader import scenario_of
 from tests.drill.documents import document
 from tests.drill.runs import run

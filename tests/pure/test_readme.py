@@ -16,7 +16,7 @@ from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.svg import NAMESPACE
-from eviction.drill.scenario.library import find_scenario
+from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
 from eviction.reporting import pod_evictions
 from eviction.reporting.attribution import About

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from eviction.drill.judgement.result import Response
+from eviction.drill.judgement.judge import Response
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of
 from eviction.reporting.observations_json import ThresholdJson
 from eviction.reporting.pass_shapes import ConditionName, PassJson

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eviction.drill.judgement.judge import lost_beyond_need
-from eviction.drill.judgement.result import DrillResult
+from eviction.drill.judgement.judge import DrillResult, lost_beyond_need
 from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import PLURALS, MeasuredFilesystem, Measurements, Sample
 from eviction.drill.report.shapes import DrillReportJson, MarkJson, MeasuredFilesystemJson

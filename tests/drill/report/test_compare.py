@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from eviction.drill.judgement.result import Response
+from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredRemoval, Sample
 from eviction.drill.report.compare import comparison_page, comparison_picture, comparison_table
 from eviction.drill.report.document import report_of

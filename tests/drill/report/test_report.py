@@ -14,8 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.judgement.judge import Check
-from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredFilesystem, MeasuredRemoval, Sample
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod

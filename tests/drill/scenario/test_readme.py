@@ -8,24 +8,23 @@ import pytest
 
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.distortions import Distortion
-from eviction.drill.scenario import schema
-from eviction.drill.scenario.library import library
-from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario import types
+from eviction.drill.scenario.reader import library, read_scenario
 from eviction.drill.scenario.types import FaultAction, Grows, PodState
 from tests.pages import DRILL, code_blocks
 
 TEXT = DRILL.read_text()
 MODELS = (
-    schema.FilesystemFields,
-    schema.ImageFields,
-    schema.PodFields,
-    schema.RuntimeFields,
-    schema.NodeFields,
-    schema.PressureFields,
-    schema.CallFields,
-    schema.FaultFields,
-    schema.ConditionFields,
-    schema.ExpectFields,
+    types.FilesystemSpec,
+    types.ImageSpec,
+    types.PodSpec,
+    types.RuntimeSpec,
+    types.NodeSpec,
+    types.Pressure,
+    types.Call,
+    types.Fault,
+    types.ConditionExpectation,
+    types.Expectation,
 )
 FIELDS = sorted({info.alias or name for model in MODELS for name, info in model.model_fields.items()})
 
