@@ -178,8 +178,9 @@ def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     """Compares two reports: a table, a page and a picture. Exit 2 if a file is not a report."""
-    from eviction.drill.report.compare import comparison_table, write_comparison
+    from eviction.drill.report.compare import comparison_table
     from eviction.drill.report.document import ReportError, read_report
+    from eviction.drill.report.write import write_comparison
 
     if len(paths) != 2:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
@@ -200,7 +201,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
     from eviction.drill.node.embedded_node import EmbeddedNode
-    from eviction.drill.report.to_json import result_json
+    from eviction.drill.report.document import result_json
     from eviction.drill.run.embedded import Drill
     from eviction.reporting.explain import pass_lines
 
@@ -234,7 +235,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
 
 def _say_verdict(result: DrillResult) -> None:
     """Prints what was kept and why, then every expectation."""
-    from eviction.drill.report.to_json import verdict_lines
+    from eviction.drill.report.lines import verdict_lines
     from eviction.reporting.explain import outcomes_table
 
     passes = [one.record for one in result.measurements.passes]

@@ -24,7 +24,8 @@ from eviction.drill.measurement.real_node import Limits, NodeObservation, withou
 from eviction.drill.pressure.foreign_data import foreign_entries
 from eviction.drill.pressure.leftovers import DrillStillRunning, remove_leftovers
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.report.to_json import observation_lines, result_json, verdict_lines
+from eviction.drill.report.document import result_json
+from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.types import Scenario

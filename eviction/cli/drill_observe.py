@@ -14,7 +14,8 @@ from eviction.cli.termination import block_termination, on_signals
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
-from eviction.drill.report.to_json import observation_lines, result_json
+from eviction.drill.report.document import result_json
+from eviction.drill.report.lines import observation_lines
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import signals_table

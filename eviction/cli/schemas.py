@@ -19,7 +19,7 @@ from eviction.cli.made_files import write_made
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
-from eviction.drill.report.shapes import DrillReportJson
+from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario.reader import SET_BY_THE_DRILL, UNDER_NODE
 from eviction.drill.scenario.types import Scenario
 from eviction.reporting.check_shapes import CheckJson

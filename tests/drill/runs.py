@@ -9,8 +9,7 @@ from functools import cache
 
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.report.document import Report, report_of
-from eviction.drill.report.to_json import result_json
+from eviction.drill.report.document import Report, report_of, result_json
 from eviction.drill.run.embedded import Drill
 from eviction.drill.scenario.reader import find_scenario
 from eviction.drill.scenario.types import Scenario

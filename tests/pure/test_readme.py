@@ -15,7 +15,7 @@ from eviction.cli.manual import options_of
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
-from eviction.drill.report.svg import NAMESPACE
+from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
 from eviction.reporting import pod_evictions

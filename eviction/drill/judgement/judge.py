@@ -275,7 +275,10 @@ def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[st
 
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
     if expect.quiet_seconds is not None:
-        quiet, expected = measured.ended - measured.last_change, f"for {format_duration(expect.quiet_seconds)} at the end"
+        quiet, expected = (
+            measured.ended - measured.last_change,
+            f"for {format_duration(expect.quiet_seconds)} at the end",
+        )
         yield Check("quiet", expected, f"for {_time(quiet)}", quiet >= expect.quiet_seconds)
     if faults:
         triggered = len(measured.faults)

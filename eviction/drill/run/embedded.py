@@ -227,14 +227,11 @@ class Drill:
     def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
         """The objects that the runtime lists and the log directories; and the names of objects by id."""
         client, names = self.node.client, dict(self._embedded.population.image_names)
+        found = [(Kind.IMAGE, each.id, each.title) for each in until_answered(client.list_images)]
+        found += [(Kind.CONTAINER, each.id, each.title) for each in until_answered(client.list_containers)]
+        found += [(Kind.SANDBOX, each.id, each.title) for each in until_answered(client.list_pod_sandboxes)]
         objects = {NamedObject(*each) for each in self._paths()}
-        for kind, ask in (
-            (Kind.IMAGE, client.list_images),
-            (Kind.CONTAINER, client.list_containers),
-            (Kind.SANDBOX, client.list_pod_sandboxes),
-        ):
-            for each in until_answered(ask):
-                objects.add(NamedObject(str(kind), names.setdefault(each.id, each.title)))
+        objects |= {NamedObject(str(kind), names.setdefault(object_id, title)) for kind, object_id, title in found}
         return frozenset(objects), names
 
     def _paths(self) -> set[tuple[str, str]]:

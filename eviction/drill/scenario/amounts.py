@@ -27,6 +27,11 @@ def written(form: Any, read: Callable[[Any], Any]) -> Any:
     return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[form, AfterValidator(read)]))
 
 
+def as_written(text: str | None) -> Any:
+    """A default as the file would have it."""
+    return text
+
+
 def read_amount(text: str, at_least: int = 0) -> int:
     """Bytes or files; a fraction is rounded up. Raises ValueError unless it is between `at_least` and 1 Ti."""
     found = whole(parse_quantity(text))

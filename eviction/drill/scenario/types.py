@@ -21,6 +21,7 @@ from eviction.drill.scenario.amounts import (
     Rate,
     Seconds,
     Share,
+    as_written,
     read_amount,
     read_seconds,
     written,
@@ -137,7 +138,7 @@ class FilesystemSpec(Part):
     """Bytes; 1Mi to 1Ti."""
     inodes: int = Field(ge=100, le=10_000_000)
     """How many files it takes."""
-    type: FilesystemType = Field("tmpfs")
+    type: FilesystemType = as_written("tmpfs")
     """tmpfs: a filesystem of its own. ext4, xfs (300Mi at least), btrfs (110Mi): on a loop device, as root. directory:
     a size-limited view of one."""
 
@@ -158,7 +159,7 @@ class OwnFilesystemSpec(FilesystemSpec):
     """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
     files: int = Field(0, ge=0, le=10_000)
     """How many entries it has, each a minute younger than the one before."""
-    file_bytes: Amount = Field("0", alias="fileSize")
+    file_bytes: Amount = Field(as_written("0"), alias="fileSize")
     """Bytes of each."""
 
 
@@ -213,9 +214,9 @@ class ImageSpec(Part):
     """Bytes of the layer of its own."""
     files: int = Field(1, ge=1, le=100_000)
     """In how many files."""
-    shared_bytes: Amount = Field("0")
+    shared_bytes: Amount = as_written("0")
     """Bytes of a layer that all of this entry share."""
-    age_seconds: Seconds = Field("1h")
+    age_seconds: Seconds = as_written("1h")
     """How long ago the first of them was first seen; the others follow a second apart."""
     pinned: bool = False
     """Whether the runtime pins it."""
@@ -282,13 +283,13 @@ class PodSpec(Part):
     """How many there are."""
     written_copies: int | None = Field(None, ge=0, le=100, alias="deadCopies")
     """Dead copies of the container before the last one; left out: one if it crashed."""
-    write_bytes: Amount = Field("2Mi", alias="writes")
+    write_bytes: Amount = Field(as_written("2Mi"), alias="writes")
     """Bytes that each copy has written into its writable layer."""
-    log_bytes: Amount = Field("0", alias="logs")
+    log_bytes: Amount = Field(as_written("0"), alias="logs")
     """Bytes of the log of each copy, and of each of its rotated logs."""
     rotated_logs: int = Field(0, ge=0, le=100)
     """How many rotated logs each copy has."""
-    dead_seconds: Seconds = Field("10m")
+    dead_seconds: Seconds = as_written("10m")
     """How long ago the dead copies ended."""
     written_policy: RestartPolicy | None = Field(None, alias="restartPolicy")
     """Left out: OnFailure for a completed pod, else Always."""
@@ -310,6 +311,9 @@ class PodSpec(Part):
         return _numbered(self.name, self.count)
 
 
+Layout = Annotated[FsLayout, written(Literal["single", "dedicated", "split"], LAYOUTS.__getitem__)]
+
+
 class RuntimeSpec(Part):
     """The runtime whose rules the embedded runtime follows, and the rules that the scenario changes."""
 
@@ -321,7 +325,7 @@ class RuntimeSpec(Part):
     """Whether it pins the image of pod sandboxes."""
     fills_image_id: bool | None = None
     """Whether it fills Container.image_id."""
-    unreferenced_bytes: Amount = Field("0")
+    unreferenced_bytes: Amount = as_written("0")
     """Bytes of content that nothing refers to and CRI does not show."""
 
 
@@ -329,7 +333,7 @@ class NodeSpec(FilesystemSpec):
     """The node. `size`, `inodes` and `type` are those of nodefs. The first image is the one of pod sandboxes.
     Thresholds and `configuration` are fields of the configuration file. A threshold that is not named is off."""
 
-    layout: Annotated[FsLayout, written(Literal["single", "dedicated", "split"], LAYOUTS.__getitem__)] = Field("single")
+    layout: Layout = as_written("single")
     """single: everything on one filesystem. dedicated: images and writable layers on imagefs. split: images alone."""
     size_bytes: FilesystemSize
     """Bytes of nodefs; 1Mi to 1Ti."""
@@ -441,21 +445,21 @@ class Pressure(Part):
     """Bytes or files; full: until the disk is."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
-    after_seconds: Seconds = Field("0s")
+    after_seconds: Seconds = as_written("0s")
     """How long it waits before it begins."""
-    holds_seconds: Seconds = Field("0s")
+    holds_seconds: Seconds = as_written("0s")
     """How long it stands still at its end."""
     remains: bool = True
     """False: what was written goes again."""
     written_where: str | None = Field(None, alias="where")
     """The filesystem for bytes and inodes; left out: nodefs."""
-    file_bytes: Amount = Field("0", alias="fileSize")
+    file_bytes: Amount = Field(as_written("0"), alias="fileSize")
     """Bytes of each file where inodes grow."""
     pod: str = ""
     """Whose log or writable layer grows."""
     image: ImageSpec | None = None
     """What is pulled."""
-    file: FileEnd = Field("closed")
+    file: FileEnd = as_written("closed")
     """What becomes of the one file or log that grew; deleted: it has no name from the first byte on, and is held
     open."""
     beside: bool = False
@@ -528,7 +532,7 @@ class Fault(Part):
     """How long after the first pressure began; this or onCall."""
     on_call: Call | None = None
     """The call that triggers it."""
-    method: Annotated[str, written(Method | None, _or_empty)] = Field(None)
+    method: Annotated[str, written(Method | None, _or_empty)] = as_written(None)
     """The call of CRI that goes wrong."""
     times: int | None = Field(None, ge=1, le=10_000)
     """For how many calls; left out: no limit."""
@@ -540,7 +544,7 @@ class Fault(Part):
     """The gRPC status that the client gets."""
     message: str = Field("failed on purpose", max_length=200)
     """Its message."""
-    how: Annotated[str, written(Wrong | None, _or_empty)] = Field(None)
+    how: Annotated[str, written(Wrong | None, _or_empty)] = as_written(None)
     """How an answer is distorted."""
 
     @property

@@ -100,7 +100,7 @@ BREAKS: dict[str, tuple[Changes, Changes, str]] = {
 def judged(expect: Changes, changes: Changes) -> tuple[Check, ...]:
     faults = expect.get("faults", 0)
     fields = {name: value for name, value in expect.items() if name != "faults"}
-    return judge(Expectation().model_copy(update=fields), measurements(**changes), faults)
+    return judge(Expectation.model_validate({}).model_copy(update=fields), measurements(**changes), faults)
 
 
 @pytest.mark.parametrize("holds", HOLDS)

@@ -11,7 +11,7 @@ from eviction.drill.measurement.measurements import EndedPod
 from eviction.drill.scenario.types import NEVER, ConditionExpectation, Expectation, ObjectPattern
 from signals.quantity import parse_percentage
 from signals.types import Signal
-from tests.drill.documents import MIB, measurements
+from tests.drill.documents import measurements
 
 EVERYTHING = Expectation.model_construct(
     condition=ConditionExpectation.model_construct(comes_within_seconds=0.1, goes_within_seconds=0.6),
@@ -98,7 +98,7 @@ def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
 @pytest.mark.parametrize("response", Response)
 def test_every_expectation_has_a_check(response: Response) -> None:
     """Each field that is set makes a check, judged or not. (A scenario with faults is refused.)"""
-    nothing = Expectation().model_copy(update={"no_restarts": False, "new_pod_starts": False})
+    nothing = Expectation.model_validate({}).model_copy(update={"no_restarts": False, "new_pod_starts": False})
     without = len(judge_real(nothing, measurements(), response))
     for name in Expectation.model_fields:
         expect = nothing.model_copy(update={name: getattr(EVERYTHING, name)})

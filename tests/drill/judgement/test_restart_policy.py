@@ -33,7 +33,6 @@ def container(pod: str, name: str, attempt: int, state: ContainerState) -> Conta
     return Container(f"{pod}-{name}-{attempt}", name, state, attempt, pod_name=pod, attempt=attempt)
 
 
-
 def pod(name: str, state: PodState, **fields: Any) -> PodSpec:
     return PodSpec.model_validate({"name": name, "image": "i", "state": state, **fields})
 

@@ -14,9 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from eviction.drill.judgement.judge import judge
-from eviction.drill.report.html import page
-from eviction.drill.report.junit import junit_xml
-from eviction.drill.report.svg import picture
+from eviction.drill.report.page import junit_xml, page, picture
 from eviction.drill.scenario.reader import find_scenario, library
 from eviction.drill.scenario.types import ConditionExpectation, ObjectPattern
 from signals.quantity import Percentage
