@@ -16,7 +16,7 @@ import pytest
 from eviction.drill.judgement.judge import judge
 from eviction.drill.report.page import junit_xml, page, picture
 from eviction.drill.scenario.reader import find_scenario, library
-from eviction.drill.scenario.types import ConditionExpectation, ObjectPattern
+from eviction.drill.scenario.types import NEVER, ConditionExpectation, ObjectPattern
 from signals.quantity import Percentage
 from tests.drill.report.test_report import assert_a_picture, assert_self_contained, parsed, texts
 from tests.drill.runs import report_of_run, run_of
@@ -67,7 +67,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "shared-layers": ({"stays": ("image registry.example/stack-05:1",)}, "image registry.example/stack-05:1"),
     "small-files": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
     "soft-grace": ({"first_removal_within_seconds": 0.0}, "first removal"),
-    "soft-recovers": ({"never_relieved": True}, "pressure"),
+    "soft-recovers": ({"relief": NEVER}, "pressure"),
     "split-images": ({"goes": ("container default/finished/*",)}, "container default/finished/*"),
     "split-writable": ({"goes": ("image registry.example/old-*",)}, "image registry.example/old-*"),
     "stuck-removal": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
