@@ -18,9 +18,9 @@ from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
-from eviction.drill.report.shapes import DrillReportJson
-from eviction.drill.scenario.reader import BY_THE_SCENARIO, SET_BY_THE_DRILL
-from eviction.drill.scenario.schema import ScenarioFields
+from eviction.drill.report.document import DrillReportJson
+from eviction.drill.scenario.reader import SET_BY_THE_DRILL, UNDER_NODE
+from eviction.drill.scenario.types import Scenario
 from eviction.pod_eviction.report import PodEvictions
 from eviction.reporting.pass_record import LogLineJson, NothingToDoJson, PassJson
 from eviction.reporting.status import CheckJson, Status
@@ -53,13 +53,13 @@ def file_name(name: str) -> str:
 def scenario_schema(name: str) -> Schema:
     """The schema of a scenario, with the fields of the configuration that it may set."""
     configuration = schema_of_model(ConfigurationFile, "")
-    schema = schema_of_model(ScenarioFields, name)
+    schema = schema_of_model(Scenario, name)
     fields = {
         key: field
         for key, field in configuration["properties"].items()
-        if key not in SET_BY_THE_DRILL and key not in BY_THE_SCENARIO
+        if key not in SET_BY_THE_DRILL and key not in UNDER_NODE
     }
-    written = schema["$defs"]["NodeFields"]["properties"]["configuration"]
+    written = schema["$defs"]["NodeSpec"]["properties"]["configuration"]
     written |= {"properties": fields, "additionalProperties": False}
     schema["$defs"]["RowEntryText"] = configuration["$defs"]["RowEntryText"]
     return schema

@@ -1,44 +1,37 @@
 """`reclaimd drill`: a test of eviction paths. This module has the options, the drill on the embedded node, and
 `compare`.
 
-A real node is observed by `drill_observe`, and filled by `drill_fill`.
+A real node is observed and filled by `drill_real`.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import signal
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
+from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.options import (
     add_configuration,
     add_logging,
     add_output,
-    answer_json,
     answer_lines,
     columns,
     configuration_flags,
     exit_with,
-    log_of,
     print_words,
 )
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.filesystem_types import on_filesystems
-from eviction.drill.scenario.library import find_scenario, library
-from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario.reader import find_scenario, library, on_filesystems, read_scenario
 from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
 
 if TYPE_CHECKING:
-    from eviction.drill.judgement.result import DrillResult  # not imported at run time: it imports gRPC
+    from eviction.drill.judgement.judge import DrillResult  # not imported at run time: it imports gRPC
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
@@ -116,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.observe and arguments.fill is None:
         if words or arguments.all or arguments.list or arguments.check is not None:
             exit_with(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it only measures")
-        from eviction.cli.drill_observe import observe
+        from eviction.cli.drill_real import observe
 
         return observe(arguments)
     if arguments.fill is None:
@@ -139,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
             exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
         if arguments.name is not None:
             exit_with(EXIT_USAGE, "--name is for --observe alone; with --fill the report has the scenario's name")
-        from eviction.cli.drill_fill import fill
+        from eviction.cli.drill_real import fill
 
         return fill(scenarios[0], arguments)
     return _drill_embedded(scenarios, arguments)
@@ -179,8 +172,9 @@ def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     """Compares two reports: a table, a page and a picture. Exit 2 if a file is not a report."""
-    from eviction.drill.report.compare import comparison_table, write_comparison
+    from eviction.drill.report.compare import comparison_table
     from eviction.drill.report.document import ReportError, read_report
+    from eviction.drill.report.write import write_comparison
 
     if len(paths) != 2:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
@@ -201,11 +195,9 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
     from eviction.drill.node.embedded_node import EmbeddedNode
-    from eviction.drill.report.to_json import result_json
     from eviction.drill.run.embedded import Drill
-    from eviction.reporting.explain import pass_lines
 
-    show = print_words if arguments.output == "json" else print_line
+    show = shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
     try:
         with EmbeddedNode(scenario, mounts) as embedded:
@@ -213,38 +205,25 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             display = ProgressDisplay(scenario.node.role(first.where), show, inodes=first.counts_inodes)
             for line in _head(scenario, embedded.describe()):
                 show(line)
-            drill = Drill(
-                scenario,
-                embedded,
-                log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
-                lambda record: display.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
-                display.progress,
-            )
-            result = drill.run()
+            result = Drill(scenario, embedded, drill_log(arguments), display.show_pass, display.progress).run()
             display.end()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
-    document = result_json(result)
-    if arguments.output == "json":
-        answer_json(document)
-    else:
-        _say_verdict(result)
-    write_report(document, arguments.report, show)
+    answer_result(result, _lines(result), arguments)
     return result.held
 
 
-def _say_verdict(result: DrillResult) -> None:
-    """Prints what was kept and why, then every expectation."""
-    from eviction.drill.report.to_json import verdict_lines
+def _lines(result: DrillResult) -> list[str]:
+    """What was kept and why, then every expectation."""
+    from eviction.drill.report.lines import verdict_lines
     from eviction.reporting.explain import outcomes_table
 
     passes = [one.record for one in result.measurements.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
     left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
-    if left:
-        answer_lines(["", "what stayed, and why:", *left])
-    answer_lines(["", *verdict_lines(result, columns())])
+    kept_lines = ["", "what stayed, and why:", *left] if left else []
+    return [*kept_lines, "", *verdict_lines(result, columns())]
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:

@@ -16,15 +16,33 @@ from pydantic import (
     Discriminator,
     Field,
     GetPydanticSchema,
+    PlainSerializer,
+    SkipValidation,
     Tag,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
+from pydantic.alias_generators import to_camel
 
 __all__ = [
-    "ConfigDict", "Discriminator", "Field", "Model", "Tag", "ValidationError", "model_validator", "not_read", "read_as",
+    "AfterValidator",
+    "ConfigDict",
+    "Discriminator",
+    "Field",
+    "GetPydanticSchema",
+    "Model",
+    "PlainSerializer",
+    "SkipValidation",
+    "Tag",
+    "TypeAdapter",
+    "ValidationError",
+    "model_validator",
+    "not_read",
+    "read_as",
     "setting",
-]  # fmt: skip
+    "to_camel",
+]
 
 
 class Model(BaseModel):

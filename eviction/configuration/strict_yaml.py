@@ -152,6 +152,7 @@ _PROBLEMS: Mapping[str, str] = {
     "model_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
     "string_type": "must be a text, in quotes where YAML would read it otherwise",
+    "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",

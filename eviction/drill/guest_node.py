@@ -15,9 +15,9 @@ from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import configuration_of
-from eviction.drill.runtime.faults import Failpoints
+from eviction.drill.runtime.failpoints import Failpoints
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
-from eviction.drill.scenario.amounts import amount_of
+from eviction.drill.scenario.reader import part_of
 from eviction.drill.scenario.types import Grows, Pressure, Scenario
 from eviction.node.node import Node
 from signals.types import FilesystemRole
@@ -107,9 +107,7 @@ class GuestNode:
         Waits until it is written or 60 s are over. Returns how much was written. Raises ValueError or ScenarioError for
         arguments that are not allowed.
         """
-        pressure = Pressure(
-            Grows(grows), amount_of("rate", rate, at_least=1), amount_of("amount", amount), where=FilesystemRole(where)
-        )
+        pressure = part_of(Pressure, {"grows": grows, "rate": rate, "amount": amount, "where": where}, "fill")
         if pressure.grows not in (Grows.BYTES, Grows.INODES):
             raise ValueError(f"grows is {grows!r}: bytes or inodes are allowed")
         self._filled += 1

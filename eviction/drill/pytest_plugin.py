@@ -80,8 +80,7 @@ def fill(embedded_runtime: GuestNode) -> Callable[..., int]:
 def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
     """The scenario that the marker names, else the default. Raises UsageError if it cannot be used."""
     from eviction.drill.scenario.amounts import ScenarioError
-    from eviction.drill.scenario.library import find_scenario
-    from eviction.drill.scenario.reader import scenario_of
+    from eviction.drill.scenario.reader import find_scenario, scenario_of
 
     marker = request.node.get_closest_marker(MARKER)
     chosen = DEFAULT if marker is None else marker.args[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from eviction.drill.scenario.library import library
+from eviction.drill.scenario.reader import library
 from eviction.drill.scenario.types import FilesystemType
 from tests.bench.effort import Effort
 from tests.bench.measure import MIB, Row

@@ -7,12 +7,11 @@ import json
 import time
 from functools import cache
 
-from eviction.drill.judgement.result import DrillResult
+from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.report.document import Report, report_of
-from eviction.drill.report.to_json import result_json
+from eviction.drill.report.document import Report, report_of, result_json
 from eviction.drill.run.embedded import Drill
-from eviction.drill.scenario.library import find_scenario
+from eviction.drill.scenario.reader import find_scenario
 from eviction.drill.scenario.types import Scenario
 from eviction.reporting.log import Log
 from tests.conftest import MOUNTS

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.drill.report.compare import comparison_page, comparison_table
-from eviction.drill.report.document import ReportError, report_of
-from eviction.drill.report.html import page
-from eviction.drill.report.junit import junit_xml
-from eviction.drill.report.to_json import result_json
+from eviction.drill.report.document import ReportError, report_of, result_json
+from eviction.drill.report.page import junit_xml, page
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.reader import scenario_of
 from tests.drill.documents import IMAGEFS, document

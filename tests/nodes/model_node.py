@@ -13,7 +13,8 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime.faults import ActThenFail, Call, Cut, Failpoint, Failpoints
+from eviction.drill.runtime.failpoints import Call, Failpoints
+from eviction.drill.runtime.faults import ActThenFail, Cut, Failpoint
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
 from tests.model.bounded import Bounded

@@ -1,10 +1,18 @@
-"""Judges each expectation of a scenario against the measurements of a run."""
+"""Judges each expectation of a scenario against the measurements of a run, on the embedded node or on a real one.
+
+On a real node those are judged that can be judged there: relief, the first removal, the lowest point, quiet, and
+objects of a name that exists; the condition only if the daemon that reports it runs in the drill. In place of "no
+container starts again" the drill checks that no pod that ran has ended. All other expectations depend on images, pods
+and a configuration that the scenario would have made; they are reported as not judged.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
 
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
@@ -13,24 +21,75 @@ from eviction.record import PassResult
 from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, Threshold
 from reclaim.types import Kind, Result
-from signals.quantity import format_duration
+from signals.quantity import Percentage, format_duration
+from signals.types import FsLayout, Signal
+
+ANYTHING = "*"
+NOT_BEFORE = "not before"
+BUILT = "it depends on a node that the scenario builds"
+CONFIGURED = "it depends on the node's own configuration"
+NOT_ON_A_REAL_NODE = {
+    "ReclaimPressure goes": CONFIGURED,
+    "pressure": BUILT,
+    "nothing": BUILT,
+    "images left": BUILT,
+    "images lost beyond need": "the sizes of layers are not known",
+    "passes": BUILT,
+    "last pass says": BUILT,
+    "new pod": "a drill makes no pods on a real node",
+}
+"""The checks that cannot be judged on a real node, by name, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation: what was expected, what was measured (`seen`), and whether it held.
+    """One expectation."""
 
-    `held` is None if it could not be judged; `seen` says why.
+    name: str
+    """What is expected to hold."""
+    expected: str
+    """In words."""
+    seen: str
+    """In words."""
+    held: bool | None
+    """Null: it could not be judged."""
+
+
+class Response(StrEnum):
+    """What relieves the node: the daemon in this process, or another component that the drill only observes."""
+
+    OURS = "reclaimd"
+    OBSERVED = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class DrillResult:
+    """A run and its verdict.
+
+    `history`: the daemon's own last observations, if an expectation did not hold. `lists_apart_seconds`: the longest
+    time between two polls of the runtime's lists; None if removals are known from the embedded runtime's own record.
     """
 
     name: str
-    expected: str
-    seen: str
-    held: bool | None
+    why: str
+    layout: FsLayout | None
+    filesystem: str
+    simulated: bool
+    measurements: Measurements
+    checks: tuple[Check, ...]
+    history: Mapping[str, Any] = field(default_factory=dict)
+    response: Response = Response.OURS
+    lists_apart_seconds: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """True if every expectation held that could be judged."""
+        return all(check.held is not False for check in self.checks)
 
 
-def judge(expect: Expectation, measured: Measurements) -> tuple[Check, ...]:
-    """Every expectation of a scenario, judged, in the order of the report."""
+def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple[Check, ...]:
+    """Every expectation of a scenario, judged, in the order of the report. `faults`: how many it has; with fewer the
+    run did not test what the scenario says."""
     return (
         *_conditions(expect, measured),
         *_relief(expect, measured),
@@ -38,8 +97,33 @@ def judge(expect: Expectation, measured: Measurements) -> tuple[Check, ...]:
         *_numbers(expect, measured),
         *(_goes(pattern, measured) for pattern in expect.goes),
         *(_stays(pattern, measured) for pattern in expect.stays),
-        *_afterwards(expect, measured),
+        *_afterwards(expect, measured, faults),
     )
+
+
+def judge_real(expect: Expectation, measured: Measurements, response: Response) -> tuple[Check, ...]:
+    """Every expectation on a real node: those that are judged first."""
+    reasons = dict(NOT_ON_A_REAL_NODE)
+    if response is Response.OBSERVED:
+        reasons["ReclaimPressure"] = "reclaimd does not run in this drill"
+        condition = expect.condition.model_copy(update={"comes_within_seconds": None})
+        expect = expect.model_copy(update={"condition": condition})
+    for pattern in (*expect.goes, *expect.stays):
+        if pattern.glob == ANYTHING:  # it names nothing
+            reasons[str(pattern)] = BUILT
+        elif not _matching(pattern, measured.before):
+            reasons[str(pattern)] = "there was no such object"
+    judged, others = [], []
+    for check in judge(expect.model_copy(update={"no_restarts": False}), measured):
+        why = CONFIGURED if check.expected.startswith(NOT_BEFORE) else reasons.get(check.name)
+        if why is None:
+            judged.append(check)
+        else:
+            others.append(replace(check, seen=f"not judged: {why}", held=None))
+    if expect.no_restarts:
+        ended = ", ".join(pod.name for pod in measured.ended_pods)
+        judged.append(Check("pods that ran", "go on", f"ended: {ended}" if ended else "all go on", not ended))
+    return (*judged, *others)
 
 
 def lost_beyond_need(measured: Measurements) -> int:
@@ -88,23 +172,22 @@ def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) ->
 
 
 def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    wanted = expect.condition
+    wanted, name = expect.condition, "ReclaimPressure"
     periods = [one for one in measured.condition_periods if one.condition is NodeCondition.RECLAIM_PRESSURE]
     if wanted.never:
-        yield Check(
-            "ReclaimPressure", "never", "never" if not periods else f"after {_time(periods[0].began)}", not periods
-        )
+        yield Check(name, "never", f"after {_time(periods[0].began)}" if periods else "never", not periods)
         return
-    came = None if not periods or measured.crossed is None else max(periods[0].began - measured.crossed, 0.0)
     if wanted.comes_within_seconds is None:
-        yield Check("ReclaimPressure", "comes", "came" if periods else "never came", bool(periods))
+        yield Check(name, "comes", "came" if periods else "never came", bool(periods))
     else:
-        yield _within("ReclaimPressure comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
+        crossed = measured.crossed
+        came = None if not periods or crossed is None else max(periods[0].began - crossed, 0.0)
+        yield _within(f"{name} comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
     if wanted.goes_within_seconds is not None:
         relieved = measured.episodes[-1].relieved if measured.episodes else None
         ended = periods[-1].ended if periods else None
         took = None if relieved is None or ended is None else max(ended - relieved, 0.0)
-        yield _within("ReclaimPressure goes", "relief", wanted.goes_within_seconds, took, "did not go")
+        yield _within(f"{name} goes", "relief", wanted.goes_within_seconds, took, "did not go")
 
 
 def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
@@ -112,27 +195,22 @@ def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         remains = bool(measured.episodes) and measured.episodes[-1].relieved is None
         yield Check("pressure", "remains", "remains" if remains else "does not remain", remains)
     if expect.relieved_within_seconds is not None:
-        yield _within(
-            "relieved", "crossing the mark", expect.relieved_within_seconds, measured.to_relief, _not_relieved(measured)
-        )
-
-
-def _not_relieved(measured: Measurements) -> str:
-    return "not relieved" if measured.episodes else "no mark was crossed"
+        never = "not relieved" if measured.episodes else "no mark was crossed"
+        yield _within("relieved", "crossing the mark", expect.relieved_within_seconds, measured.to_relief, never)
 
 
 def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     latest, earliest = expect.first_removal_within_seconds, expect.first_removal_not_before_seconds
-    took = measured.to_first_removal
+    took, nothing = measured.to_first_removal, "nothing was removed"
     if latest is not None:
-        yield _within("first removal", "crossing the mark", latest, took, "nothing was removed")
+        yield _within("first removal", "crossing the mark", latest, took, nothing)
     if earliest is not None:
-        shown = "nothing was removed" if took is None else f"after {_time(took)}"
-        expected = f"not before {format_duration(earliest)} after crossing the mark"
-        yield Check("first removal", expected, shown, took is None or took >= earliest)
+        expected = f"{NOT_BEFORE} {format_duration(earliest)} after crossing the mark"
+        seen = nothing if took is None else f"after {_time(took)}"
+        yield Check("first removal", expected, seen, took is None or took >= earliest)
     if expect.nothing_goes:
         gone = ", ".join(removal.name for removal in measured.removals)
-        yield Check("nothing", "goes", f"removed: {gone}" if gone else "nothing was removed", not gone)
+        yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, not gone)
 
 
 # ---- numbers
@@ -140,17 +218,17 @@ def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Chec
 
 def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.images_left_at_least:
-        left = sum(1 for found in measured.after if found.kind == Kind.IMAGE)
-        at_least = expect.images_left_at_least
-        yield Check("images left", f"at least {at_least}", str(left), left >= at_least)
+        left, least = sum(found.kind == Kind.IMAGE for found in measured.after), expect.images_left_at_least
+        yield Check("images left", f"at least {least}", str(left), left >= least)
     if expect.images_lost_beyond_need is not None:
         lost, most = lost_beyond_need(measured), expect.images_lost_beyond_need
         yield Check("images lost beyond need", f"at most {most}", str(lost), lost <= most)
-    for signal, least in (expect.lowest or {}).items():
-        lowest = measured.lowest(signal)
-        shown = "not measured" if lowest is None else amount(signal, lowest)
+    for name, share in expect.lowest.items():
+        signal = Signal(name)
+        least, lowest = _least(signal, share, measured), measured.lowest(signal)
+        seen = "not measured" if lowest is None else amount(signal, lowest)
         held = lowest is not None and lowest >= least
-        yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", shown, held)
+        yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", seen, held)
     if expect.passes_at_most is not None:
         passes, most = len(measured.passes), expect.passes_at_most
         yield Check("passes", f"at most {most}", str(passes), passes <= most)
@@ -159,20 +237,32 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         yield Check("last pass says", expect.says, reason, expect.says in reason)
 
 
+def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> int:
+    """The least amount; a percentage is one of the filesystem that was measured."""
+    if isinstance(share, int):
+        return share
+    sizes = [
+        filesystem.inodes_total if signal.counts_inodes else filesystem.capacity_bytes
+        for filesystem in measured.filesystems
+        if signal.filesystem in filesystem.roles
+    ]
+    return share.of(sizes[0]) if sizes else 0
+
+
 # ---- objects
 
 
 def _goes(pattern: ObjectPattern, measured: Measurements) -> Check:
     was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
-    shown = f"still there: {', '.join(left)}" if left else "gone" if was else "was never there"
-    return Check(str(pattern), "goes", shown, bool(was) and not left)
+    seen = f"still there: {', '.join(left)}" if left else "gone" if was else "was never there"
+    return Check(str(pattern), "goes", seen, bool(was) and not left)
 
 
 def _stays(pattern: ObjectPattern, measured: Measurements) -> Check:
     was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
     gone = sorted(set(was) - set(left))
-    shown = f"gone: {', '.join(gone)}" if gone else "there" if was else "was never there"
-    return Check(str(pattern), "stays", shown, bool(was) and not gone)
+    seen = f"gone: {', '.join(gone)}" if gone else "there" if was else "was never there"
+    return Check(str(pattern), "stays", seen, bool(was) and not gone)
 
 
 def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[str]:
@@ -183,23 +273,23 @@ def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[st
 # ---- afterwards
 
 
-def _afterwards(expect: Expectation, measured: Measurements) -> Iterator[Check]:
+def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
     if expect.quiet_seconds is not None:
-        quiet = measured.ended - measured.last_change
-        held = quiet >= expect.quiet_seconds
-        yield Check("quiet", f"for {format_duration(expect.quiet_seconds)} at the end", f"for {_time(quiet)}", held)
-    if expect.faults_triggered:
+        quiet, expected = (
+            measured.ended - measured.last_change,
+            f"for {format_duration(expect.quiet_seconds)} at the end",
+        )
+        yield Check("quiet", expected, f"for {_time(quiet)}", quiet >= expect.quiet_seconds)
+    if faults:
         triggered = len(measured.faults)
-        held = triggered == expect.faults_triggered
-        yield Check("faults", f"{expect.faults_triggered} triggered", f"{triggered} triggered", held)
+        yield Check("faults", f"{faults} triggered", f"{triggered} triggered", triggered == faults)
     if expect.no_restarts:
         names = ", ".join(measured.would_restart)
         yield Check("the kubelet", "starts nothing again", f"would start {names}" if names else "nothing", not names)
     if expect.new_pod_starts:
         problem = measured.new_pod_problem
-        yield Check(
-            "new pod", "starts afterwards", "not tried" if problem is None else problem or "started", problem == ""
-        )
+        seen = "not tried" if problem is None else problem or "started"
+        yield Check("new pod", "starts afterwards", seen, problem == "")
 
 
 def _within(name: str, since: str, limit: float, took: float | None, never: str) -> Check:

@@ -1,66 +1,336 @@
-"""The JSON report of a drill, read back: the page, JUnit XML and the comparison are made from it.
+"""The report of a run: one JSON document, made from the result of a drill, and read back to be drawn.
 
-A report may come from an earlier run, another version, or another person. Unknown fields are ignored; required fields
-are checked.
+The page, the picture, JUnit XML and the comparison are made from the document, so they can also be made from the file
+of an earlier run. That may come from another version, or from another person: unknown fields are ignored, a field that
+older versions did not have may be missing, and what is drawn is checked.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
+from eviction.configuration.models import Field, Model, SkipValidation, TypeAdapter, ValidationError
 from eviction.configuration.strict_yaml import first_problem
-from eviction.types import EvictionError, NodeCondition
+from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
+from eviction.drill.measurement.downsample import downsample
+from eviction.drill.measurement.measurements import Measurements, Sample
+from eviction.drill.scenario.amounts import written
+from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
+from eviction.reporting.observations_json import ThresholdJson, threshold_json
+from eviction.reporting.pass_record import pass_json
+from eviction.reporting.pass_shapes import ConditionName, PassJson
+from eviction.types import EvictionError, NodeCondition, Threshold
+from signals.types import FsLayout, Signal, SignalObservations, in_order
 
 KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
-
+LARGEST_POINTS = 2000
 
 # No drill lasts longer and no disk is larger. With these bounds every number can be drawn.
-Seconds = Annotated[float, Field(ge=-1e6, le=1e6)]
+Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
 # A sum of sizes that a runtime reports, each of which may be as large as a CRI message can hold.
 Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
+Name = Annotated[str, Field(max_length=200)]
 
 
 class ReportError(EvictionError):
     """A file that is not the report of a drill. The message is one sentence."""
 
 
-class _Part(Model):
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+# ---- its shape
 
 
-class CheckPart(_Part):
-    """One expectation."""
-
-    name: str
-    expected: str
-    seen: str
-    held: bool | None  # None: it could not be judged
-
-
-class FilesystemPart(_Part):
+@dataclass(frozen=True, slots=True)
+class MeasuredFilesystemJson:
     """One filesystem, named for its first role."""
 
+    name: RoleName
+    """Its first role."""
+    roles: list[RoleName]
+    """All of them."""
+    capacity_bytes: Annotated[Count, Field(le=2**63)]
+    """Its size."""
+    inodes_total: Annotated[Count, Field(le=2**63)]
+    """How many files it takes."""
+
+
+class MarkJson(ThresholdJson):
+    """A threshold with its mark."""
+
+    filesystem: RoleName | None
+    """The filesystem that it is on; null: not observed."""
+    effective_with_min_reclaim: Count | None
+    """The mark with the minimum reclaim on top; null while the capacity is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionPeriodJson:
+    """A period during which a node condition was reported."""
+
+    condition: ConditionName
+    """Which one."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PressurePeriodJson:
+    """A period during which something grew."""
+
+    what: str
+    """In words."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
+    written: int = 0
+    """Bytes, or files."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOccurrenceJson:
+    """A fault that was triggered."""
+
+    what: str
+    """In words."""
+    seconds: Moment
+    """Since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRemovalJson:
+    """An object that went, whoever removed it."""
+
+    seconds: Moment
+    """Since the start."""
+    kind: str
+    """What it was: container, sandbox, image, log, or of another function."""
     name: str
-    roles: list[str]
-    capacity_bytes: Amount
-    inodes_total: Amount
+    """For people."""
+    id: str = ""
+    """The runtime's id of it."""
 
 
-class MarkPart(_Part):
-    """One threshold with its mark, without and with minimum reclaim."""
+@dataclass(frozen=True, slots=True)
+class EndedPodJson:
+    """A pod that ran and has ended."""
+
+    seconds: Moment
+    """Since the start."""
+    name: str
+    """Namespace and name."""
+    uid: str = ""
+    """Its UID."""
+
+
+class MeasuredPassJson(PassJson):
+    """One pass, and when it was."""
+
+    from_seconds: float
+    """Since the start."""
+    collector: Count
+    """Of several agents the how many-th."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableJson:
+    """What was available on one filesystem."""
+
+    available_bytes: Amount
+    """Bytes."""
+    inodes_free: Amount
+    """Inodes."""
+
+
+# The names of the further filesystems are keys.
+PointJson = Annotated[
+    dict[str, AvailableJson],
+    Keywords(
+        {
+            "properties": {
+                "seconds": {"description": "Since the start.", "type": "number"},
+                "available_bytes": {"description": "On the first filesystem.", "type": "integer"},
+                "inodes_free": {"description": "On the first filesystem.", "type": "integer"},
+            },
+            "required": ["seconds"],
+        }
+    ),
+]
+"""One point of the timeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What the document and the report that is drawn share."""
+
+    apiVersion: Annotated[Literal["reclaimd.io/v1alpha1"], SkipValidation] = "reclaimd.io/v1alpha1"  # noqa: N815 # JSON
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["DrillReport"] = "DrillReport"
+    """What the document is."""
+    scenario: Name
+    """Its name."""
+    why: str
+    """What it shows."""
+    response: Annotated[Name, one_of(Response)] = "reclaimd"
+    """What relieved the node: our daemon, or another component that was only observed."""
+    held: bool
+    """Whether every expectation held that could be judged."""
+    simulated: bool
+    """Whether the filesystem was a size-limited view of a directory."""
+    filesystem: str
+    """What it was made of, in words."""
+    layout: Annotated[str, Keywords({"enum": [*map(str, FsLayout), "unknown"]})]
+    """How the roles are spread over filesystems."""
+    crossed_seconds: Moment | None = None
+    """When a mark was first crossed; null: never."""
+    first_removal_seconds: Moment | None = None
+    """When the first object went; null: none did."""
+    relieved_seconds: Moment | None = None
+    """When every threshold was clear again; null: never."""
+    ended_seconds: Annotated[float, Field(gt=0, le=1e6)]
+    """When it ended."""
+    from_crossing_to_first_removal_seconds: Moment | None = None
+    """Null where there was no such thing."""
+    from_crossing_to_first_relief_seconds: Moment | None = None
+    """Until something was freed; null where nothing was."""
+    from_crossing_to_relief_seconds: Moment | None = None
+    """Null where there was no such thing."""
+    images_lost_beyond_need: Count | None = 0
+    """Images that went although the others were enough; null where their layers are not known."""
+    lowest: dict[SignalName, Amount | None] = field(default_factory=dict)
+    """Signal -> the least that was available; null: not measured."""
+    checks: list[Check]
+    """The expectations, judged."""
+    filesystems: list[MeasuredFilesystemJson]
+    """Those that were measured."""
+    marks: Sequence[object]
+    conditions: list[ConditionPeriodJson]
+    """When conditions were reported."""
+    pressures: list[PressurePeriodJson]
+    """What grew, and when."""
+    faults: list[FaultOccurrenceJson]
+    """What went wrong on purpose."""
+    removals: list[MeasuredRemovalJson]
+    """The objects that went."""
+    ended_pods: list[EndedPodJson] = field(default_factory=list)
+    """The pods that ended."""
+    lists_apart_seconds: Moment | None = None
+    """The longest time between two looks at the runtime's lists; null where removals are known without."""
+    history: Annotated[dict[str, Any], SkipValidation] = field(default_factory=dict)
+    """The last observations and decisions, where an expectation did not hold. Its form is not part of this contract."""
+    passes: Sequence[object]
+    timeline: Sequence[object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillReportJson(_Run):
+    """A run of a drill: the answer of `reclaimd drill`, and its file. Times are seconds since its start."""
+
+    marks: list[MarkJson]
+    """The thresholds in force."""
+    passes: list[MeasuredPassJson]
+    """Those of our own daemon."""
+    timeline: list[PointJson]
+    """At most 2 000 points: seconds, and what was available on the first filesystem; on each further one under its
+    name."""
+
+
+# ---- made from a result
+
+
+def result_json(result: DrillResult) -> dict[str, Any]:
+    """The document of a run: expectations, times, passes, and the timeline downsampled to at most 2 000 points."""
+    measured = result.measurements
+    report = DrillReportJson(
+        scenario=result.name,
+        why=result.why,
+        response=result.response,
+        held=result.held,
+        simulated=result.simulated,
+        filesystem=result.filesystem,
+        layout="unknown" if result.layout is None else result.layout,
+        crossed_seconds=measured.crossed,
+        first_removal_seconds=measured.first_removal,
+        relieved_seconds=measured.relieved,
+        ended_seconds=round(measured.ended, 4),
+        from_crossing_to_first_removal_seconds=measured.to_first_removal,
+        from_crossing_to_first_relief_seconds=measured.to_first_relief,
+        from_crossing_to_relief_seconds=measured.to_relief,
+        images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
+        lowest={signal: measured.lowest(signal) for signal in signals_of(measured)},
+        checks=list(result.checks),
+        filesystems=[
+            MeasuredFilesystemJson(one.name, list(one.roles), one.capacity_bytes, one.inodes_total)
+            for one in measured.filesystems
+        ],
+        marks=[_mark(threshold, measured) for threshold in measured.thresholds],
+        conditions=[
+            ConditionPeriodJson(str(one.condition), round(one.began, 4), _rounded(one.ended))
+            for one in measured.condition_periods
+        ],
+        pressures=[
+            PressurePeriodJson(one.what, round(one.began, 4), _rounded(one.ended), one.written)
+            for one in measured.pressure_periods
+        ],
+        faults=[FaultOccurrenceJson(one.what, round(one.seconds, 4)) for one in measured.faults],
+        removals=[MeasuredRemovalJson(round(one.seconds, 4), one.kind, one.name, one.id) for one in measured.removals],
+        ended_pods=[EndedPodJson(round(one.seconds, 4), one.name, one.uid) for one in measured.ended_pods],
+        lists_apart_seconds=_rounded(result.lists_apart_seconds),
+        history=dict(result.history),
+        passes=[
+            {**pass_json(one.record), "from_seconds": round(one.seconds, 4), "collector": one.collector}
+            for one in measured.passes
+        ],
+        timeline=[_point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)],
+    )
+    document: dict[str, Any] = to_json(report)
+    return document
+
+
+def signals_of(measured: Measurements) -> list[Signal]:
+    """The signals that have a threshold, in the order of the kubelet's list."""
+    return list(in_order({threshold.signal for threshold in measured.thresholds}))
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
+
+
+def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
+    """A threshold in force, with its filesystem and its mark with minimum reclaim."""
+    names = [str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles]
+    observation = None if measured.observations is None else measured.observations.signals.get(threshold.signal)
+    release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
+    described = threshold_json(threshold, measured.observations or SignalObservations({}, None, 0.0))
+    return {**described, "filesystem": names[0] if names else None, "effective_with_min_reclaim": release}
+
+
+def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
+    first, *others = (AvailableJson(*each) for each in sample.available)
+    further = {str(one.name): each for one, each in zip(measured.filesystems[1:], others, strict=True)}
+    return {"seconds": round(sample.seconds, 4), **to_json(first), **further}
+
+
+# ---- read back
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnMark:
+    """Of a threshold what is drawn."""
 
     signal: str
     value: str
     filesystem: str | None = None
     effective: Amount | None = None
     effective_with_min_reclaim: Amount | None = None
-    grace_seconds: Seconds = 0.0
+    grace_seconds: Moment = 0.0
 
     @property
     def counts_inodes(self) -> bool:
@@ -68,134 +338,71 @@ class MarkPart(_Part):
         return self.signal.endswith(".inodesFree")
 
 
-class ConditionPart(_Part):
-    """A period during which a condition was reported: ReclaimPressure, or DiskPressure where the kubelet would have."""
+@dataclass(frozen=True, slots=True)
+class ActedOn:
+    """The threshold that a pass acted on."""
 
-    condition: str
-    from_seconds: Seconds
-    to_seconds: Seconds | None = None
-
-
-class PressurePart(_Part):
-    """A period during which a pressure was applied."""
-
-    what: str
-    from_seconds: Seconds
-    to_seconds: Seconds | None = None
-    written: int = 0
+    signal: str
 
 
-class FaultPart(_Part):
-    """One fault that occurred."""
-
-    what: str
-    seconds: Seconds
-
-
-class RemovalPart(_Part):
-    """One object that was removed."""
-
-    seconds: Seconds
-    kind: str
-    name: str
-
-
-class EndedPodPart(_Part):
-    """One pod that ran and has ended."""
-
-    seconds: Seconds
-    name: str
-
-
-class AmountPart(_Part):
+@dataclass(frozen=True, slots=True)
+class Freed:
     """Bytes and inodes; None: not known."""
 
     bytes: Sum | None = None
     inodes: Sum | None = None
 
 
-class TimingsPart(_Part):
+@dataclass(frozen=True, slots=True)
+class Timings:
     """Where the time of a pass went."""
 
-    list_seconds: Seconds
-    plan_seconds: Seconds
-    remove_seconds: Seconds
-    total_seconds: Seconds
+    list_seconds: Moment
+    plan_seconds: Moment
+    remove_seconds: Moment
+    total_seconds: Moment
 
 
-class ActedOnPart(_Part):
-    """The threshold that a pass acted on."""
+@dataclass(frozen=True, slots=True)
+class DrawnPass:
+    """Of a pass what is shown."""
 
-    signal: str
-
-
-class PassPart(_Part):
-    """One pass."""
-
-    from_seconds: Seconds
-    collector: int = 1
-    acted_on: ActedOnPart | None = None
+    from_seconds: Moment
     row: list[str]
-    removals: list[dict[str, Any]]
-    measured: AmountPart
-    nominal: AmountPart
+    removals: list[Any]
+    measured: Freed
+    nominal: Freed
     result: str
     reason: str
-    timings: TimingsPart
+    timings: Timings
+    collector: int = 1
+    acted_on: ActedOn | None = None
 
 
-class AvailablePart(_Part):
-    """What was available on one filesystem."""
-
-    available_bytes: Amount
-    inodes_free: Amount
-
-
-class PointPart(AvailablePart):
-    """One point of the timeline: the first filesystem, and the second where there is one."""
-
-    seconds: Seconds
-    imagefs: AvailablePart | None = None
-    containerfs: AvailablePart | None = None
+def _with_seconds(point: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(point.get("seconds"), int | float):
+        raise ValueError("seconds is missing")  # noqa: TRY004 # pydantic makes a problem of it
+    return point
 
 
-class Report(_Part):
-    """A whole run."""
+DrawnPoint = Annotated[dict[str, Any], written(dict[str, Amount | Moment | AvailableJson], _with_seconds)]
 
-    kind: str
-    scenario: str = Field(max_length=200)
-    why: str
-    held: bool
-    simulated: bool
-    filesystem: str
-    layout: str
-    ended_seconds: float = Field(gt=0, le=1e6)
-    crossed_seconds: Seconds | None = None
-    response: str = Field("reclaimd", max_length=200)
-    from_crossing_to_first_removal_seconds: Seconds | None = None
-    from_crossing_to_first_relief_seconds: Seconds | None = None
-    from_crossing_to_relief_seconds: Seconds | None = None
-    images_lost_beyond_need: int | None = 0  # None: the sizes of layers are not known
-    lowest: dict[str, Amount | None] = Field(default_factory=dict)
-    checks: list[CheckPart]
-    filesystems: list[FilesystemPart]
-    marks: list[MarkPart]
-    conditions: list[ConditionPart]
-    pressures: list[PressurePart]
-    faults: list[FaultPart]
-    removals: list[RemovalPart]
-    ended_pods: list[EndedPodPart] = Field(default_factory=list)
-    lists_apart_seconds: Seconds | None = None
-    passes: list[PassPart]
-    timeline: list[PointPart]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(_Run):
+    """A report that was read."""
+
+    marks: list[DrawnMark]
+    passes: list[DrawnPass]
+    timeline: list[DrawnPoint]
 
     @property
-    def reclaim_pressure(self) -> list[ConditionPart]:
+    def reclaim_pressure(self) -> list[ConditionPeriodJson]:
         """The periods of our own condition. Older reports have them under the kubelet's name."""
         return [one for one in self.conditions if one.condition != NodeCondition.DISK_PRESSURE] or self.conditions
 
     @property
-    def disk_pressure(self) -> list[ConditionPart]:
+    def disk_pressure(self) -> list[ConditionPeriodJson]:
         """The periods in which the kubelet would have reported DiskPressure."""
         ours = self.reclaim_pressure
         return [one for one in self.conditions if one not in ours]
@@ -216,13 +423,13 @@ class Report(_Part):
 
     def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, int]]:
         """What was available on one filesystem: (seconds, bytes or inodes)."""
+        unit = "inodes_free" if inodes else "available_bytes"
         first = bool(self.filesystems) and self.filesystems[0].name == filesystem
-        points = [(point.seconds, point if first else getattr(point, filesystem, None)) for point in self.timeline]
-        return [
-            (seconds, found.inodes_free if inodes else found.available_bytes)
-            for seconds, found in points
-            if isinstance(found, AvailablePart)
+        found = [
+            (point["seconds"], point.get(unit) if first else getattr(point.get(filesystem), unit, None))
+            for point in self.timeline
         ]
+        return [(seconds, amount) for seconds, amount in found if isinstance(amount, int)]
 
 
 def report_of(document: Mapping[str, Any], name: str) -> Report:
@@ -230,9 +437,10 @@ def report_of(document: Mapping[str, Any], name: str) -> Report:
     if document.get("kind") != KIND:
         raise ReportError(f"{name}: is not a report of a drill: its kind is not {KIND}")
     try:
-        return Report.model_validate(document)
+        # As JSON, whose objects are dataclasses even if no type is turned into another.
+        return TypeAdapter(Report).validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        raise ReportError(first_problem(error, name, Report)) from None
+        raise ReportError(first_problem(error, name, Model)) from None
 
 
 def read_report(path: str) -> Report:

@@ -1,4 +1,4 @@
-"""Writes the files of a report into a directory."""
+"""Writes the files of a report, and of a comparison, into a directory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from eviction.drill.report.document import report_of
-from eviction.drill.report.html import page
-from eviction.drill.report.junit import junit_xml
-from eviction.drill.report.svg import picture
+from eviction.drill.report.compare import comparison_page, comparison_picture
+from eviction.drill.report.document import Report, report_of
+from eviction.drill.report.page import junit_xml, page, picture
 
 
 def write_reports(document: Mapping[str, Any], directory: str) -> list[str]:
@@ -24,12 +23,19 @@ def write_reports(document: Mapping[str, Any], directory: str) -> list[str]:
         f"{stem}.xml": junit_xml(report),
         f"{stem}.svg": picture(report),
     }
-    return [write_text(os.path.join(directory, name), text) for name, text in texts.items()]
+    return _write(texts, directory)
 
 
-def write_text(path: str, text: str) -> str:
-    """Writes one file, and makes its directory if it is missing. Returns the path. Raises OSError."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path
+def write_comparison(first: Report, second: Report, directory: str) -> list[str]:
+    """Writes the page and the picture of two runs. Returns their paths. Raises OSError."""
+    texts = {"comparison.html": comparison_page(first, second), "comparison.svg": comparison_picture(first, second)}
+    return _write(texts, directory)
+
+
+def _write(texts: Mapping[str, str], directory: str) -> list[str]:
+    os.makedirs(directory, exist_ok=True)
+    paths = {os.path.join(directory, name): text for name, text in texts.items()}
+    for path, text in paths.items():
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return list(paths)

@@ -14,18 +14,17 @@ from collections.abc import Callable
 from eviction.configuration.effective import Configuration, load
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
-from eviction.drill.judgement.judge import judge
+from eviction.drill.judgement.judge import DrillResult, judge
 from eviction.drill.judgement.restart_policy import would_start
-from eviction.drill.judgement.result import DrillResult
 from eviction.drill.measurement.measurements import ImageLayer, MeasuredPass, MeasuredRemoval, Measurements, NamedObject
 from eviction.drill.measurement.observer import Observer
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.fault_schedule import FaultSchedule
 from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.run.listener import DrillListener
 from eviction.drill.scenario.reader import configured_tables
 from eviction.drill.scenario.types import Scenario
+from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
@@ -93,7 +92,7 @@ class Drill:
         hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
         self._managers = [Manager(node, log, may_act=hold_off.why) for node in self._nodes]
         for number, node in enumerate(self._nodes, 1):
-            node.listeners.add(DrillListener(self._on_pass_of(number), self._on_observation if number == 1 else None))
+            node.listeners.add(_Collector(self, number))
         self._periodic = [
             PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
         ]
@@ -127,6 +126,7 @@ class Drill:
         for node in self._nodes:
             node.removals.wait(DRAIN_SECONDS)
         after, later_names = self._objects()
+        scenario, embedded, population = self._scenario, self._embedded, self._embedded.population
         observer, observations = self._observer, self._observer.observations
         measured = Measurements(
             filesystems=observer.filesystems,
@@ -143,29 +143,20 @@ class Drill:
             after=after,
             layers={
                 name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
-                for name, layers in self._embedded.population.layers.items()
+                for name, layers in population.layers.items()
             },
             would_restart=tuple(sorted(self._would_start() - would_start_before)),
-            new_pod_problem=self._new_pod_problem() if self._scenario.expect.new_pod_starts else None,
+            new_pod_problem=self._new_pod_problem() if scenario.expect.new_pod_starts else None,
             last_change=last_change,
             ended=ended,
         )
-        checks = judge(self._scenario.expect, measured)
+        checks = judge(scenario.expect, measured, len(scenario.faults))
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
         self._growers.close()
         for node in self._nodes:
             node.close()
-        scenario, embedded = self._scenario, self._embedded
-        return DrillResult(
-            scenario.name,
-            scenario.why,
-            scenario.node.layout,
-            embedded.describe(),
-            embedded.simulated,
-            measured,
-            checks,
-            history,
-        )
+        name, why, layout = scenario.name, scenario.why, scenario.node.layout
+        return DrillResult(name, why, layout, embedded.describe(), embedded.simulated, measured, checks, history)
 
     # ---- observing
 
@@ -214,17 +205,16 @@ class Drill:
         changes += [period.ended or 0.0 for period in self._pressures.periods]
         return seconds - max(changes, default=0.0) > longest
 
-    def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """The first collector has observed the node."""
         self._observer.record_conditions(decision.conditions, time.monotonic() - self._began)
         if self._measuring:
             self._observer.sample(observations, observations.time - self._began)
 
-    def _on_pass_of(self, collector: int) -> Callable[[Pass], None]:
-        def on_pass(record: Pass) -> None:
-            self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record, collector))
-            self._show(record)
-
-        return on_pass
+    def passed(self, record: Pass, collector: int) -> None:
+        """A pass of a collector has ended."""
+        self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record, collector))
+        self._show(record)
 
     def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -235,16 +225,13 @@ class Drill:
 
     def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
         """The objects that the runtime lists and the log directories; and the names of objects by id."""
-        client, image_names = self.node.client, self._embedded.population.image_names
-        found = [
-            (Kind.IMAGE, image.id, image_names.get(image.id, image.title))
-            for image in until_answered(client.list_images)
-        ]
+        client, names = self.node.client, dict(self._embedded.population.image_names)
+        found = [(Kind.IMAGE, each.id, each.title) for each in until_answered(client.list_images)]
         found += [(Kind.CONTAINER, each.id, each.title) for each in until_answered(client.list_containers)]
         found += [(Kind.SANDBOX, each.id, each.title) for each in until_answered(client.list_pod_sandboxes)]
-        names = {object_id: name for _, object_id, name in found}
-        objects = {NamedObject(str(kind), name) for kind, _, name in found}
-        return frozenset(objects | {NamedObject(*each) for each in self._paths()}), {**image_names, **names}
+        objects = {NamedObject(*each) for each in self._paths()}
+        objects |= {NamedObject(str(kind), names.setdefault(object_id, title)) for kind, object_id, title in found}
+        return frozenset(objects), names
 
     def _paths(self) -> set[tuple[str, str]]:
         """Kind and name of what no runtime knows: log directories of pods, and what functions of the configuration may
@@ -276,3 +263,18 @@ class Drill:
         except RuntimeUnavailable as error:
             return str(error)
         return ""
+
+
+class _Collector(Listener):
+    """Hears one of the agents for the drill; only the first one's observations count."""
+
+    def __init__(self, drill: Drill, number: int):
+        self._drill = drill
+        self._number = number
+
+    def passed(self, record: Pass) -> None:
+        self._drill.passed(record, self._number)
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        if self._number == 1:
+            self._drill.observed(observations, decision)

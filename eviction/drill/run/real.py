@@ -12,15 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eviction.daemon.manager import Manager
-from eviction.drill.judgement.judge_real import judge_real
-from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.judgement.judge import DrillResult, Response, judge_real
 from eviction.drill.measurement.measurements import MeasuredPass
 from eviction.drill.measurement.real_node import Limits, NodeObservation
 from eviction.drill.pressure.fill import RealGrowers
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.run.listener import DrillListener
 from eviction.drill.scenario.types import Grows, Scenario
+from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff
 from eviction.record import Pass
 from eviction.reporting.log import Log
@@ -43,7 +42,7 @@ class Interrupted(Exception):
     """The drill was stopped by a signal. Everything has been freed."""
 
 
-class RealDrill:
+class RealDrill(Listener):
     """Runs one scenario in a directory of a node. `show` is called with every pass of the daemon in this process.
 
     `hold_off`: when that daemon may begin to remove. None: no daemon runs here, another component is observed.
@@ -72,8 +71,7 @@ class RealDrill:
         self._growers = RealGrowers(directory, lambda pressure: plan.reserve[pressure.counts_inodes])
         self._pressures = PressureSchedule(plan.pressures, self._growers)
         self._manager = None if hold_off is None else Manager(observation.node, log, may_act=hold_off.why)
-
-        observation.node.listeners.add(DrillListener(self._on_pass, self._on_observation))
+        observation.node.listeners.add(self)
 
     @property
     def response(self) -> Response:
@@ -148,13 +146,15 @@ class RealDrill:
         last_change = max(ended, removals[-1].seconds if removals else 0.0)
         return seconds - last_change > max(within * 2, longest)
 
-    def _on_observation(self, observations: SignalObservations, decision: Decision) -> None:
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """The daemon has observed the node."""
         if self._measuring:
             self._observation.observer.sample(observations, observations.time - self._observation.began)
         self._observed.set()
         self._observation.observer.record_conditions(decision.conditions, time.monotonic() - self._observation.began)
 
-    def _on_pass(self, record: Pass) -> None:
+    def passed(self, record: Pass) -> None:
+        """A pass of the daemon has ended."""
         self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record))
         self._show(record)
 

@@ -29,7 +29,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.faults import Call, Failpoints, InjectedError, distorted
+from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
+from eviction.drill.runtime.faults import distorted
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.records import NotFoundError
 from eviction.drill.runtime.runtime import EmbeddedRuntime

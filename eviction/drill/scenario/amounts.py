@@ -1,56 +1,76 @@
-"""Reads amounts and durations from the texts of a scenario. Every error message names the field."""
+"""Amounts and durations in a scenario: the texts of its file, and their values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
-from eviction.configuration.strict_yaml import quoted
+from eviction.configuration.models import AfterValidator, GetPydanticSchema, PlainSerializer
+from eviction.configuration.text_forms import Duration, Quantity, QuantityOrPercentage
 from eviction.types import EvictionError
-from signals.quantity import QuantityError, parse_duration, parse_quantity, whole
+from signals.quantity import Percentage, parse_duration, parse_percentage, parse_quantity, whole
 
 LARGEST_BYTES = 1 << 40
-
-_Value = TypeVar("_Value")
+SMALLEST_FILESYSTEM_BYTES = 1 << 20
 
 
 class ScenarioError(EvictionError):
     """A scenario that cannot be used. The message is one sentence."""
 
 
-def read_text(field: str, text: str, read: Callable[[str], _Value]) -> _Value:
-    """The value that `read` makes of a text. Raises ScenarioError."""
-    try:
-        return read(text)
-    except QuantityError as error:
-        raise ScenarioError(f"{field}: {error}") from None
+def written(form: Any, read: Callable[[Any], Any]) -> Any:
+    """How a field is written in the file: its form there, which the schema describes, and what makes its value of it.
+
+    `read` raises ValueError with what is allowed.
+    """
+    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[form, AfterValidator(read)]))
 
 
-def amount_of(field: str, text: str, at_least: int = 0) -> int:
-    """Bytes or files; a fraction is rounded up. Raises ScenarioError unless it is between `at_least` and 1 Ti."""
-    found = whole(read_text(field, text, parse_quantity))
+def as_written(text: str | None) -> Any:
+    """A default as the file would have it."""
+    return text
+
+
+def read_amount(text: str, at_least: int = 0) -> int:
+    """Bytes or files; a fraction is rounded up. Raises ValueError unless it is between `at_least` and 1 Ti."""
+    found = whole(parse_quantity(text))
     if not at_least <= found <= LARGEST_BYTES:
-        raise ScenarioError(f"{field}: must be between {at_least} and 1Ti, but it was {text!r}")
+        raise ValueError(f"must be between {at_least} and 1Ti, but it was {text!r}")
     return found
 
 
-def seconds_of(field: str, text: str) -> float:
-    """A duration in seconds. Raises ScenarioError if it is negative."""
-    seconds = read_text(field, text, parse_duration)
+def amount_of(field: str, text: str, at_least: int = 0) -> int:
+    """The same for a text outside of a file. Raises ScenarioError with the name of the field."""
+    try:
+        return read_amount(text, at_least)
+    except ValueError as error:
+        raise ScenarioError(f"{field}: {error}") from None
+
+
+def read_seconds(text: str) -> float:
+    """A duration in seconds. Raises ValueError if it is negative."""
+    seconds = parse_duration(text)
     if seconds < 0:
-        raise ScenarioError(f"{field}: must not be negative, but it was {text!r}")
+        raise ValueError(f"must not be negative, but it was {text!r}")
     return seconds
 
 
-def seconds_or_none(field: str, text: str | None) -> float | None:
-    """A duration in seconds; None if there is no text. Raises ScenarioError."""
-    return None if text is None else seconds_of(field, text)
+def _read_share(text: str) -> int | Percentage:
+    return parse_percentage(text) if text.endswith("%") else read_amount(text)
 
 
-def refuse_duplicates(field: str, names: Iterable[str]) -> None:
-    """Raises ScenarioError if a name occurs twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ScenarioError(f"{field}: the name {quoted(name)} occurs twice")
-        seen.add(name)
+Amount = Annotated[int, written(Quantity, read_amount), PlainSerializer(str)]
+"""Bytes or files."""
+
+Rate = Annotated[int, written(Quantity, partial(read_amount, at_least=1))]
+"""Bytes or files a second."""
+
+FilesystemSize = Annotated[int, written(Quantity, partial(read_amount, at_least=SMALLEST_FILESYSTEM_BYTES))]
+"""Bytes of a filesystem."""
+
+Share = Annotated[int | Percentage, written(QuantityOrPercentage, _read_share)]
+"""Bytes or inodes, or a percentage of them all."""
+
+Seconds = Annotated[float, written(Duration, read_seconds)]
+"""A duration."""

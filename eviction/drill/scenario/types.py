@@ -1,23 +1,122 @@
-"""A scenario as values: a node, pressures, faults, and what must hold.
+"""A scenario: a node, pressures, faults, and what must hold. The model of its file, and its values.
 
-Sizes are bytes or inodes, times are seconds, rates are per second. The fields of the file are in `schema`.
+A field has the name that it has in the file, in lower case and with its unit: the file's `age` is `age_seconds`. In the
+file an amount, a percentage or a duration is a text, as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`); here it
+is a number of bytes or inodes, or of seconds. What has to agree with another field is checked by `reader`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from signals.quantity import Percentage
-from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal, signals_about
+from eviction.configuration.models import AfterValidator, ConfigDict, Field, to_camel
+from eviction.configuration.strict_yaml import StrictModel, quoted
+from eviction.configuration.text_forms import Duration, GracePeriods, Marks, Quantity, Schema, map_by_signal, text_form
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
+from eviction.drill.scenario.amounts import (
+    Amount,
+    FilesystemSize,
+    Rate,
+    Seconds,
+    Share,
+    as_written,
+    read_amount,
+    read_seconds,
+    written,
+)
+from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from signals.types import (
+    KUBELET_ROLES,
+    KUBELET_SIGNALS,
+    ROLE_NAME,
+    ROLE_NAMES_ALLOWED,
+    FilesystemRole,
+    FsLayout,
+    Signal,
+    signals_about,
+)
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
+KINDS = ("image", "container", "sandbox", "log", "file")
+FULL = "full"
+NEVER = "never"
+LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
+THRESHOLD_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
+# No periodic garbage collection and no hold-off, unless the scenario sets them.
+DEFAULTS: dict[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+
+Method = Literal[
+    "Version",
+    "Status",
+    "ImageFsInfo",
+    "ListImages",
+    "ImageStatus",
+    "RemoveImage",
+    "ListContainers",
+    "ContainerStatus",
+    "RemoveContainer",
+    "ListPodSandbox",
+    "PodSandboxStatus",
+    "RemovePodSandbox",
+]
+Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o"]
+Code = Literal[
+    "CANCELLED",
+    "UNKNOWN",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "RESOURCE_EXHAUSTED",
+    "ABORTED",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+]
+Wrong = Literal[
+    "half_list",
+    "duplicate_entries",
+    "rotated_ids",
+    "unknown_ids",
+    "short_ids",
+    "empty_ids",
+    "zero_sizes",
+    "largest_sizes",
+    "zero_times",
+    "negative_times",
+    "largest_times",
+    "empty_names",
+    "huge_names",
+    "control_names",
+    "empty_paths",
+    "hostile_paths",
+]
+
+_Part = TypeVar("_Part")
+Several = Annotated[tuple[_Part, ...], Field(strict=False)]
+"""A list in the file."""
 
 
-class FilesystemType(StrEnum):
+def _name_in_file(name: str) -> str:
+    return to_camel(name.removesuffix("_seconds").removesuffix("_bytes"))
+
+
+class Part(StrictModel):
+    """What all parts of the file share."""
+
+    model_config = ConfigDict(alias_generator=_name_in_file, validate_default=True)
+
+
+class Word(StrEnum):
+    """A word of a closed list, which the file has as a text."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
+        return handler.generate_schema(Annotated[Literal[tuple(map(str, cls))], AfterValidator(cls)])
+
+
+class FilesystemType(Word):
     """`tmpfs`: a filesystem of its own. `ext4`, `xfs`, `btrfs`: of its own too, in a file that a loop device mounts,
     which needs root. `directory`: a size-limited view of one; the report says `simulated`."""
 
@@ -32,24 +131,39 @@ ON_LOOP_DEVICES = {FilesystemType.EXT4: 16 << 20, FilesystemType.XFS: 300 << 20,
 """Types that need a device, with the smallest size in bytes: what their mkfs makes, and for ext4 a journal."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilesystemSpec:
-    """One filesystem of the node."""
+class FilesystemSpec(Part):
+    """One filesystem."""
 
-    size_bytes: int
-    inodes: int
-    type: FilesystemType = FilesystemType.TMPFS
+    size_bytes: FilesystemSize
+    """Bytes; 1Mi to 1Ti."""
+    inodes: int = Field(ge=100, le=10_000_000)
+    """How many files it takes."""
+    type: FilesystemType = as_written("tmpfs")
+    """tmpfs: a filesystem of its own. ext4, xfs (300Mi at least), btrfs (110Mi): on a loop device, as root. directory:
+    a size-limited view of one."""
 
 
-@dataclass(frozen=True, slots=True)
+def _own_name(name: str) -> FilesystemRole:
+    if not ROLE_NAME.fullmatch(name) or name in KUBELET_ROLES:
+        raise ValueError(f"must be {ROLE_NAMES_ALLOWED}, and none of the kubelet's, but it was {quoted(name)}")
+    return FilesystemRole(name)
+
+
+_OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})]
+
+
 class OwnFilesystemSpec(FilesystemSpec):
-    """A filesystem of the configuration's own, with `files` entries of `file_bytes` bytes, the first one the oldest."""
+    """A filesystem of the configuration's own, with `files` entries of `fileSize` bytes, the first one the oldest."""
 
-    files: int = 0
-    file_bytes: int = 0
+    name: Annotated[FilesystemRole, written(_OWN_NAME, _own_name)]
+    """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
+    files: int = Field(0, ge=0, le=10_000)
+    """How many entries it has, each a minute younger than the one before."""
+    file_bytes: Amount = Field(as_written("0"), alias="fileSize")
+    """Bytes of each."""
 
 
-class ProgramKind(StrEnum):
+class ProgramKind(Word):
     """What a program of a function does. `frees`: removes the oldest entries of its filesystem until what is missing is
     free. `hangs`: ignores TERM and does not end. `lies`: says that it has freed everything and frees nothing. `fails`:
     exit 3. `floods`: writes without end. `leaves`: starts a process that outlives it, and ends."""
@@ -62,31 +176,50 @@ class ProgramKind(StrEnum):
     LEAVES = "leaves"
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionSpec:
-    """A function of `reclaimFunctions`: its fields as in the configuration, without paths, which the node has.
-
-    `does`: None of one that is no program.
-    """
+class FunctionSpec(Part):
+    """A function of `reclaimFunctions`. `does`: of a program that the drill writes, see `ProgramKind`; the others are
+    named as in the configuration."""
 
     name: str
+    """As in the configuration."""
     does: ProgramKind | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What the program does: frees the oldest entries first, hangs and ignores TERM, says that it has freed what it has
+    not, fails, writes without end, or leaves a process behind."""
+    frees: str | None = None
+    """The filesystem on which it frees."""
+    timeout: Duration | None = None
+    """How long the program may run."""
+    cooldown: Duration | None = None
+    """How long it rests after a call."""
+    size: Quantity | None = None
+    """Bytes of the ballast."""
+    keep: int | None = None
+    """How many rotated logs of each container stay."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its fields in the configuration, without paths, which the node has."""
+        return self.model_dump(exclude={"name", "does"}, exclude_none=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSpec:
-    """`count` images to be present, or to be pulled. Each has a layer of its own, of `size_bytes` in `files` files, and
-    a layer of `shared_bytes` that all of them share. `age_seconds`: how long ago the first of them was first seen; the
-    others follow one second apart."""
+class ImageSpec(Part):
+    """One or `count` images, each with a layer of its own (`size` in `files` files) and a common layer of `shared`
+    bytes."""
 
-    name: str
-    count: int = 1
-    size_bytes: int = 0
-    files: int = 1
-    shared_bytes: int = 0
-    age_seconds: float = 0.0
+    name: str = Field(min_length=1, max_length=200)
+    """A reference, with a tag of its own or else 1. Several are numbered: NAME-01:1."""
+    count: int = Field(1, ge=1, le=1000)
+    """How many there are."""
+    size_bytes: Amount
+    """Bytes of the layer of its own."""
+    files: int = Field(1, ge=1, le=100_000)
+    """In how many files."""
+    shared_bytes: Amount = as_written("0")
+    """Bytes of a layer that all of this entry share."""
+    age_seconds: Seconds = as_written("1h")
+    """How long ago the first of them was first seen; the others follow a second apart."""
     pinned: bool = False
+    """Whether the runtime pins it."""
 
     @property
     def has_tag(self) -> bool:
@@ -95,16 +228,17 @@ class ImageSpec:
 
     @property
     def names(self) -> list[str]:
-        """The references: the name with the tag `1`, or with its own. Several images are numbered, with two digits or
-        more."""
+        """The references: the name with the tag `1`, or with its own. Several are numbered, with two digits or more."""
         if self.has_tag:
             return [self.name]
-        if self.count == 1:
-            return [f"{self.name}:1"]
-        return [f"{self.name}-{number:02}:1" for number in range(1, self.count + 1)]
+        return [f"{name}:1" for name in _numbered(self.name, self.count)]
 
 
-class PodState(StrEnum):
+def _numbered(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}-{number:02}" for number in range(1, count + 1)]
+
+
+class PodState(Word):
     """The state of a pod and of its container.
 
     `running`. `initialized`: an init container has succeeded, the other container runs. `crashed`: the container has
@@ -128,7 +262,7 @@ class PodState(StrEnum):
         return self not in (PodState.GONE, PodState.VANISHED)
 
 
-class RestartPolicy(StrEnum):
+class RestartPolicy(Word):
     """A pod's restart policy, as Kubernetes spells it."""
 
     ALWAYS = "Always"
@@ -136,72 +270,125 @@ class RestartPolicy(StrEnum):
     NEVER = "Never"
 
 
-@dataclass(frozen=True, slots=True)
-class PodSpec:
-    """`count` pods with one container each.
+class PodSpec(Part):
+    """One or `count` pods with one container each, of an image of the node; see `PodState` for the states."""
 
-    `dead_copies`: dead copies of the container before its last one. `write_bytes`: what each copy has written into its
-    writable layer. `log_bytes`: the size of the log of each copy, and of each of its `rotated_logs`. `dead_seconds`:
-    how long ago the dead copies ended.
-    """
-
-    name: str
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")
+    """Several are numbered: NAME-01."""
     image: str
+    """A reference of an image of the node, with its tag."""
     state: PodState
-    count: int = 1
-    dead_copies: int = 0
-    write_bytes: int = 0
-    log_bytes: int = 0
-    rotated_logs: int = 0
-    dead_seconds: float = 600.0
-    restart_policy: RestartPolicy = RestartPolicy.ALWAYS
+    """gone: dead, and the kubelet has forgotten it. vanished: only its logs are left."""
+    count: int = Field(1, ge=1, le=1000)
+    """How many there are."""
+    written_copies: int | None = Field(None, ge=0, le=100, alias="deadCopies")
+    """Dead copies of the container before the last one; left out: one if it crashed."""
+    write_bytes: Amount = Field(as_written("2Mi"), alias="writes")
+    """Bytes that each copy has written into its writable layer."""
+    log_bytes: Amount = Field(as_written("0"), alias="logs")
+    """Bytes of the log of each copy, and of each of its rotated logs."""
+    rotated_logs: int = Field(0, ge=0, le=100)
+    """How many rotated logs each copy has."""
+    dead_seconds: Seconds = as_written("10m")
+    """How long ago the dead copies ended."""
+    written_policy: RestartPolicy | None = Field(None, alias="restartPolicy")
+    """Left out: OnFailure for a completed pod, else Always."""
+
+    @property
+    def dead_copies(self) -> int:
+        """How many dead copies of the container there are before its last one."""
+        return int(self.state is PodState.CRASHED) if self.written_copies is None else self.written_copies
+
+    @property
+    def restart_policy(self) -> RestartPolicy:
+        """Its restart policy."""
+        usual = RestartPolicy.ON_FAILURE if self.state is PodState.COMPLETED else RestartPolicy.ALWAYS
+        return self.written_policy or usual
 
     @property
     def names(self) -> list[str]:
         """The name. Several pods are numbered, with two digits or more."""
-        return [self.name] if self.count == 1 else [f"{self.name}-{number:02}" for number in range(1, self.count + 1)]
+        return _numbered(self.name, self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeSpec:
-    """The runtime whose rules the embedded runtime follows (`runtime.dialects`), and rules that the scenario changes:
-    how late the space of a removed container is freed, whether the sandbox image is pinned, and whether
-    `Container.image_id` is filled. None: as in the dialect. `unreferenced_bytes`: of content that nothing refers to and
-    CRI does not show."""
+Layout = Annotated[FsLayout, written(Literal["single", "dedicated", "split"], LAYOUTS.__getitem__)]
 
-    dialect: str = "containerd-2"
-    container_space_delay_seconds: float | None = None
+
+class RuntimeSpec(Part):
+    """The runtime whose rules the embedded runtime follows, and the rules that the scenario changes."""
+
+    dialect: Dialect = "containerd-2"
+    """Whose rules these are."""
+    container_space_delay_seconds: Seconds | None = None
+    """How late the space of a removed container is freed."""
     pins_sandbox_image: bool | None = None
+    """Whether it pins the image of pod sandboxes."""
     fills_image_id: bool | None = None
-    unreferenced_bytes: int = 0
+    """Whether it fills Container.image_id."""
+    unreferenced_bytes: Amount = as_written("0")
+    """Bytes of content that nothing refers to and CRI does not show."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """The node.
+class NodeSpec(FilesystemSpec):
+    """The node. `size`, `inodes` and `type` are those of nodefs. The first image is the one of pod sandboxes.
+    Thresholds and `configuration` are fields of the configuration file. A threshold that is not named is off."""
 
-    `imagefs`: None in a layout without one. `configuration`: fields of the configuration file. `collectors`: how many
-    agents with this configuration run on the node. `rebooted`: the node has just booted. `own`: filesystems of the
-    configuration's own; `functions`: its functions.
-    """
-
-    nodefs: FilesystemSpec
-    imagefs: FilesystemSpec | None
-    layout: FsLayout
-    images: tuple[ImageSpec, ...]
-    pods: tuple[PodSpec, ...]
-    configuration: Mapping[str, Any]
+    layout: Layout = as_written("single")
+    """single: everything on one filesystem. dedicated: images and writable layers on imagefs. split: images alone."""
+    size_bytes: FilesystemSize
+    """Bytes of nodefs; 1Mi to 1Ti."""
+    inodes: int = Field(ge=100, le=10_000_000)
+    """How many files nodefs takes."""
+    imagefs: FilesystemSpec | None = None
+    """The filesystem of images in the layouts dedicated and split."""
+    own_filesystems: Several[OwnFilesystemSpec] = Field(alias="filesystems", default_factory=tuple)
+    """Of the configuration's own."""
+    functions: Several[FunctionSpec] = Field(default_factory=tuple)
+    """Of the configuration's own; its reclaimTable is in `configuration`."""
+    images: Several[ImageSpec] = Field(min_length=1)
+    """What the runtime has."""
+    pods: Several[PodSpec] = Field(default_factory=tuple)
+    """What ran or runs."""
+    eviction_hard: Marks = Field(default_factory=dict)
+    """Signal -> mark."""
+    eviction_soft: Marks = Field(default_factory=dict)
+    """Signal -> mark that acts after a grace period."""
+    eviction_soft_grace_period: GracePeriods = Field(default_factory=dict)
+    """Signal -> how long its soft mark must have been crossed."""
+    eviction_minimum_reclaim: Marks = Field(default_factory=dict)
+    """Signal -> how far above its mark it must rise before relief is declared."""
+    other_fields: dict[str, Any] = Field(alias="configuration", default_factory=dict)
+    """Other fields of the configuration file, without those that the drill sets because it makes the node."""
     runtime: RuntimeSpec = RuntimeSpec()
-    collectors: int = 1
+    """The embedded runtime."""
+    collectors: int = Field(1, ge=1, le=4)
+    """How many agents with this configuration run."""
     rebooted: bool = False
-    own: Mapping[FilesystemRole, OwnFilesystemSpec] = field(default_factory=dict)
-    functions: tuple[FunctionSpec, ...] = ()
+    """Whether the node has just come up again."""
+
+    @property
+    def thresholds(self) -> dict[str, dict[str, str]]:
+        """The thresholds as fields of the configuration file. Those of the kubelet's defaults that are not named are
+        switched off as the kubelet does it."""
+        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
+        off = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
+        return {**maps, "evictionHard": {**off, **self.eviction_hard}}
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The fields of the configuration file that do not depend on paths."""
+        return {**DEFAULTS, **self.other_fields, **self.thresholds}
+
+    @property
+    def own(self) -> dict[FilesystemRole, OwnFilesystemSpec]:
+        """The filesystems of the configuration's own, by name."""
+        return {spec.name: spec for spec in self.own_filesystems}
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
         """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those of the configuration's own."""
         imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
-        return {FilesystemRole.NODEFS: self.nodefs, **imagefs, **self.own}
+        return {FilesystemRole.NODEFS: self, **imagefs, **self.own}
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -219,7 +406,7 @@ class NodeSpec:
         return FilesystemRole.IMAGEFS
 
 
-class Grows(StrEnum):
+class Grows(Word):
     """What grows. `bytes`: one file. `inodes`: many files, empty or small. `log`: a pod's log. `writable`: a pod's
     writable layer. `pull`: images are pulled one after the other."""
 
@@ -230,7 +417,7 @@ class Grows(StrEnum):
     PULL = "pull"
 
 
-class FileEnd(StrEnum):
+class FileEnd(Word):
     """What becomes of the file that grew when nothing more is written. `closed`: as it is when a program has ended.
     `open`: the program holds it open. `deleted`: that too, and it has had no name since the first byte."""
 
@@ -239,31 +426,59 @@ class FileEnd(StrEnum):
     DELETED = "deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """What grows, how fast, and until when.
+_AMOUNT_OR_FULL = Annotated[str, text_form(QUANTITY_PATTERN, FULL)]
 
-    A pressure begins `after_seconds` after the one before has ended, or, `beside` it, has begun. It writes until
-    `amount` is reached (None: no limit), until the disk is full (`until_full`), or for `for_seconds`. Then it waits
-    `holds_seconds`, and frees what it wrote unless it `remains`. `rate` and `amount` are bytes, or files if inodes
-    grow; `file_bytes` is the size of each of those files. `where`: the filesystem for bytes and inodes. `file`: of one
-    file that grows.
-    """
+
+def _amount_or_full(text: str) -> int | str:
+    return text if text == FULL else read_amount(text, at_least=1)
+
+
+class Pressure(Part):
+    """One pressure. `amount` is a quantity or `full`; `for` ends it after a time. `beside`: it begins together with the
+    one before it."""
 
     grows: Grows
-    rate: int
-    amount: int | None = None
-    until_full: bool = False
-    for_seconds: float | None = None
-    after_seconds: float = 0.0
-    holds_seconds: float = 0.0
+    """One file, many files, the log or the writable layer of a pod, or images that are pulled one after the other."""
+    rate: Rate
+    """Bytes a second, or files a second where inodes grow."""
+    limit: Annotated[int | str, written(_AMOUNT_OR_FULL, _amount_or_full)] | None = Field(None, alias="amount")
+    """Bytes or files; full: until the disk is."""
+    for_seconds: Seconds | None = None
+    """How long it lasts at most."""
+    after_seconds: Seconds = as_written("0s")
+    """How long it waits before it begins."""
+    holds_seconds: Seconds = as_written("0s")
+    """How long it stands still at its end."""
     remains: bool = True
-    where: FilesystemRole = FilesystemRole.NODEFS
-    file_bytes: int = 0
+    """False: what was written goes again."""
+    written_where: str | None = Field(None, alias="where")
+    """The filesystem for bytes and inodes; left out: nodefs."""
+    file_bytes: Amount = Field(as_written("0"), alias="fileSize")
+    """Bytes of each file where inodes grow."""
     pod: str = ""
+    """Whose log or writable layer grows."""
     image: ImageSpec | None = None
-    file: FileEnd = FileEnd.CLOSED
+    """What is pulled."""
+    file: FileEnd = as_written("closed")
+    """What becomes of the one file or log that grew; deleted: it has no name from the first byte on, and is held
+    open."""
     beside: bool = False
+    """True: it begins together with the one before it."""
+
+    @property
+    def until_full(self) -> bool:
+        """Whether it writes until the disk is full."""
+        return self.limit == FULL
+
+    @property
+    def amount(self) -> int | None:
+        """The bytes or files that it writes; None: no limit."""
+        return self.limit if isinstance(self.limit, int) else None
+
+    @property
+    def where(self) -> FilesystemRole:
+        """The filesystem for bytes and inodes."""
+        return FilesystemRole(self.written_where or "nodefs")
 
     @property
     def counts_inodes(self) -> bool:
@@ -271,7 +486,7 @@ class Pressure:
         return self.grows is Grows.INODES
 
 
-class FaultAction(StrEnum):
+class FaultAction(Word):
     """What goes wrong.
 
     One method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
@@ -295,26 +510,57 @@ class FaultAction(StrEnum):
         return self not in (FaultAction.RESTART, FaultAction.AWAY)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault.
+class Call(Part):
+    """The call that triggers a fault: the `count`th call of a method since the first pressure began."""
 
-    It is triggered `at_seconds` after the first pressure began, or by the `call_count`th call of `call_method` since
-    then. A fault of a method lasts for `times` calls and at most `lasts_seconds` (None: no limit). `delay_seconds`: how
-    late an answer is. `code` and `message`: the error that the caller gets. `how`: the distortion of an answer.
-    """
+    method: Method
+    """A call of CRI."""
+    count: int = Field(1, ge=1, le=10_000)
+    """The how many-th."""
+
+
+def _or_empty(text: str | None) -> str:
+    return text or ""
+
+
+class Fault(Part):
+    """One fault: its action and its trigger."""
 
     action: FaultAction
-    at_seconds: float | None = None
-    call_method: str = ""
-    call_count: int = 1
-    method: str = ""
-    times: int | None = None
-    lasts_seconds: float | None = None
-    delay_seconds: float = 0.0
-    code: str = "UNAVAILABLE"
-    message: str = "failed on purpose"
-    how: str = ""
+    """What goes wrong: restart and away of the whole runtime, the others of one method."""
+    at_seconds: Seconds | None = None
+    """How long after the first pressure began; this or onCall."""
+    on_call: Call | None = None
+    """The call that triggers it."""
+    method: Annotated[str, written(Method | None, _or_empty)] = as_written(None)
+    """The call of CRI that goes wrong."""
+    times: int | None = Field(None, ge=1, le=10_000)
+    """For how many calls; left out: no limit."""
+    lasts_seconds: Seconds | None = None
+    """How long; left out: no limit. The action away needs it."""
+    by_seconds: Seconds | None = None
+    """How late a delayed answer is."""
+    code: Code = "UNAVAILABLE"
+    """The gRPC status that the client gets."""
+    message: str = Field("failed on purpose", max_length=200)
+    """Its message."""
+    how: Annotated[str, written(Wrong | None, _or_empty)] = as_written(None)
+    """How an answer is distorted."""
+
+    @property
+    def call_method(self) -> str:
+        """The method of the call that triggers it; empty if a time does."""
+        return "" if self.on_call is None else self.on_call.method
+
+    @property
+    def call_count(self) -> int:
+        """Which call of that method triggers it, from 1."""
+        return 1 if self.on_call is None else self.on_call.count
+
+    @property
+    def delay_seconds(self) -> float:
+        """How late an answer is."""
+        return self.by_seconds or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,57 +576,105 @@ class ObjectPattern:
         return f"{self.kind} {self.glob}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionExpectation:
-    """When ReclaimPressure is reported. `never`: it must not be reported. `comes_within_seconds` of crossing a mark;
-    `goes_within_seconds` of the last relief. None: at any time."""
+def _pattern(text: str) -> ObjectPattern:
+    kind, space, glob = text.partition(" ")
+    if not space:
+        kind, glob = "", text
+    if not glob or " " in glob or (space and kind not in KINDS):
+        raise ValueError(f"{quoted(text)} is neither a name nor a kind ({', '.join(KINDS)}) and a name")
+    return ObjectPattern(kind, glob)
+
+
+Pattern = Annotated[ObjectPattern, written(str, _pattern)]
+
+
+class ConditionExpectation(Part):
+    """When ReclaimPressure has to be reported, and when it has to end. The scenario's thresholds stand for the
+    kubelet's, so it is the DiskPressure of a kubelet that has them."""
 
     never: bool = False
-    comes_within_seconds: float | None = None
-    goes_within_seconds: float | None = None
+    """It must not be reported."""
+    comes_within_seconds: Seconds | None = None
+    """Of crossing the mark."""
+    goes_within_seconds: Seconds | None = None
+    """Of relief."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What must hold. None: nothing is expected.
+_SECONDS_OR_NEVER = Annotated[str, text_form(DURATION_PATTERN, NEVER)]
 
-    `relieved_within_seconds`: of crossing a mark, for each crossing. `never_relieved`: pressure must remain.
-    `first_removal_*`: of the first crossing. `nothing_goes`: no object may be removed. `goes`, `stays`: every object
-    that matches and was there at the start must be removed, or kept; at least one must match. `lowest`: the least that
-    may ever be available, on the node of the scenario; `lowest_shares`: those of them that were written as percentages.
-    `images_lost_beyond_need`: images removed although the other removals were enough. `passes_at_most`: passes that
-    tried a removal. `says`: a text in the reason of the last pass. `faults_triggered`: how many faults must have been
-    triggered; with fewer the run did not test what the scenario says. `quiet_seconds`: no change for that long at the
-    end.
-    """
 
-    condition: ConditionExpectation = ConditionExpectation()
-    relieved_within_seconds: float | None = None
-    never_relieved: bool = False
-    first_removal_within_seconds: float | None = None
-    first_removal_not_before_seconds: float | None = None
+def _seconds_or_never(text: str) -> float | str:
+    return text if text == NEVER else read_seconds(text)
+
+
+class Expectation(Part):
+    """What must hold. `relievedWithin` may be `never`. A pattern is a name, or a kind and a name: `image old/*`."""
+
+    condition: ConditionExpectation = Field(ConditionExpectation(), alias="diskPressure")
+    """When the condition has to be reported; it must come, unless it says otherwise."""
+    relief: Annotated[float | str, written(_SECONDS_OR_NEVER, _seconds_or_never)] | None = Field(
+        None, alias="relievedWithin"
+    )
+    """Of crossing a mark, each time; never: pressure must remain."""
+    first_removal_within_seconds: Seconds | None = None
+    """Of the first crossing."""
+    first_removal_not_before_seconds: Seconds | None = None
+    """Of the first crossing."""
     nothing_goes: bool = False
-    goes: tuple[ObjectPattern, ...] = ()
-    stays: tuple[ObjectPattern, ...] = ()
-    images_left_at_least: int = 0
-    images_lost_beyond_need: int | None = None
-    lowest: Mapping[Signal, int] | None = None
-    lowest_shares: Mapping[Signal, Percentage] = field(default_factory=dict)
-    passes_at_most: int | None = None
-    says: str = ""
-    faults_triggered: int = 0
+    """No object may be removed."""
+    goes: Several[Pattern] = Field(default_factory=tuple)
+    """Patterns of objects that must be removed; one must be there."""
+    stays: Several[Pattern] = Field(default_factory=tuple)
+    """Patterns of objects that must stay; one must be there."""
+    images_left_at_least: int = Field(0, ge=0)
+    """How many images must be left."""
+    images_lost_beyond_need: int | None = Field(None, ge=0)
+    """How many images may have gone although the others were enough."""
+    lowest: Annotated[dict[str, Share], map_by_signal()] = Field(default_factory=dict)
+    """Signal -> the least that may ever be available."""
+    passes_at_most: int | None = Field(None, ge=0)
+    """How many passes may have tried a removal."""
+    says: str = Field("", max_length=200)
+    """A text in the reason of the last pass."""
     no_restarts: bool = True
+    """The kubelet's restart rule would start no container that it would not have started before."""
     new_pod_starts: bool = True
-    quiet_seconds: float | None = None
+    """A new pod starts afterwards."""
+    quiet_seconds: Seconds | None = Field(None, alias="quietFor")
+    """Nothing happens for so long at the end."""
+
+    @property
+    def never_relieved(self) -> bool:
+        """Whether pressure must remain."""
+        return self.relief == NEVER
+
+    @property
+    def relieved_within_seconds(self) -> float | None:
+        """Of crossing a mark, each time; None: nothing is expected."""
+        return self.relief if isinstance(self.relief, float) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One scenario."""
+def _one_or_several(schema: Schema) -> None:
+    """A single pressure may be written as one mapping (`reader.scenario_of`)."""
+    several = schema["properties"]["pressure"]
+    del several["title"]
+    schema["properties"]["pressure"] = {"anyOf": [several["items"], several]}
 
-    name: str
-    why: str
+
+class Scenario(Part):
+    """The whole file. A single `pressure` may be written as one mapping."""
+
+    model_config = ConfigDict(title="Scenario", json_schema_extra=_one_or_several)
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """Its name in reports."""
+    why: str = Field(min_length=1)
+    """What it shows, in one sentence."""
     node: NodeSpec
-    pressures: tuple[Pressure, ...]
-    faults: tuple[Fault, ...]
+    """What the drill makes."""
+    pressures: Several[Pressure] = Field(alias="pressure", min_length=1, max_length=20)
+    """What fills the disk: one, or several one after the other."""
+    faults: Several[Fault] = Field(default_factory=tuple, max_length=20)
+    """What goes wrong meanwhile. Each must be triggered."""
     expect: Expectation
+    """What must hold."""

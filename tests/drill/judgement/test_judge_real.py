@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
-from eviction.drill.judgement.judge_real import judge_real
-from eviction.drill.judgement.result import Response
+from eviction.drill.judgement.judge import Response, judge_real
 from eviction.drill.measurement.measurements import EndedPod
-from eviction.drill.scenario.types import ConditionExpectation, Expectation, ObjectPattern
+from eviction.drill.scenario.types import NEVER, ConditionExpectation, Expectation, ObjectPattern
 from signals.quantity import parse_percentage
 from signals.types import Signal
-from tests.drill.documents import MIB, measurements
+from tests.drill.documents import measurements
 
-EVERYTHING = Expectation(
-    condition=ConditionExpectation(comes_within_seconds=0.1, goes_within_seconds=0.6),
-    relieved_within_seconds=1.0,
-    never_relieved=True,
+EVERYTHING = Expectation.model_construct(
+    condition=ConditionExpectation.model_construct(comes_within_seconds=0.1, goes_within_seconds=0.6),
+    relief=1.0,
     first_removal_within_seconds=1.0,
     first_removal_not_before_seconds=0.01,
     nothing_goes=True,
@@ -26,17 +23,14 @@ EVERYTHING = Expectation(
     stays=(ObjectPattern("image", "b:*"), ObjectPattern("container", "*")),
     images_left_at_least=1,
     images_lost_beyond_need=1,
-    lowest={Signal.NODEFS_AVAILABLE: MIB},
-    lowest_shares={Signal.NODEFS_AVAILABLE: parse_percentage("9%")},
+    lowest={Signal.NODEFS_AVAILABLE: parse_percentage("9%")},
     passes_at_most=3,
     says="relieved",
-    faults_triggered=1,
     quiet_seconds=0.5,
 )
 NOT_JUDGED = {
     "ReclaimPressure goes",
     "first removal",
-    "pressure",
     "nothing",
     "image old-*",
     "container *",
@@ -60,6 +54,9 @@ def test_what_depends_on_the_node_of_the_scenario_is_not_judged() -> None:
     assert reasons.keys() == NOT_JUDGED
     assert all(text.startswith("not judged: ") for text in reasons.values())
     assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"ReclaimPressure"}
+    remains = EVERYTHING.model_copy(update={"relief": NEVER})
+    checks = judge_real(remains, measurements(), Response.OURS)
+    assert {check.name for check in checks if check.held is None} == NOT_JUDGED | {"pressure"}
 
 
 def test_what_can_be_measured_on_any_node_is_judged() -> None:
@@ -80,7 +77,7 @@ def test_what_can_be_measured_on_any_node_is_judged() -> None:
 def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
     """9 MiB were left of these 100 MiB: at least 9 % holds, 10 % does not, whatever size the scenario names."""
     for share, held in (("9%", True), ("10%", False)):
-        expect = replace(EVERYTHING, lowest_shares={Signal.NODEFS_AVAILABLE: parse_percentage(share)})
+        expect = EVERYTHING.model_copy(update={"lowest": {Signal.NODEFS_AVAILABLE: parse_percentage(share)}})
         checks = {check.name: check.held for check in judge_real(expect, measurements(), Response.OURS)}
         assert checks["lowest nodefs.available"] is held
 
@@ -88,7 +85,8 @@ def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
 def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
     """A pod that ended, an image that was removed, relief that was late."""
     ended = (EndedPod(1.5, "default/web", "uid"),)
-    expect = replace(EVERYTHING, relieved_within_seconds=0.1, stays=(ObjectPattern("image", "a:1"),), goes=())
+    changes = {"relief": 0.1, "stays": (ObjectPattern("image", "a:1"),), "goes": ()}
+    expect = EVERYTHING.model_copy(update=changes)
     failed = {
         check.name: check.seen
         for check in judge_real(expect, measurements(ended_pods=ended), Response.OBSERVED)
@@ -100,10 +98,9 @@ def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
 @pytest.mark.parametrize("response", Response)
 def test_every_expectation_has_a_check(response: Response) -> None:
     """Each field that is set makes a check, judged or not. (A scenario with faults is refused.)"""
-    values = {field.name: getattr(EVERYTHING, field.name) for field in fields(Expectation)}
-    del values["faults_triggered"], values["lowest_shares"]
-    nothing = Expectation(no_restarts=False, new_pod_starts=False)
+    nothing = Expectation.model_validate({}).model_copy(update={"no_restarts": False, "new_pod_starts": False})
     without = len(judge_real(nothing, measurements(), response))
-    for name, value in values.items():
-        checks = judge_real(replace(nothing, **{name: value}), measurements(), response)
+    for name in Expectation.model_fields:
+        expect = nothing.model_copy(update={name: getattr(EVERYTHING, name)})
+        checks = judge_real(expect, measurements(), response)
         assert len(checks) > without or name == "condition", name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eviction.drill.judgement.restart_policy import LastStatus, should_container_be_restarted, would_start
@@ -31,8 +33,12 @@ def container(pod: str, name: str, attempt: int, state: ContainerState) -> Conta
     return Container(f"{pod}-{name}-{attempt}", name, state, attempt, pod_name=pod, attempt=attempt)
 
 
-JOB = PodSpec("job", "i", PodState.COMPLETED, restart_policy=ON_FAILURE)
-STARTED = PodSpec("web", "i", PodState.INITIALIZED)
+def pod(name: str, state: PodState, **fields: Any) -> PodSpec:
+    return PodSpec.model_validate({"name": name, "image": "i", "state": state, **fields})
+
+
+JOB = pod("job", PodState.COMPLETED)
+STARTED = pod("web", PodState.INITIALIZED)
 
 
 def test_a_completed_container_starts_again_without_its_newest_copy() -> None:
@@ -54,10 +60,10 @@ def test_an_init_container_without_a_record_runs_again() -> None:
 def test_a_pod_that_is_gone_starts_nothing() -> None:
     """The kubelet has forgotten it."""
     for state in (PodState.GONE, PodState.VANISHED):
-        assert would_start([PodSpec("old", "i", state)], [], {}) == frozenset()
+        assert would_start([pod("old", state)], [], {}) == frozenset()
 
 
 def test_every_pod_of_an_entry_counts() -> None:
     """An entry with a count stands for that many pods."""
-    many = PodSpec("job", "i", PodState.COMPLETED, count=2, restart_policy=NEVER)
+    many = pod("job", PodState.COMPLETED, count=2, restartPolicy=NEVER)
     assert would_start([many], [container("job-01", "app", 0, EXITED)], {}) == {"job-02/app"}

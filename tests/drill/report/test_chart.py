@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.report.chart import (
+from eviction.drill.report.timeline import (
     HEIGHT,
     LEFT,
     PLOT,

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from eviction.drill.judgement.result import Response
+from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredRemoval, Sample
 from eviction.drill.report.compare import comparison_page, comparison_picture, comparison_table
-from eviction.drill.report.document import report_of
-from eviction.drill.report.svg import NAMESPACE
-from eviction.drill.report.to_json import result_json
+from eviction.drill.report.document import report_of, result_json
+from eviction.drill.report.timeline import NAMESPACE
 from tests.drill.documents import MIB
 from tests.drill.report.test_report import HOSTILE, assert_self_contained, parsed, report, result, texts
 from tests.reclaimd_process import reclaimd
@@ -39,7 +38,7 @@ def test_the_table_has_both_runs_side_by_side() -> None:
 
 def test_different_scenarios_are_noted() -> None:
     """The numbers are compared anyway."""
-    other = report().model_copy(update={"scenario": "other"})
+    other = replace(report(), scenario="other")
     assert comparison_table(report(), other)[-1] == "different scenarios: small and other"
     assert "different" not in "".join(comparison_table(report(), report()))
 
@@ -98,7 +97,7 @@ def test_a_run_that_crossed_no_mark_can_be_compared() -> None:
 
 def test_hostile_names_of_a_report_are_escaped() -> None:
     """A report may come from an untrusted source."""
-    hostile = report().model_copy(update={"scenario": HOSTILE, "why": HOSTILE})
+    hostile = replace(report(), scenario=HOSTILE, why=HOSTILE)
     html = comparison_page(hostile, report())
     assert "<script" not in html
     assert_self_contained(html)

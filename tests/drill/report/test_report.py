@@ -14,16 +14,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.judgement.judge import Check
-from eviction.drill.judgement.result import DrillResult, Response
+from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredFilesystem, MeasuredRemoval, Sample
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
-from eviction.drill.report.document import Report, ReportError, read_report, report_of
-from eviction.drill.report.html import page
-from eviction.drill.report.junit import junit_xml
-from eviction.drill.report.svg import NAMESPACE, picture
-from eviction.drill.report.to_json import LARGEST_POINTS, observation_lines, result_json, verdict_lines
+from eviction.drill.report.document import LARGEST_POINTS, Report, ReportError, read_report, report_of, result_json
+from eviction.drill.report.lines import observation_lines, verdict_lines
+from eviction.drill.report.page import junit_xml, page, picture
+from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.report.write import write_reports
 from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import MIB, measurements, one_pass, scenario
@@ -146,17 +144,16 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         faults=(FaultOccurrence(HOSTILE, 1.0),),
         pressure_periods=(PressurePeriod(HOSTILE, 0.0, 1.0),),
     )
-    checks = [check.model_copy(update={"name": HOSTILE, "seen": HOSTILE, "held": False}) for check in run.checks]
-    hostile = run.model_copy(
-        update={
-            "scenario": HOSTILE,
-            "why": HOSTILE,
-            "filesystem": HOSTILE,
-            "layout": HOSTILE,
-            "checks": checks,
-            "marks": [mark.model_copy(update={"value": HOSTILE, "signal": "nodefs.available"}) for mark in run.marks],
-            "conditions": [period.model_copy(update={"condition": HOSTILE}) for period in run.conditions],
-        }
+    checks = [replace(check, name=HOSTILE, seen=HOSTILE, held=False) for check in run.checks]
+    hostile = replace(
+        run,
+        scenario=HOSTILE,
+        why=HOSTILE,
+        filesystem=HOSTILE,
+        layout=HOSTILE,
+        checks=checks,
+        marks=[replace(mark, value=HOSTILE, signal="nodefs.available") for mark in run.marks],
+        conditions=[replace(period, condition=HOSTILE) for period in run.conditions],
     )
     for text in (page(hostile), junit_xml(hostile)):
         assert "<script" not in text

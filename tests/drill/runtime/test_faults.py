@@ -7,16 +7,14 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
 from eviction.drill.runtime.faults import (
     HUGE_NAME_CHARACTERS,
-    Call,
     Cut,
     Distort,
     Distortion,
     Fail,
-    Failpoints,
     Hang,
-    InjectedError,
     MethodFault,
     Pretend,
     When,

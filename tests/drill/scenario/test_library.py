@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,11 +14,10 @@ from xml.etree import ElementTree
 import pytest
 
 from eviction.drill.judgement.judge import judge
-from eviction.drill.report.html import page
-from eviction.drill.report.junit import junit_xml
-from eviction.drill.report.svg import picture
-from eviction.drill.scenario.library import find_scenario, library
-from eviction.drill.scenario.types import ConditionExpectation, ObjectPattern
+from eviction.drill.report.page import junit_xml, page, picture
+from eviction.drill.scenario.reader import find_scenario, library
+from eviction.drill.scenario.types import NEVER, ConditionExpectation, ObjectPattern
+from signals.quantity import Percentage
 from tests.drill.report.test_report import assert_a_picture, assert_self_contained, parsed, texts
 from tests.drill.runs import report_of_run, run_of
 from tests.reclaimd_process import reclaimd
@@ -35,16 +33,16 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "cut-lists": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "dead-pod-logs": ({"stays": ("log default_vanished-01_*",)}, "log default_vanished-01_*"),
     "dedicated-nodefs": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
-    "deleted-file": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "deleted-file": ({"relief": 0.0}, "relieved"),
     "e2e-image-gc-no-eviction": ({"stays": ("image registry.example/unused-*",)}, "image registry.example/unused-*"),
-    "e2e-inode-eviction": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "e2e-inode-eviction": ({"relief": 0.0}, "relieved"),
     "e2e-local-storage-eviction": ({"goes": ("container default/innocent/*",)}, "container default/innocent/*"),
     "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "first removal"),
     "everything-in-use": ({"says": "the next object is old enough"}, "last pass says"),
-    "fast-fill": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "fast-fill": ({"relief": 0.0}, "relieved"),
     "growing-file": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "high-threshold-100": ({"nothing_goes": True}, "nothing"),
-    "hostile-answers": ({"faults_triggered": 4}, "faults"),
+    "hostile-answers": ({"faults": 4}, "faults"),
     "hung-removal": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "imagefs-bytes": ({"lowest": None}, "lowest imagefs.available"),
     "imagefs-inodes": ({"goes": ("image registry.example/model-*",)}, "image registry.example/model-*"),
@@ -60,16 +58,16 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "periodic-gc": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
     "pressured-node": ({"stays": ("container default/finished/*",)}, "container default/finished/*"),
     "pretended-removals": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
-    "programs-misbehave": ({"relieved_within_seconds": 0.0}, "relieved"),
+    "programs-misbehave": ({"relief": 0.0}, "relieved"),
     "rotated-logs": ({"goes": ("log default_web_*",)}, "log default_web_*"),
     "reboot-hold-off": ({"first_removal_within_seconds": 0.0}, "first removal"),
-    "rollout-pull": ({"condition": ConditionExpectation(never=True)}, "ReclaimPressure"),
-    "runtime-away": ({"faults_triggered": 2}, "faults"),
-    "runtime-restart": ({"faults_triggered": 2}, "faults"),
+    "rollout-pull": ({"condition": ConditionExpectation.model_construct(never=True)}, "ReclaimPressure"),
+    "runtime-away": ({"faults": 2}, "faults"),
+    "runtime-restart": ({"faults": 2}, "faults"),
     "shared-layers": ({"stays": ("image registry.example/stack-05:1",)}, "image registry.example/stack-05:1"),
     "small-files": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
     "soft-grace": ({"first_removal_within_seconds": 0.0}, "first removal"),
-    "soft-recovers": ({"never_relieved": True}, "pressure"),
+    "soft-recovers": ({"relief": NEVER}, "pressure"),
     "split-images": ({"goes": ("container default/finished/*",)}, "container default/finished/*"),
     "split-writable": ({"goes": ("image registry.example/old-*",)}, "image registry.example/old-*"),
     "stuck-removal": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
@@ -93,6 +91,10 @@ def test_a_scenario_of_the_library_holds(name: str) -> None:
     assert not result.simulated
 
 
+def a_hundred_times(least: int | Percentage) -> int | Percentage:
+    return Percentage(least.fraction * 100) if isinstance(least, Percentage) else least * 100
+
+
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_wrong_expectation_fails(name: str) -> None:
     """The same run judged with one wrong expectation: exactly that check fails."""
@@ -102,10 +104,11 @@ def test_a_wrong_expectation_fails(name: str) -> None:
     for field in ("goes", "stays"):
         if field in changes:
             changes[field] = tuple(ObjectPattern(*text.split()) for text in changes[field])
-    expect = find_scenario(name).expect
+    scenario = find_scenario(name)
     if "lowest" in changes:  # a hundred times as much as the scenario asks for
-        changes["lowest"] = {signal: amount * 100 for signal, amount in (expect.lowest or {}).items()}
-    checks = judge(replace(expect, **changes), run_of(name).measurements)
+        changes["lowest"] = {signal: a_hundred_times(least) for signal, least in scenario.expect.lowest.items()}
+    faults = changes.pop("faults", len(scenario.faults))
+    checks = judge(scenario.expect.model_copy(update=changes), run_of(name).measurements, faults)
     assert [check.name for check in checks if not check.held] == [failing]
 
 

@@ -8,17 +8,17 @@ from typing import Any, get_args
 
 import pytest
 
+from eviction.drill.judgement.judge import judge
+from eviction.drill.measurement.measurements import MeasuredFilesystem
 from eviction.drill.pressure.fault_schedule import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.faults import Distortion
 from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.library import find_scenario, library
-from eviction.drill.scenario.reader import read_scenario, scenario_of
-from eviction.drill.scenario.schema import Dialect, FaultFields, Method, Wrong
-from eviction.drill.scenario.types import Fault, FaultAction, PodState, RestartPolicy
-from signals.types import FilesystemRole, FsLayout, Signal
-from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, scenario
+from eviction.drill.scenario.reader import find_scenario, library, part_of, read_scenario, scenario_of
+from eviction.drill.scenario.types import Code, Dialect, Fault, FaultAction, Method, PodState, RestartPolicy, Wrong
+from signals.types import FilesystemRole, FsLayout
+from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
 
 PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
 RESTART = {"action": "restart", "at": "1s"}
@@ -198,39 +198,46 @@ def test_a_layout_says_where_writable_layers_are(layout: str, containers: Filesy
 
 
 def test_a_lowest_point_may_be_a_share() -> None:
-    """A percentage refers to the filesystem of the signal."""
+    """A percentage refers to the filesystem of the signal, which is known once it is measured."""
     least = {"imagefs.available": "50%", "nodefs.inodesFree": "10%", "nodefs.available": "1Mi"}
     made = scenario(node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}}, expect={"lowest": least})
-    assert made.expect.lowest == {
-        Signal.IMAGEFS_AVAILABLE: 10 * MIB,
-        Signal.NODEFS_INODES_FREE: 200,
-        Signal.NODEFS_AVAILABLE: MIB,
+    nodefs = MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 48 * MIB, 2000)
+    imagefs = MeasuredFilesystem(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS,), 20 * MIB, 500)
+    checks = judge(made.expect, measurements(filesystems=(nodefs, imagefs), samples=()))
+    assert {check.name: check.expected for check in checks if check.name.startswith("lowest")} == {
+        "lowest imagefs.available": "at least 10.0MiB",
+        "lowest nodefs.inodesFree": "at least 200 inodes",
+        "lowest nodefs.available": "at least 1.0MiB",
     }
+
+
+def fault(action: FaultAction, **fields: Any) -> Fault:
+    return part_of(Fault, {"action": action, "at": "0s", **fields}, "a.yaml")
 
 
 def test_every_method_and_code_of_the_schema_exists() -> None:
     """The methods of the schema are methods of the embedded runtime, and every code is one of gRPC."""
     assert set(get_args(Method)) <= {method.name for method in METHODS}
-    for code in get_args(FaultFields.model_fields["code"].annotation):
-        point = failpoint_of(Fault(FaultAction.FAIL, at_seconds=0.0, method="RemoveImage", code=code))
+    for code in get_args(Code):
+        point = failpoint_of(fault(FaultAction.FAIL, method="RemoveImage", code=code))
         assert code in str(point)
 
 
 @pytest.mark.parametrize("action", [action for action in FaultAction if action.of_one_method])
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
     """Each action has a failpoint class of its own, with its number of calls."""
-    fault = Fault(action, at_seconds=0.0, method="ListImages", times=3, how="half_list")
-    point = failpoint_of(fault)
+    each = fault(action, method="ListImages", times=3, how="half_list")
+    point = failpoint_of(each)
     assert point.times == 3
     assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))
-    assert "ListImages" in describe_fault(fault)
-    assert "3 times" in describe_fault(fault)
+    assert "ListImages" in describe_fault(each)
+    assert "3 times" in describe_fault(each)
 
 
 def test_a_fault_of_the_whole_runtime_has_no_failpoint() -> None:
     """A restart concerns every method, not one."""
     with pytest.raises(ValueError, match="whole runtime"):
-        failpoint_of(Fault(FaultAction.RESTART, at_seconds=0.0))
+        failpoint_of(fault(FaultAction.RESTART))
 
 
 @pytest.mark.parametrize("name", library())

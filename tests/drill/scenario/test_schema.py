@@ -11,21 +11,20 @@ from jsonschema import Draft202012Validator
 from eviction.configuration.models import Model, ValidationError
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.library import library
-from eviction.drill.scenario.reader import scenario_of
-from eviction.drill.scenario.schema import (
-    CallFields,
-    ConditionFields,
-    ExpectFields,
-    FaultFields,
-    FilesystemFields,
-    FunctionFields,
-    ImageFields,
-    NodeFields,
-    OwnFilesystemFields,
-    PodFields,
-    PressureFields,
-    RuntimeFields,
+from eviction.drill.scenario.reader import library, scenario_of
+from eviction.drill.scenario.types import (
+    Call,
+    ConditionExpectation,
+    Expectation,
+    Fault,
+    FilesystemSpec,
+    FunctionSpec,
+    ImageSpec,
+    NodeSpec,
+    OwnFilesystemSpec,
+    PodSpec,
+    Pressure,
+    RuntimeSpec,
 )
 from tests.drill.documents import document
 from tests.drill.scenario.test_reader import REFUSED
@@ -101,18 +100,18 @@ def test_what_has_a_wrong_form_is_refused_by_both(wrong: str) -> None:
 
 ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, None, [], [1], {}, {"x": 1}, {"x": []})
 ONE_OF_EACH_PART: dict[type[Model], dict[str, Any]] = {
-    FilesystemFields: {"size": "1Gi", "inodes": 1000},
-    OwnFilesystemFields: {"size": "1Gi", "inodes": 1000, "name": "cache"},
-    FunctionFields: {"name": "prune"},
-    ImageFields: RICH["node"]["images"][0],
-    PodFields: RICH["node"]["pods"][0],
-    RuntimeFields: {},
-    NodeFields: RICH["node"],
-    PressureFields: RICH["pressure"][0],
-    CallFields: {"method": "RemoveImage"},
-    FaultFields: RICH["faults"][0],
-    ConditionFields: {},
-    ExpectFields: RICH["expect"],
+    FilesystemSpec: {"size": "1Gi", "inodes": 1000},
+    OwnFilesystemSpec: {"size": "1Gi", "inodes": 1000, "name": "cache"},
+    FunctionSpec: {"name": "prune"},
+    ImageSpec: RICH["node"]["images"][0],
+    PodSpec: RICH["node"]["pods"][0],
+    RuntimeSpec: {},
+    NodeSpec: RICH["node"],
+    Pressure: RICH["pressure"][0],
+    Call: {"method": "RemoveImage"},
+    Fault: RICH["faults"][0],
+    ConditionExpectation: {},
+    Expectation: RICH["expect"],
 }
 
 

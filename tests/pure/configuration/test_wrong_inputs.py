@@ -19,9 +19,9 @@ from eviction.configuration.effective import load
 from eviction.configuration.file import FIELDS, FilesystemEntry, FunctionEntry
 from eviction.configuration.kubelet import KUBELETS_FIELDS, read_kubelet_configuration
 from eviction.configuration.strict_yaml import ConfigurationError, parse_document, quoted
-from eviction.drill.scenario import schema
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.reader import scenario_of
+from eviction.drill.scenario.types import ConditionExpectation, Expectation, NodeSpec, Part, Pressure, Scenario
 from eviction.types import EvictionError
 
 WRONG = [
@@ -120,12 +120,16 @@ NODE = {
 }
 GROWS = {"grows": "bytes", "rate": "1Mi", "amount": "1Mi"}
 SCENARIO = {"name": "small", "why": "because", "node": NODE, "pressure": [GROWS], "expect": {}}
-PLACES: dict[str, type] = {
-    "": schema.ScenarioFields,
-    "node": schema.NodeFields,
-    "expect": schema.ExpectFields,
-    "expect.diskPressure": schema.ConditionFields,
+PLACES: dict[str, type[Part]] = {
+    "": Scenario,
+    "node": NodeSpec,
+    "expect": Expectation,
+    "expect.diskPressure": ConditionExpectation,
 }
+
+
+def names_in_file(part: type[Part]) -> list[str]:
+    return [info.alias or name for name, info in part.model_fields.items()]
 
 
 @pytest.mark.regression
@@ -135,7 +139,7 @@ def test_a_wrong_value_in_a_scenario_is_told_in_the_same_words() -> None:
     values = [parse_document(f"value: {wrong}", "w")["value"] for wrong in WRONG]
     found = []
     for place, model in PLACES.items():
-        for name in model.model_fields:  # type: ignore[attr-defined] # a model of the schema
+        for name in names_in_file(model):
             for value in values:
                 parts = place.split(".") if place else []
                 document = {name: value}
@@ -146,11 +150,11 @@ def test_a_wrong_value_in_a_scenario_is_told_in_the_same_words() -> None:
                 except ScenarioError as error:
                     found.append((name, str(error)))
     for grown in values:
-        for name in schema.PressureFields.model_fields:
+        for name in names_in_file(Pressure):
             try:
                 scenario_of({**SCENARIO, "pressure": {**GROWS, name: grown}}, "s.yaml")
             except ScenarioError as error:
-                found.append((name.removesuffix("_"), str(error)))
+                found.append((name, str(error)))
     assert len(found) > 500
     assert_plain(found, "s.yaml")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.report.to_json import result_json
+from eviction.drill.report.document import result_json
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario.reader import read_scenario
 from tests.drill.runs import run

@@ -15,8 +15,8 @@ import grpc
 import pytest
 
 from eviction.daemon.manager import Manager
-from eviction.drill.run.listener import DrillListener
 from eviction.drill.runtime.faults import Fail, Failpoint
+from eviction.listener import Listener
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.telemetry.events import LogSink
@@ -98,9 +98,16 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         events=LogSink(log, events.warn),
         event=lambda: next(unused),
     )
-    node.listeners.add(
-        DrillListener(passes.append, lambda *_: manager.stop() if clock.monotonic() - began >= seconds else None)
-    )
+
+    class UntilItIsTime(Listener):
+        def passed(self, record: Pass) -> None:
+            passes.append(record)
+
+        def observed(self, *_: object) -> None:
+            if clock.monotonic() - began >= seconds:
+                manager.stop()
+
+    node.listeners.add(UntilItIsTime())
     for wait in waits:
         wait.busy = lambda: manager.doing() is not None
     for method, action in failpoints.items():

@@ -1,40 +1,59 @@
-"""`reclaimd drill NAME --runtime ENDPOINT --fill DIR`: a scenario's pressure on a real node, after asking."""
+"""`reclaimd drill` on a real node, while another component relieves it or the daemon's loop in this process does.
+
+`--observe` only measures and changes nothing. `NAME --runtime ENDPOINT --fill DIR` applies a scenario's pressure, after
+asking.
+"""
 
 from __future__ import annotations
 
 import argparse
-import io
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import NoReturn
 
-from eviction.cli.drill_observe import limits_of, marks_table, observation_of
-from eviction.cli.drill_output import ProgressDisplay, print_line, write_report
+from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.node_lock import hold_node
-from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with, log_of, print_words
+from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
+from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, remove_leftovers
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.report.to_json import observation_lines, result_json, verdict_lines
+from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
 from eviction.drill.scenario.amounts import ScenarioError
 from eviction.drill.scenario.types import Scenario
-from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_USAGE
+from eviction.exit_codes import (
+    EXIT_HELD,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_RELIEVED,
+    EXIT_OK,
+    EXIT_READING,
+    EXIT_RUNTIME,
+    EXIT_USAGE,
+)
 from eviction.node.hold_off import HoldOff
 from eviction.node.kubelet_watch import kubelet_is_healthy
-from eviction.reporting.explain import pass_lines
-from eviction.reporting.log import Log
-from eviction.reporting.tables import amount
+from eviction.node.node import Node
+from eviction.reporting.log import escaped
+from eviction.reporting.tables import amount, signals_table
+from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
+from signals.quantity import QuantityError, format_duration, parse_duration
+from signals.types import FilesystemRole, SignalObservations
 
+OBSERVED = "node"
+CALM_SECONDS = 60.0  # how quiet a node has to be at the end of an observation
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as of a scenario; it is part of the names of files
+NAME_IN_WORDS = "at most 63 lower-case letters, digits and hyphens, with no hyphen first"
 
 
 def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
@@ -46,13 +65,14 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
         exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was changed")
-    limits = _limits(scenario, arguments)
+    calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
+    limits = limits_of(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
     configuration = configuration_of(arguments).model_copy(
         update={"control_socket": "", "metrics_address": "", "periodic_gc": False}
     )
     if arguments.observe and not arguments.with_margin:
         configuration = without_margin(configuration)
-    show = print_words if arguments.output == "json" else print_line
+    show = shown_by(arguments)
     first = scenario.pressures[0]
     block_termination()
     with ExitStack() as held:  # given back in the reverse order, however the command ends
@@ -77,9 +97,9 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             directory,
             observation,
             hold_off,
-            log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO()),
+            drill_log(arguments),
             limits,
-            lambda record: display.lines(["", *pass_lines(record, with_kept=False, width=columns())]),
+            display.show_pass,
         )
         try:
             result = drill.run()
@@ -87,19 +107,9 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         except Interrupted:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
-    document = result_json(result)
-    if arguments.output == "json":
-        answer_json(document)
-    else:
-        answer_lines(["", *observation_lines(result.measurements, columns()), "", *verdict_lines(result, columns())])
-    write_report(document, arguments.report, show)
+    lines = ["", *observation_lines(result.measurements, columns()), "", *verdict_lines(result, columns())]
+    answer_result(result, lines, arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
-
-
-def _limits(scenario: Scenario, arguments: argparse.Namespace) -> Limits:
-    """When the observation ends: as the scenario says, unless an option says otherwise."""
-    calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
-    return limits_of(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
 
 
 def _hold_off(configuration: Configuration) -> HoldOff:
@@ -149,11 +159,8 @@ def _head(
         yield "  relief      by another component; the drill itself removes nothing"
     else:
         yield "  relief      by reclaimd, in this process: what it removes (dead containers, unused images) is gone"
-    for line in marks_table(observation):
-        yield f"  {line}"
-    for line in plan_lines(plan, directory):
-        yield f"  {line}"
-    yield from (f"  {line}" for line in _kubelets_marks(observation, plan))
+    lines = (*marks_table(observation), *plan_lines(plan, directory), *_kubelets_marks(observation, plan))
+    yield from (f"  {line}" for line in lines)
 
 
 def _kubelets_marks(observation: NodeObservation, plan: FillPlan) -> Iterable[str]:
@@ -198,3 +205,83 @@ def _remove_leftovers(directory: str, show: Callable[[str], None]) -> None:
 
 def _refuse(why: str) -> NoReturn:
     exit_with(EXIT_USAGE, f"{why}; nothing was changed")
+
+
+def observe(arguments: argparse.Namespace) -> int:
+    """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
+    unavailable."""
+    limits = limits_of(arguments, CALM_SECONDS)
+    name = OBSERVED if arguments.name is None else arguments.name
+    if not NAME.fullmatch(name):
+        exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAME_IN_WORDS}")
+    configuration = configuration_of(arguments)
+    if not arguments.with_margin:
+        configuration = without_margin(configuration)
+    show = shown_by(arguments)
+    display = ProgressDisplay(FilesystemRole.NODEFS, show, inodes=False)
+    block_termination()
+    with observation_of(configuration, display.progress) as observation:
+        on_signals(observation.stopping.set)
+        longest = "" if limits.longest_seconds is None else f"after {format_duration(limits.longest_seconds)}, "
+        show(f"observing {observation.node.endpoint.runtime}; nothing is changed")
+        for line in marks_table(observation):
+            show(f"  {line}")
+        show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
+        last_change, ended = observation.watch(limits)
+        display.end()
+        measured = observation.measurements(last_change, ended)
+        result = DrillResult(
+            name=name,
+            why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
+            layout=None if measured.observations is None else measured.observations.layout,
+            filesystem="the filesystems of a real node",
+            simulated=False,
+            measurements=measured,
+            checks=(),
+            response=Response.OBSERVED,
+            lists_apart_seconds=observation.inventory.longest_gap_seconds,
+        )
+    answer_result(result, ["", *observation_lines(measured, columns())], arguments)
+    return EXIT_OK
+
+
+def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
+    """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is
+    wrong."""
+    seconds: dict[str, float | None] = {}
+    for option, text in (("--quiet", arguments.quiet), ("--for", arguments.longest)):
+        try:
+            seconds[option] = None if text is None else parse_duration(text)
+        except QuantityError as error:
+            exit_with(EXIT_USAGE, f"{option}: {error}")
+        if (seconds[option] or 0.0) < 0:
+            exit_with(EXIT_USAGE, f"{option}: must not be negative, but it was {text!r}")
+    quiet = seconds["--quiet"]
+    return Limits(quiet_seconds if quiet is None else quiet, seconds["--for"])
+
+
+@contextmanager
+def observation_of(
+    configuration: Configuration, progress: Callable[[float, SignalObservations], None]
+) -> Iterator[NodeObservation]:
+    """An observation of this node, whose connections are closed at the end. Exits with 3 if the runtime cannot be
+    reached, with 4 if no filesystem can be read."""
+    with closing(Node(configuration)) as node:
+        if node.endpoint.remark:
+            print_words(node.endpoint.remark)
+        try:
+            observation = NodeObservation(node, progress)
+        except RuntimeUnavailable as error:
+            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
+        with closing(observation):
+            observations = node.summary.observe()
+            if observations.layout is None:
+                unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
+                exit_with(EXIT_READING, unread or "no filesystem could be read")
+            yield observation
+
+
+def marks_table(observation: NodeObservation) -> list[str]:
+    """A table of the signals and their marks now."""
+    observations = observation.node.summary.observe()
+    return signals_table(observations, observation.node.thresholds(observations.layout))

@@ -1,0 +1,431 @@
+"""Draws the timeline of one run, or of several over each other: charts and events as inline SVG, or as one SVG file.
+
+A chart has lines, marks, bands, and ticks whose names show on hover. No script, and nothing is loaded: a browser shows
+`<title>` on hover, and colours are CSS classes. Every text is escaped here. Light or dark by the reader's preference.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from eviction.drill.measurement.measurements import PLURALS
+from eviction.drill.report.document import ConditionPeriodJson, DrawnMark, MeasuredFilesystemJson, Report
+from eviction.reporting.log import escaped
+from signals.quantity import format_bytes
+
+WIDTH = 960.0
+LEFT, RIGHT = 84.0, 206.0
+PLOT = WIDTH - LEFT - RIGHT
+HEIGHT = 250.0
+TOP, BOTTOM = 12.0, 34.0
+LABEL_GAP = 15.0
+LANE = 26.0
+TICKS = 5
+KINDS = tuple(PLURALS)
+NAMESPACE = "http://www.w3.org/2000/svg"
+FIRST_LINE, LINE = 44.0, 16.0  # where the lines below the title of a sheet are
+CAPTION = 24.0
+MARGIN = 12.0
+_DRAWING = re.compile(r'<svg viewBox="0 0 [0-9.]+ ([0-9.]+)"')
+
+COLOURS = """
+:root {
+  color-scheme: light dark;
+  --paper: #fcfcfb; --ink: #1d2126; --soft: #5c6570; --edge: #d9dde2; --grid: #e6e9ed; --sheet: #ffffff;
+  --a: #1f6feb; --b: #b35900; --mark: #c0261d; --soft-mark: #9a6700; --band: rgba(214, 48, 39, 0.13);
+  --good: #1a7f37; --image: #6f42c1; --container: #0b7285; --sandbox: #6b7280; --log: #8a6100; --fault: #c2255c;
+}
+@media screen and (prefers-color-scheme: dark) {
+  :root {
+    --paper: #14171b; --ink: #e4e7eb; --soft: #9aa4af; --edge: #363d46; --grid: #272d34; --sheet: #1a1e23;
+    --a: #6cb0ff; --b: #ffab5c; --mark: #ff7b72; --soft-mark: #e3b341; --band: rgba(255, 123, 114, 0.17);
+    --good: #56d364; --image: #c4a1ff; --container: #5fd3e6; --sandbox: #a2abb5; --log: #e3c16f; --fault: #ff8fb8;
+  }
+}
+"""
+CLASSES = """.grid { stroke: var(--grid); }
+.axis { fill: var(--soft); }
+.end { text-anchor: end; }
+.middle { text-anchor: middle; }
+.label { fill: var(--mark); }
+.line-a, .line-b { fill: none; stroke: var(--a); stroke-width: 1.8; stroke-linejoin: round; }
+.line-b { stroke: var(--b); stroke-dasharray: 7 3; }
+.mark { stroke: var(--mark); stroke-width: 1.2; }
+.soft-mark { stroke: var(--soft-mark); stroke-width: 1.2; stroke-dasharray: 5 3; }
+.soft-mark-label { fill: var(--soft-mark); }
+.release { stroke: var(--soft); stroke-dasharray: 2 3; }
+.release-label { fill: var(--soft); }
+.band { fill: var(--band); }
+.condition { fill: var(--mark); }
+.pressure { fill: var(--soft); }
+.tick { stroke: var(--sandbox); stroke-width: 1.6; }
+.tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
+.image { stroke: var(--image); } .container { stroke: var(--container); }
+.sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
+.fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
+"""
+_SHEET = f"""{COLOURS}{CLASSES}
+svg {{ font: 11px system-ui, sans-serif; }}
+.sheet {{ fill: var(--sheet); stroke: var(--edge); }}
+.title {{ font-size: 15px; font-weight: 600; fill: var(--ink); }}
+.caption {{ font-weight: 600; fill: var(--ink); }}
+"""
+
+
+def html_text(text: str) -> str:
+    """A text as HTML, for an element or an attribute: markup and unprintable characters are escaped."""
+    return escape(escaped(text))
+
+
+# ---- a timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run in a timeline: its name there if there are several, the CSS class of its lines, and the moment of the run
+    from which seconds count."""
+
+    report: Report
+    name: str = ""
+    style: str = "line-a"
+    origin: float = 0.0
+
+    def end(self, seconds: float | None) -> float:
+        """The end of a period, which may be that of the run."""
+        return (self.report.ended_seconds if seconds is None else seconds) - self.origin
+
+
+def timeline(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Name and SVG of the charts of the first run, each with the lines of the others that have the same filesystem; and
+    last of the events of all."""
+    first, alone = runs[0], len(runs) == 1
+    began, ended = min(-run.origin for run in runs), max(run.end(None) for run in runs)
+    drawings = []
+    for filesystem, inodes in charts_to_draw(first.report):
+        name = chart_name(filesystem, inodes=inodes)
+        lines = []
+        for run in runs:
+            points = run.report.series(filesystem.name, inodes=inodes)
+            lines.append(Series(run.name or name, [(at - run.origin, amount) for at, amount in points], run.style))
+        chart = Chart(
+            name,
+            began,
+            ended,
+            unit_of(inodes=inodes),
+            lines,
+            marks_of(first.report, filesystem, inodes=inodes),
+            _bands(first, first.report.reclaim_pressure, "band") if alone else (),
+            _ticks(first.report) if alone else (),
+            binary=not inodes,
+        )
+        drawings.append((name if alone else f"{name}; marks of A", chart_svg(chart)))
+    lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
+    return [*drawings, ("events", lanes_svg("events", began, ended, lanes))]
+
+
+def charts_to_draw(report: Report) -> list[tuple[MeasuredFilesystemJson, bool]]:
+    """(filesystem, inodes?) of each chart: those with a mark; without any mark the bytes of the first filesystem."""
+    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
+    found = [(fs, inodes) for fs in report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked]
+    return found or [(fs, False) for fs in report.filesystems[:1]]
+
+
+def chart_name(filesystem: MeasuredFilesystemJson, *, inodes: bool) -> str:
+    """What a chart shows, in words."""
+    roles = ", ".join(filesystem.roles)
+    total = f"{filesystem.inodes_total} inodes" if inodes else format_bytes(filesystem.capacity_bytes)
+    return f"{'inodes free' if inodes else 'bytes available'} on {roles} (of {total})"
+
+
+def unit_of(*, inodes: bool) -> Callable[[int], str]:
+    """Formats an amount."""
+    return str if inodes else format_bytes
+
+
+def marks_of(report: Report, filesystem: MeasuredFilesystemJson, *, inodes: bool) -> list[MarkLine]:
+    """The lines of a chart: one for each amount that is a mark, and one for each mark with minimum reclaim."""
+    mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
+    unit = unit_of(inodes=inodes)
+    lines: dict[tuple[int, str], list[DrawnMark]] = {}
+    for mark in mine:
+        if mark.effective is not None:
+            lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), []).append(mark)
+    marks: list[MarkLine] = []
+    for (amount, style), same in lines.items():
+        roles = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
+        who = "" if set(roles) == set(filesystem.roles) else f"{', '.join(roles)} "
+        marks.append(MarkLine(f"{who}{same[0].value} = {unit(amount)}", amount, style))
+    known = {mark.amount for mark in marks}
+    releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
+    return marks + [MarkLine(f"relieved at {unit(amount)}", amount, "release") for amount in sorted(releases)]
+
+
+def _ticks(report: Report) -> list[Tick]:
+    """Removals and faults."""
+    ticks = [
+        _event(f"{removal.kind} {removal.name}", removal.seconds, removal.kind if removal.kind in KINDS else "sandbox")
+        for removal in report.removals
+    ]
+    return ticks + [_event(fault.what, fault.seconds, "fault") for fault in report.faults]
+
+
+def _event(what: str, seconds: float, style: str) -> Tick:
+    return Tick(f"{what}, {seconds:.3f} s", seconds, style)
+
+
+def _bands(run: Run, periods: Iterable[ConditionPeriodJson], style: str) -> list[Span]:
+    bands = []
+    for band in periods:
+        began, ended = band.from_seconds - run.origin, run.end(band.to_seconds)
+        until = "the end" if band.to_seconds is None else f"{ended:.3f} s"
+        bands.append(Span(f"{band.condition}, {began:.3f} s to {until}", began, ended, style))
+    return bands
+
+
+def _lanes(run: Run, prefix: str) -> list[Lane]:
+    """Pressures, conditions, faults and removals, each in a lane of its own. `prefix`: of the lanes' names."""
+    report, origin = run.report, run.origin
+    spans = [(one.what, one.from_seconds - origin, run.end(one.to_seconds)) for one in report.pressures]
+    gone = [(f"{pod.name} ended", pod.seconds, "pod") for pod in report.ended_pods]
+    lanes: dict[str, Sequence[Span | Tick]] = {
+        "pressure": [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans],
+        "faults": [_event(fault.what, fault.seconds - origin, "fault") for fault in report.faults],
+        "condition": _bands(run, report.reclaim_pressure, "condition"),
+        "kubelet's": _bands(run, report.disk_pressure, "condition"),
+        "ended pods": [_event(what, seconds - origin, style) for what, seconds, style in gone],
+    }
+    for kind, plural in PLURALS.items():
+        lanes[plural] = [
+            _event(each.name, each.seconds - origin, kind) for each in report.removals if each.kind == kind
+        ]
+    always = {"condition"} if prefix else {"condition", "pressure"}
+    return [(f"{prefix}{name}", things) for name, things in lanes.items() if things or name in always]
+
+
+def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
+    """One SVG file, for a README, a ticket or a slide: a title, some lines of text, and of a timeline the first chart
+    and the events below it, each with its caption."""
+    texts = [(26.0, "title", title)]
+    texts += [(FIRST_LINE + LINE * number, "axis", line) for number, line in enumerate(lines)]
+    parts, top = [], FIRST_LINE + LINE * len(lines)
+    for caption, drawing in (*drawings[:-1][:1], drawings[-1]):
+        found = _DRAWING.match(drawing)
+        assert found is not None  # drawn by `_svg`
+        height = float(found[1])
+        parts.append(f'<text class="caption" x="{MARGIN:g}" y="{top + 14:g}">{html_text(caption)}</text>')
+        placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{height:g}" '
+        parts.append(drawing.replace("<svg ", placed, 1))
+        top += CAPTION + height
+    size = f'width="{WIDTH:g}" height="{top:g}"'
+    name = html_text(f"{title}: {'; '.join(lines)}")
+    return "\n".join(
+        [
+            f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img" aria-label="{name}">',
+            f"<style>{_SHEET}</style>",
+            f'<rect class="sheet" {size} rx="6"/>',
+            *(f'<text class="{style}" x="{MARGIN:g}" y="{y:g}">{html_text(text)}</text>' for y, style, text in texts),
+            *parts,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+# ---- its parts
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: (seconds, amount) in order of time. `style` is a CSS class."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    style: str = "line-a"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkLine:
+    """A horizontal line with its label."""
+
+    label: str
+    amount: float
+    style: str = "mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A period with its label."""
+
+    label: str
+    began: float
+    ended: float
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """An event at one moment, with its label."""
+
+    label: str
+    seconds: float
+    style: str
+
+
+Lane = tuple[str, Sequence[Span | Tick]]
+"""Events of one kind, with their name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Amounts over time, from `began` to `ended` (seconds). `unit` formats an amount. `binary`: True for bytes."""
+
+    name: str
+    began: float
+    ended: float
+    unit: Callable[[int], str]
+    series: Sequence[Series]
+    marks: Sequence[MarkLine] = ()
+    bands: Sequence[Span] = ()
+    ticks: Sequence[Tick] = ()
+    binary: bool = True
+
+
+def chart_svg(chart: Chart) -> str:
+    """The chart as one `<svg>` element that takes the width of its container."""
+    amounts = [amount for series in chart.series for _, amount in series.points]
+    amounts += [mark.amount for mark in chart.marks]
+    step = _step(max(amounts, default=1.0), binary=chart.binary)
+    top = step * max(math.ceil(max(amounts, default=1.0) / step), 1)
+    floor = HEIGHT - BOTTOM
+    x = _scale(chart.began, chart.ended)
+
+    def y(amount: float) -> float:
+        return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
+
+    parts = [_rect(band, x(band.began), x(band.ended), TOP, floor) for band in chart.bands]
+    for number in range(round(top / step) + 1):
+        height = y(number * step)
+        parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
+        parts.append(_text(LEFT - 8, height + 4, chart.unit(round(number * step)), "axis end"))
+    parts += _time_axis(chart.began, chart.ended, floor)
+    parts += _marks(chart.marks, y)
+    parts += [_path(series, x, y) for series in chart.series if series.points]
+    parts += [_tick(tick, x(tick.seconds), floor - 14, floor) for tick in chart.ticks]
+    return _svg(chart.name, HEIGHT, parts)
+
+
+def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane]) -> str:
+    """Events over time: one lane for each kind, with the same time axis as the charts."""
+    x = _scale(began, ended)
+    floor = TOP + LANE * len(lanes)
+    parts: list[str] = []
+    for number, (label, things) in enumerate(lanes):
+        top = TOP + LANE * number
+        parts.append(_line(LEFT, top + LANE, LEFT + PLOT, top + LANE, "grid"))
+        parts.append(_text(LEFT - 8, top + LANE / 2 + 4, label, "axis end"))
+        for thing in things:
+            if isinstance(thing, Span):
+                parts.append(_rect(thing, x(thing.began), x(thing.ended), top + 5, top + LANE - 5))
+            else:
+                parts.append(_tick(thing, x(thing.seconds), top + 4, top + LANE - 4))
+    parts += _time_axis(began, ended, floor)
+    return _svg(name, floor + BOTTOM, parts)
+
+
+def _svg(name: str, height: float, parts: Iterable[str]) -> str:
+    head = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{html_text(name)}">'
+    return "\n".join([head, *parts, "</svg>"])
+
+
+def _scale(began: float, ended: float) -> Callable[[float], float]:
+    span = max(ended - began, 1e-6)
+    return lambda seconds: LEFT + PLOT * min(max((seconds - began) / span, 0.0), 1.0)
+
+
+def _step(most: float, *, binary: bool) -> float:
+    """The distance of grid lines, for about `TICKS` lines: 1, 2, 5, 10 … of a binary unit for bytes, or of one
+    inode."""
+    least = max(most, 1.0) / TICKS
+    unit = 1024.0 ** int(math.log(least, 1024)) if binary and least >= 1 else 1.0
+    power = 10.0 ** math.floor(math.log10(max(least / unit, 1.0)))
+    return next(unit * power * factor for factor in (1, 2, 5, 10) if unit * power * factor >= least)
+
+
+def _time_axis(began: float, ended: float, floor: float) -> list[str]:
+    x = _scale(began, ended)
+    span = max(ended - began, 1e-6)
+    power = 10.0 ** math.floor(math.log10(span / 8))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= span / 8)
+    digits = max(-math.floor(math.log10(step)), 0)
+    parts: list[str] = []
+    for number in range(math.ceil(began / step), math.floor(ended / step) + 1):
+        place = x(number * step)
+        parts.append(_line(place, floor, place, floor + 5, "grid"))
+        parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", "axis middle"))
+    return parts
+
+
+def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
+    """The lines at their amounts; their labels are moved apart where they would cover each other."""
+    parts: list[str] = []
+    place = float("inf")
+    for mark in sorted(marks, key=lambda each: each.amount):
+        height = y(mark.amount)
+        place = min(height + 4, place - LABEL_GAP)
+        parts.append(_line(LEFT, height, LEFT + PLOT, height, mark.style))
+        parts.append(_line(LEFT + PLOT, height, LEFT + PLOT + 6, place - 4, mark.style))
+        parts.append(_text(LEFT + PLOT + 9, place, mark.label, f"label {mark.style}-label"))
+    return parts
+
+
+def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
+    points = [(x(seconds), y(amount)) for seconds, amount in series.points]
+    drawn = "M" + "L".join(f"{across:.1f} {height:.1f}" for across, height in _drawn_apart(points))
+    return f'<path class="{html_text(series.style)}" d="{drawn}"><title>{html_text(series.name)}</title></path>'
+
+
+def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that can be told apart in the drawing: of each unit of its width the first, the highest, the lowest
+    and the last one, and none between two of the same height."""
+    kept: list[tuple[float, float]] = []
+    for _, column in groupby(points, key=lambda point: int(point[0])):
+        these = list(column)
+        extremes = {these.index(choose(these, key=lambda point: point[1])) for choose in (min, max)}
+        kept += [these[index] for index in sorted({0, *extremes, len(these) - 1})]
+    heights = [round(height, 1) for _, height in kept]
+    last = len(kept) - 1
+    return [
+        point
+        for index, point in enumerate(kept)
+        if index in (0, last) or not heights[index - 1] == heights[index] == heights[index + 1]
+    ]
+
+
+def _rect(span: Span, left: float, right: float, top: float, floor: float) -> str:
+    width = max(right - left, 1.5)
+    return (
+        f'<rect class="{html_text(span.style)}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" '
+        f'height="{floor - top:.1f}"><title>{html_text(span.label)}</title></rect>'
+    )
+
+
+def _tick(tick: Tick, place: float, top: float, floor: float) -> str:
+    """A thin line with a broad invisible one over it, so that it is easy to point at."""
+    line = f'x1="{place:.1f}" y1="{top:.1f}" x2="{place:.1f}" y2="{floor:.1f}"'
+    return (
+        f'<g class="tick {html_text(tick.style)}"><title>{html_text(tick.label)}</title>'
+        f'<line class="hit" {line}/><line {line}/></g>'
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
+    return f'<line class="{html_text(style)}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _text(x: float, y: float, text: str, style: str) -> str:
+    return f'<text class="{html_text(style)}" x="{x:.1f}" y="{y:.1f}">{html_text(text)}</text>'
