@@ -32,8 +32,8 @@ TRIES = 10  # the directory may be replaced between opening and locking it
 def hold_node(configuration: Configuration, log: Log) -> NodeLock:
     """Locks the node, or goes on without the lock, with a warning.
 
-    Exits with 2 when the kubelet's directory cannot be opened, and with 75 when another instance holds the lock. Raises
-    LockRefused when the lock is not trusted.
+    Exits with 2 when the kubelet's directory cannot be opened or the lock is not trusted, and with 75 when another
+    instance holds the lock.
     """
     root = configuration.root_directory
     if configuration.has_runtime:
@@ -47,6 +47,8 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
         lock = NodeLock(configuration.lock_directory)
     except NodeHeld as held:
         exit_with(EXIT_HELD, str(held))
+    except LockRefused as refused:
+        exit_with(EXIT_USAGE, str(refused))
     if lock.problem is not None:
         log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
     return lock

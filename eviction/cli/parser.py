@@ -66,9 +66,10 @@ def run_command(arguments: Sequence[str]) -> int:
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
     from eviction.cli.options import exit_with  # not for --help
-    from eviction.types import EvictionError
+    from eviction.configuration.effective import ConfigurationError
+    from eviction.types import FunctionUnusable
 
     try:
         return int(module.run(parsed))
-    except EvictionError as error:  # what a command does not handle itself is wrong in what it was given
+    except (ConfigurationError, FunctionUnusable) as error:
         exit_with(EXIT_USAGE, str(error))

@@ -17,6 +17,7 @@ from eviction.cli.options import (
     answer_lines,
     columns,
     configuration_of,
+    exit_with,
     mention,
 )
 from eviction.cli.progress import Progress
@@ -25,9 +26,11 @@ from eviction.cli.termination import on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause import PauseFile
 from eviction.control.reclaim import read_options, respond
+from eviction.exit_codes import EXIT_USAGE
 from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
+from eviction.types import EvictionError
 from reclaim.types import Outcome
 from signals.clock import SystemClock
 
@@ -64,7 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     names = ("signal", "until", "all", "dry_run", "now", "output")
     given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
-    options = read_options(given, configuration.signals)
+    try:
+        options = read_options(given, configuration.signals)
+    except EvictionError as error:
+        exit_with(EXIT_USAGE, str(error))
     stopping = threading.Event()
     on_signals(stopping.set)
     ended: list[Outcome] = []
