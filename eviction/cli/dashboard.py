@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eviction.reporting.explain import remarks_of, status_in_words
+from eviction.reporting.conditions import remarks_of, status_in_words
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import GAP, layout_in_words, table
 from signals.quantity import format_bytes, format_duration

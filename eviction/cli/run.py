@@ -31,8 +31,8 @@ from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff, Holds
 from eviction.node.node import CannotPrepare, Node
+from eviction.reporting.conditions import NOTHING_IS_REMOVED
 from eviction.reporting.configuration_warnings import configuration_warnings
-from eviction.reporting.explain import NOTHING_IS_REMOVED
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.status import Status

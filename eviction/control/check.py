@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
@@ -18,15 +18,17 @@ from eviction.control.answer import Answer, Output, RequestRefused, options_of_c
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
-from eviction.reporting.explain import conditions_in_words, disk_pressure
+from eviction.reporting.conditions import conditions_in_words, disk_pressure
 from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json
-from eviction.reporting.status import CheckJson
 from eviction.reporting.tables import amount, signals_table
 from eviction.types import API_VERSION, NodeCondition, Threshold
 from signals.mounts import mounts_of
 from signals.types import SignalObservations
+
+if TYPE_CHECKING:
+    from eviction.reporting.status import CheckJson  # which a light command does not load
 
 LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
 

@@ -33,8 +33,8 @@ from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Trigger
+from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.configuration_warnings import configuration_warnings
-from eviction.reporting.explain import disk_pressure
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.status import (

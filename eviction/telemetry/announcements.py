@@ -11,17 +11,19 @@ from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
-from eviction.reporting.configuration_warnings import table_warnings
-from eviction.reporting.disk_survey import explained
-from eviction.reporting.explain import (
+from eviction.reporting.conditions import (
     KUBELETS_IS_OVER,
     NOTHING_IS_REMOVED,
     OURS_IS_OVER,
     kubelets_crossed,
+    ours_crossed,
+)
+from eviction.reporting.configuration_warnings import table_warnings
+from eviction.reporting.disk_survey import explained
+from eviction.reporting.explain import (
     late_threshold_sentence,
     later_than_kubelet,
     names_of_removed,
-    ours_crossed,
     reclaiming_sentence,
     unreachable_sentences,
 )

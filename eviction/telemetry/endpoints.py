@@ -17,7 +17,7 @@ from eviction.listener import Listener
 from eviction.node.hold_off import Holds
 from eviction.node.node import Node
 from eviction.record import Pass
-from eviction.reporting.explain import NOTHING_IS_REMOVED, conditions_in_words
+from eviction.reporting.conditions import NOTHING_IS_REMOVED, conditions_in_words
 from eviction.reporting.log import Log
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.http_server import CannotListen, HttpServer, Page, livez, readyz

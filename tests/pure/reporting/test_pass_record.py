@@ -156,6 +156,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     assert (len(summary["removals"]), summary["removals_left_out"]) == (32, 49_998)
     assert summary["removals_by_result"] == {"image": {"removed": 50_030}}
     assert summary["kept_by_reason"] == {"running": 1001}
+    assert [function["removed"] for function in summary["functions"]] == [30, 50_000], "of all, not of the first 32"
     assert "kept" not in summary
     few = replace(record, functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,)),))
     assert pass_summary(few) == {**pass_json(few, with_kept=False), "removals_left_out": 0}
