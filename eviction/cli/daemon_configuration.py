@@ -1,4 +1,4 @@
-"""Says in one line that the daemon of this node runs with another configuration than a command."""
+"""Which configuration a process has: its fingerprint, and whether the daemon of this node runs with another one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import os
 from typing import Any
 
 from eviction.cli.options import configuration_flags, mention
-from eviction.configuration.fingerprint import configuration_files, fingerprint_of
+from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 from reclaim.execution.readings import in_time
+
+
+def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:
+    """The fingerprint of the files and flags as they are now. Raises OSError, also for a file that hangs."""
+    files = configuration_files(arguments.config, arguments.config_dir, os.environ)
+    return in_time(lambda: fingerprint_of(*files, configuration_flags(arguments), os.environ))
 
 
 def mention_other_configuration(
@@ -26,8 +32,7 @@ def mention_other_configuration(
 
     try:
         told = (ask(control_socket, "brief") if status is None else status).get("configuration")
-        files = configuration_files(arguments.config, arguments.config_dir, os.environ)
-        own = in_time(lambda: fingerprint_of(*files, flags, os.environ))
+        own = fingerprint_of_command(arguments)
     except (ControlUnavailable, OSError):
         return
     if told is not None and told != own:  # an older daemon does not say it

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-from eviction.cli.options import configuration_flags, configuration_of
+from eviction.cli.daemon_configuration import fingerprint_of_command
+from eviction.cli.options import configuration_of
 from eviction.configuration.effective import ConfigurationError
-from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
+from eviction.configuration.fingerprint import Fingerprint
 from eviction.daemon.manager import Manager
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
 from eviction.telemetry.endpoints import within_watchdog
 from eviction.telemetry.systemd import Notifier
-from reclaim.execution.readings import in_time
 
 
 class LoadedConfiguration:
@@ -30,10 +29,8 @@ class LoadedConfiguration:
 
     def update(self) -> None:
         """Takes the fingerprint of the files and flags as they are now."""
-        given = self._arguments
         try:
-            files = configuration_files(given.config, given.config_dir, os.environ)
-            self.fingerprint = in_time(lambda: fingerprint_of(*files, configuration_flags(given), os.environ))
+            self.fingerprint = fingerprint_of_command(self._arguments)
         except OSError:
             self.clear()
 

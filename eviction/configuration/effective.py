@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from eviction.configuration.bare_numbers import bare_numbers
@@ -38,7 +38,7 @@ from eviction.configuration.kubelet import (
 )
 from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
 from eviction.configuration.kubelet_ways import KubeletPlace, asked_of_kubelet
-from eviction.configuration.models import Model, ValidationError, not_read
+from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
 from eviction.configuration.node_kubelet import kubelet_of_node
 from eviction.configuration.sources import (
     DEFAULT,
@@ -64,15 +64,6 @@ from reclaim.types import PolicyError
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal
 
 AUTO = "auto"  # of kubeletEndpoint
-OF_THE_KUBELETS_ENDPOINT = (
-    "url",
-    "token_file",
-    "certificate_file",
-    "key_file",
-    "ca_file",
-    "server_name",
-    "insecure_skip_verify",
-)
 MINIMUM_RECLAIM = "2%"  # of the available signals, where nothing else is said
 KUBELETS_MINIMUM_RECLAIM = {"nodefs.available": MINIMUM_RECLAIM, "imagefs.available": MINIMUM_RECLAIM}
 
@@ -93,6 +84,8 @@ class Configuration(ConfigurationFile):
     there is to say of how it was looked for, empty if nothing. `kubelet_endpoint`: how the kubelet is asked; None if it
     is not, or by a way that is found from `kubelet_place`, which `auto` sets.
     """
+
+    model_config = ConfigDict(defer_build=True)  # it is made of what was checked
 
     thresholds: Annotated[tuple[Threshold, ...], not_read]
     left_to_kubelet: Annotated[tuple[tuple[str, str], ...], not_read]
@@ -158,10 +151,30 @@ def load(
         asks = _configuration(own, Origins(sources), None, remark)
         kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
     if kubelet is not None:
-        inherited = kubelet.inherited()
+        inherited = _inherited(kubelet)
         sources.insert(0, Source(kubelet.name, inherited))
         own = {**inherited, **own}
     return _configuration(own, Origins(sources), kubelet, remark)
+
+
+def _inherited(kubelet: KubeletConfiguration) -> dict[str, Any]:
+    """The fields that our own sources override: those that the kubelet's files or flags set and ours have too. The maps
+    of thresholds are merged by signal later."""
+    found: dict[str, Any] = {}
+    for attribute, field in ConfigurationFile.model_fields.items():
+        if field.alias in kubelet.written and attribute not in EVICTION_MAPS:
+            value = getattr(kubelet, attribute)
+            found[field.alias] = _duration(value) if isinstance(value, float) else value
+    if kubelet.root_directory:
+        found["rootDirectory"] = kubelet.root_directory
+    if kubelet.written & {"healthzBindAddress", "healthzPort"}:
+        found["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
+    return found
+
+
+def _duration(seconds: float) -> str:
+    """Seconds in the format of Go's ParseDuration: without exponent, at most nine decimals."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _check_types(source: Source) -> None:
@@ -245,7 +258,8 @@ def _disagreements(written: ConfigurationFile, poll_ceiling: str) -> Iterator[tu
 
 def _kubelet_endpoint(written: ConfigurationFile, origins: Origins) -> KubeletEndpoint | None:
     """The endpoint for requests to the kubelet; None without one."""
-    given = {attribute: getattr(written, f"kubelet_{attribute}") for attribute in OF_THE_KUBELETS_ENDPOINT}
+    names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
+    given = {name: getattr(written, f"kubelet_{name}") for name in names}
     if given["url"] in ("", AUTO):
         for attribute, value in given.items():
             if value and attribute != "url":

@@ -49,16 +49,6 @@ ENFORCEABLE = (
     "kube-reserved-compressible",
 )
 EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
-INHERITED = (
-    "transition_period_seconds",
-    "image_minimum_gc_age_seconds",
-    "image_maximum_gc_age_seconds",
-    "image_gc_high_threshold_percent",
-    "image_gc_low_threshold_percent",
-    "runtime_endpoint",
-    "image_endpoint",
-    "pod_logs_dir",
-)
 
 
 def host_at(address: str) -> str:
@@ -125,26 +115,8 @@ class KubeletConfiguration(Model):
             return ""
         return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}"
 
-    def inherited(self) -> dict[str, Any]:
-        """The fields that our own sources override; the maps of thresholds are merged by signal later."""
-        found: dict[str, Any] = {}
-        for attribute in INHERITED:
-            field, value = str(type(self).model_fields[attribute].alias), getattr(self, attribute)
-            if field in self.written:
-                found[field] = _duration(value) if isinstance(value, float) else value
-        if self.root_directory:
-            found["rootDirectory"] = self.root_directory
-        if self.written & {"healthzBindAddress", "healthzPort"}:
-            found["kubeletHealthzEndpoint"] = self.healthz_endpoint
-        return found
-
 
 KUBELETS_FIELDS = {field.alias for field in KubeletConfiguration.model_fields.values() if field.alias}
-
-
-def _duration(seconds: float) -> str:
-    """Seconds in the format of Go's ParseDuration: without exponent, at most nine decimals."""
-    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:

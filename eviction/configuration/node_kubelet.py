@@ -273,10 +273,8 @@ def _same(theirs: str, ours: str) -> bool:
 
 def _bytes(path: str) -> bytes:
     """Raises OSError; ValueError for more than any command line should have."""
-    with open(path, "rb", buffering=0) as file:
-        data = bytearray()
-        while part := file.read(1 << 16):
-            data += part
-            if len(data) > LARGEST_BYTES:
-                raise ValueError(f"{path} holds more than {LARGEST_BYTES} bytes")
-    return bytes(data)
+    with open(path, "rb") as file:
+        data = file.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise ValueError(f"{path} holds more than {LARGEST_BYTES} bytes")
+    return data
