@@ -271,7 +271,8 @@ class EmbeddedNode:
         for image in self._spec.images:
             self.population.add_images(image)
         for pod in self._spec.pods:
-            self.population.add_pods(pod)
+            for name in pod.names:
+                self.population.add_pod(pod, name)
         if self._spec.rebooted:
             self.population.reboot()
 
