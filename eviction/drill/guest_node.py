@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.judgement.restart_policy import would_start
@@ -146,16 +146,12 @@ def _came_true(condition: Callable[[], bool], seconds: float) -> bool:
 @contextmanager
 def guest_node(scenario: Scenario, mounts: PrivateMounts) -> Iterator[GuestNode]:
     """The node of a scenario while the block lasts. Raises EmbeddedNodeError if it cannot be built."""
-    with EmbeddedNode(scenario, mounts) as embedded:
-        node = Node(configuration_of(scenario, embedded), reader=embedded.reader)
-        try:
-            problem = node.locate()
-            if problem is not None:
-                raise EmbeddedNodeError(problem)
-            guest = GuestNode(scenario, embedded, node)
-            try:
-                yield guest
-            finally:
-                guest.close()
-        finally:
-            node.close()
+    with (
+        EmbeddedNode(scenario, mounts) as embedded,
+        closing(Node(configuration_of(scenario, embedded), reader=embedded.reader)) as node,
+    ):
+        problem = node.locate()
+        if problem is not None:
+            raise EmbeddedNodeError(problem)
+        with closing(GuestNode(scenario, embedded, node)) as guest:
+            yield guest

@@ -12,10 +12,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
@@ -51,7 +50,6 @@ CHANGES = (
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
-ENTRIES = "entries"
 SPACING_SECONDS = 60  # between the ages of two entries
 
 FREES = """\
@@ -123,18 +121,6 @@ class SizedDirectory:
         )
 
 
-def reader_of(directories: Sequence[SizedDirectory]) -> FilesystemReader:
-    """Reads what is below one of the directories as that filesystem, and everything else with statvfs."""
-
-    def read(path: str, now: float) -> Reading:
-        for directory in directories:
-            if os.path.commonpath([directory.root, path]) == directory.root:
-                return directory(path, now)
-        return read_statvfs(path, now)
-
-    return read
-
-
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
@@ -171,9 +157,7 @@ class EmbeddedNode:
             self._undo = self._undo.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
 
     @property
@@ -183,8 +167,15 @@ class EmbeddedNode:
 
     @property
     def reader(self) -> FilesystemReader:
-        """Reads the node's filesystems."""
-        return reader_of(tuple(self._simulated.values()))
+        """Reads what is below a simulated filesystem as that filesystem, and everything else with statvfs."""
+
+        def read(path: str, now: float) -> Reading:
+            for directory in self._simulated.values():
+                if os.path.commonpath([directory.root, path]) == directory.root:
+                    return directory(path, now)
+            return read_statvfs(path, now)
+
+        return read
 
     def path_of(self, name: str) -> str:
         """Where a filesystem of the configuration's own is, the program of a function, or the ballast."""
@@ -198,7 +189,11 @@ class EmbeddedNode:
     def files(self) -> set[str]:
         """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`, `content/left-behind`,
         and rotated logs by their paths below the directory of pods' logs."""
-        found = {f"{role}/{name}" for role in self._spec.own for name in entries_of(self._disks[role])}
+        found = {
+            f"{role}/{name}"
+            for role in self._spec.own
+            for name in glob.iglob("*", root_dir=_entries(self._disks[role]))
+        }
         if any(pod.rotated_logs for pod in self._spec.pods):
             found |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
         content = os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime", "content", LEFT_BEHIND)
@@ -276,22 +271,20 @@ class EmbeddedNode:
         for image in self._spec.images:
             self.population.add_images(image)
         for pod in self._spec.pods:
-            self.population.add_pods(pod)
+            for name in pod.names:
+                self.population.add_pod(pod, name)
         if self._spec.rebooted:
             self.population.reboot()
 
 
-def entries_of(disk: str) -> list[str]:
-    """The names of the entries that are left on a filesystem."""
-    try:
-        return os.listdir(os.path.join(disk, ENTRIES))
-    except FileNotFoundError:
-        return []
+def _entries(disk: str) -> str:
+    """The directory of the entries on a filesystem of the configuration's own."""
+    return os.path.join(disk, "entries")
 
 
 def write_entries(disk: str, count: int, size_bytes: int) -> None:
     """Entries of so many bytes, numbered from 0001, the first one the oldest. Raises OSError."""
-    directory = os.path.join(disk, ENTRIES)
+    directory = _entries(disk)
     os.mkdir(directory, 0o755)
     for number in range(1, count + 1):
         path = os.path.join(directory, f"{number:04}")
@@ -309,6 +302,6 @@ def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Map
             continue
         disk = disks.get(FilesystemRole(function.fields["frees"]), disks[FilesystemRole.NODEFS])
         path = os.path.join(directory, function.name)
-        text = f"#!/bin/sh\nentries={os.path.join(disk, ENTRIES)}\n{BODIES[function.does]}"
+        text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8") as file:
             file.write(text)

@@ -21,13 +21,13 @@ Answer = TypeVar("Answer")
 class PodMaker(CriClient):
     """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's own message."""
 
-    def run_pod(self, name: str, uid: str, log_directory: str, namespace: str = "default", attempt: int = 0) -> str:
+    def run_pod(self, name: str, uid: str, log_directory: str, attempt: int = 0) -> str:
         """RunPodSandbox on the host's network, as for a pod of the API server; the id of the sandbox."""
         config = pb.PodSandboxConfig(
-            metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace=namespace, attempt=attempt),
+            metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace="default", attempt=attempt),
             hostname=name,
             log_directory=log_directory,
-            labels={UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: namespace},
+            labels=_labels(name, uid),
             annotations={CONFIG_SOURCE_ANNOTATION: "api"},
             linux=pb.LinuxPodSandboxConfig(
                 security_context=pb.LinuxSandboxSecurityContext(
@@ -48,18 +48,12 @@ class PodMaker(CriClient):
     def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
         """CreateContainer alone, so the container is CREATED. The id of the container."""
         pod_name, uid = pod
-        labels = {
-            UID_LABEL: uid,
-            POD_NAME_LABEL: pod_name,
-            POD_NAMESPACE_LABEL: "default",
-            CONTAINER_NAME_LABEL: name,
-        }
         request = pb.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,
             config=pb.ContainerConfig(
                 metadata=pb.ContainerMetadata(name=name, attempt=attempt),
                 image=pb.ImageSpec(image=image),
-                labels=labels,
+                labels={**_labels(pod_name, uid), CONTAINER_NAME_LABEL: name},
                 log_path=f"{name}/{attempt}.log",
             ),
             sandbox_config=pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name=pod_name, uid=uid)),
@@ -72,3 +66,7 @@ class PodMaker(CriClient):
             return parsed(answer_type, self._call(path, request, MAKE_DEADLINE_SECONDS))
         except CallError as error:
             raise self._unavailable(path, error, MAKE_DEADLINE_SECONDS) from error
+
+
+def _labels(pod_name: str, uid: str) -> dict[str, str]:
+    return {UID_LABEL: uid, POD_NAME_LABEL: pod_name, POD_NAMESPACE_LABEL: "default"}

@@ -54,11 +54,6 @@ class Population:
         self.layers[name] = (*shared, own)
         return image_id
 
-    def add_pods(self, spec: PodSpec) -> None:
-        """Adds the pods of a spec, each in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
-        for name in spec.names:
-            self._add_pod(spec, name)
-
     def start_new_pod(self, image: str) -> None:
         """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
         sandbox = self._run_sandbox("new-pod")
@@ -79,7 +74,8 @@ class Population:
     def _logs_of(self, name: str) -> str:
         return os.path.join(self.log_directory, f"default_{name}_{_uid(name)}")
 
-    def _add_pod(self, spec: PodSpec, name: str) -> None:
+    def add_pod(self, spec: PodSpec, name: str) -> None:
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
         if spec.state is PodState.VANISHED:
             self._write_logs(name, CONTAINER, 0, spec)
             return

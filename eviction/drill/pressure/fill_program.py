@@ -119,10 +119,8 @@ class Files:
         """Makes one file."""
         descriptor = os.open(f"f{self._count}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self.descriptor)
         self._count += 1
-        try:
-            os.write(descriptor, self._content)
-        finally:
-            os.close(descriptor)
+        with open(descriptor, "wb", buffering=0) as file:
+            file.write(self._content)
         return 1
 
     def free(self) -> None:

@@ -123,8 +123,9 @@ class PressureSchedule:
             if not pressure.beside:
                 for thread in applied:
                     thread.join()
-            applied.append(threading.Thread(target=self._apply, args=(number, pressure), name="pressure"))
-            applied[-1].start()
+            thread = threading.Thread(target=self._apply, args=(number, pressure), name="pressure", daemon=True)
+            thread.start()
+            applied.append(thread)
         for thread in applied:
             thread.join()
 

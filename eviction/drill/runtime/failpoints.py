@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter, UserDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -65,11 +65,8 @@ class _ActiveFault:
     fault: MethodFault
     since: float
     times_left: int | None
+    draws: random.Random
     calls_seen: int = 0
-    draws: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.draws = random.Random(self.fault.when.seed)  # noqa: S311 # repeatable on purpose, not cryptographic
 
     def count_call(self, now: float) -> bool:
         """Counts the call that arrives now. True if the fault applies to it."""
@@ -170,7 +167,8 @@ class Failpoints(UserDict[str, Failpoint]):
     def _arm(self, fault: MethodFault) -> _ActiveFault:
         if fault.method not in self._methods:
             raise KeyError(f"no method is named {fault.method!r}")
-        return _ActiveFault(fault, self._clock(), fault.action.times)
+        draws = random.Random(fault.when.seed)  # noqa: S311 # repeatable on purpose, not cryptographic
+        return _ActiveFault(fault, self._clock(), fault.action.times, draws)
 
     def _arrive(self, method: str) -> _ActiveFault | None:
         with self._changed:

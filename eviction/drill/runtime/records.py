@@ -113,7 +113,7 @@ class Image:
         """The digests of the layers, the lowest first."""
         return tuple(layer.digest for layer in self.layers)
 
-    def item(self, *, pinned: bool, runtime_handler: str = "") -> cri_pb2.Image:
+    def item(self, runtime_handler: str, *, pinned: bool) -> cri_pb2.Image:
         """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
             id=self.id,

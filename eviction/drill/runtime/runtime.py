@@ -442,8 +442,7 @@ class EmbeddedRuntime:
             raise NotFoundError(f"image {wanted!r} not found") from None
 
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
-        pinned = self.dialect.pins_sandbox_image and self.sandbox_image in image.tags
-        return image.item(pinned=pinned, runtime_handler=runtime_handler)
+        return image.item(runtime_handler, pinned=self.dialect.pins_sandbox_image and self.sandbox_image in image.tags)
 
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
         """Gives an image more tags, each with the digest of its repository. An image that had a tag loses it."""
