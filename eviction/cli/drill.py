@@ -36,26 +36,13 @@ if TYPE_CHECKING:
 DEFAULT = "pressured-node"
 COMPARE = "compare"
 QUIET = "1m"
-REAL_NODE_OPTIONS = {
-    "config": "config",
-    "config-dir": "config_dir",
-    "yes": "yes",
-    "allow-other-data": "allow_other_data",
-    "with-margin": "with_margin",
-    "name": "name",
-    "for": "longest",
-    "quiet": "quiet",
-}
+REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument(
-        "scenario",
-        nargs="*",
-        default=[],
-        help=f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json",
-    )
+    what = f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json"
+    parser.add_argument("scenario", nargs="*", default=[], help=what)
     parser.add_argument("--all", action="store_true", help="run every built-in scenario")
     parser.add_argument("--list", action="store_true", help="list the built-in scenarios with their reasons")
     parser.add_argument("--check", metavar="FILE", help="check a scenario file without running it")
@@ -89,7 +76,7 @@ def _add_real_node(parser: argparse.ArgumentParser) -> None:
         "--allow-other-data", action="store_true", help="fill a filesystem that also holds foreign data"
     )
     parser.add_argument("--name", help="what the report of an observation calls it (node)")
-    parser.add_argument("--for", metavar="DURATION", dest="longest", help="observe for this long at most")
+    parser.add_argument("--for", metavar="DURATION", help="observe for this long at most")
     parser.add_argument(
         "--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})"
     )
@@ -163,7 +150,7 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
 def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
     """Exits with 2 if an option is given that only a real node has: the scenario configures the embedded node."""
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
-    given += [f"--{name}" for name, attribute in REAL_NODE_OPTIONS.items() if getattr(arguments, attribute)]
+    given += [f"--{name}" for name in REAL_NODE_OPTIONS if vars(arguments)[name.replace("-", "_")]]
     if given:
         exit_with(
             EXIT_USAGE, f"{', '.join(given)}: not allowed on the embedded node; --fill or --observe choose a real one"

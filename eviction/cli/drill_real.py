@@ -27,7 +27,7 @@ from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
-from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario.amounts import ScenarioError, read_seconds
 from eviction.drill.scenario.types import Scenario
 from eviction.exit_codes import (
     EXIT_HELD,
@@ -45,7 +45,7 @@ from eviction.reporting.log import escaped
 from eviction.reporting.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
-from signals.quantity import QuantityError, format_duration, parse_duration
+from signals.quantity import format_duration
 from signals.types import FilesystemRole, SignalObservations
 
 OBSERVED = "node"
@@ -91,16 +91,8 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         _remove_leftovers(directory, show)
         on_signals(observation.stopping.set)
         held.callback(display.end)
-        drill = RealDrill(
-            scenario,
-            plan,
-            directory,
-            observation,
-            hold_off,
-            drill_log(arguments),
-            limits,
-            display.show_pass,
-        )
+        log = drill_log(arguments)
+        drill = RealDrill(scenario, plan, directory, observation, hold_off, log, limits, display.show_pass)
         try:
             result = drill.run()
         except FillFailed as error:
@@ -249,15 +241,13 @@ def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is
     wrong."""
     seconds: dict[str, float | None] = {}
-    for option, text in (("--quiet", arguments.quiet), ("--for", arguments.longest)):
+    for option in ("quiet", "for"):
+        text = vars(arguments)[option]
         try:
-            seconds[option] = None if text is None else parse_duration(text)
-        except QuantityError as error:
-            exit_with(EXIT_USAGE, f"{option}: {error}")
-        if (seconds[option] or 0.0) < 0:
-            exit_with(EXIT_USAGE, f"{option}: must not be negative, but it was {text!r}")
-    quiet = seconds["--quiet"]
-    return Limits(quiet_seconds if quiet is None else quiet, seconds["--for"])
+            seconds[option] = None if text is None else read_seconds(text)
+        except ValueError as error:
+            exit_with(EXIT_USAGE, f"--{option}: {error}")
+    return Limits(quiet_seconds if seconds["quiet"] is None else seconds["quiet"], seconds["for"])
 
 
 @contextmanager
