@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -22,7 +22,6 @@ from eviction.drill.node.loop_mounts import mount_loop
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.node.population import Population
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.layer_store import usage_below
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
@@ -103,10 +102,15 @@ class SizedDirectory:
     inodes: int
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading of the whole tree. Raises OSError."""
+        """One reading of the whole tree; blocks are counted as the filesystem below counts them. Raises OSError."""
         os.stat(path)
         root = os.stat(self.root)
-        used_bytes, used_inodes = usage_below(self.root)
+        used_bytes = used_inodes = 0
+        for directory, directories, files in os.walk(self.root):
+            for name in (*directories, *files):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
+                    used_inodes += 1
         free_bytes = max(self.size_bytes - used_bytes, 0)
         return Reading(
             FsStats(

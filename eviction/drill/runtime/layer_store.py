@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
@@ -69,9 +68,11 @@ class LayerStore:
     images_root: str
     containers_root: str = ""
     _references: dict[str, int] = field(default_factory=dict, init=False)  # by digest
+    _used: dict[str, dict[str, tuple[int, int]]] = field(init=False)  # by root and path: bytes in blocks, and inodes
 
     def __post_init__(self) -> None:
         self.containers_root = self.containers_root or self.images_root
+        self._used = {self.images_root: {}, self.containers_root: {}}
         for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
             try:
                 os.makedirs(os.path.join(root, name))
@@ -105,6 +106,9 @@ class LayerStore:
     def commit(self, spec: LayerSpec) -> None:
         """Adds a layer that `unpack` has written to the table, with one reference."""
         self._references[spec.digest] = 1
+        block_bytes = os.statvfs(self.images_root).f_frsize
+        used_bytes = sum(_in_blocks(part, block_bytes) for part in even_parts(spec.size_bytes, spec.files))
+        self._used[self.images_root][self._layer_path(spec.digest)] = used_bytes, spec.inodes
 
     def release(self, digests: Iterable[str]) -> None:
         """Drops one reference to each layer, the uppermost first, and deletes the layers without references.
@@ -114,7 +118,7 @@ class LayerStore:
         for digest in reversed(tuple(digests)):
             if self._references[digest] == 1:
                 _remove_tree(self._layer_path(digest))
-                del self._references[digest]
+                del self._references[digest], self._used[self.images_root][self._layer_path(digest)]
             else:
                 self._references[digest] -= 1
 
@@ -124,6 +128,7 @@ class LayerStore:
             os.mkdir(self._writable_path(container_id))
         except OSError as caught:
             raise EmbeddedNodeError(f"no writable layer for container {container_id}: {caught.strerror}") from caught
+        self._used[self.containers_root][self._writable_path(container_id)] = 0, 1
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Appends to a file of a writable layer, and makes the file if it is missing. Returns the bytes that fitted.
@@ -131,30 +136,39 @@ class LayerStore:
         They are fewer than asked if the filesystem is full; what fitted stays, as for any writer. Raises
         EmbeddedNodeError for every other error.
         """
+        layer = self._writable_path(container_id)
+        path = os.path.join(layer, file_name)
+        before = os.path.getsize(path) if os.path.exists(path) else None
         try:
-            return _append(os.path.join(self._writable_path(container_id), file_name), size_bytes)
+            fitted = _append(path, size_bytes)
         except OSError as caught:
             if caught.errno in _FULL:
                 return 0
             raise EmbeddedNodeError(f"container {container_id} cannot write: {caught.strerror}") from caught
+        block_bytes = os.statvfs(self.containers_root).f_frsize
+        grown = _in_blocks((before or 0) + fitted, block_bytes) - _in_blocks(before or 0, block_bytes)
+        used_bytes, inodes = self._used[self.containers_root][layer]
+        self._used[self.containers_root][layer] = used_bytes + grown, inodes + (before is None)
+        return fitted
 
     def remove_writable(self, container_id: str) -> None:
         """Deletes the writable layer of a container. Raises EmbeddedNodeError if the filesystem refuses."""
         _remove_tree(self._writable_path(container_id))
+        self._used[self.containers_root].pop(self._writable_path(container_id), None)
 
     def usage(self) -> dict[str, tuple[int, int]]:
         """The bytes and inodes taken under each root: one entry, or two if layers and writable layers have a root
-        each."""
-        used = {}
-        for root in {self.images_root, self.containers_root}:
-            layers, writable = usage_below(os.path.join(root, "layers")), usage_below(os.path.join(root, "containers"))
-            used[root] = layers[0] + writable[0], layers[1] + writable[1]
-        return used
+        each. Reads no filesystem, which may be dead: a runtime answers from what it has counted."""
+        return {
+            root: (sum(used[0] for used in layers.values()), sum(used[1] for used in layers.values()))
+            for root, layers in self._used.items()
+        }
 
     def writable_usage(self) -> dict[str, int]:
         """The bytes taken by each writable layer, by container id."""
-        made = os.listdir(os.path.join(self.containers_root, "containers"))
-        return {container_id: usage_below(self._writable_path(container_id))[0] for container_id in made}
+        layers = self._used[self.containers_root].items()
+        writable = self._writable_path("")
+        return {path.removeprefix(writable): used[0] for path, used in layers if path.startswith(writable)}
 
     def _layer_path(self, digest: str) -> str:
         return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
@@ -169,16 +183,8 @@ def even_parts(size_bytes: int, parts: int) -> Iterator[int]:
         yield size_bytes * (number + 1) // parts - size_bytes * number // parts
 
 
-def usage_below(path: str) -> tuple[int, int]:
-    """Bytes in whole blocks, and inodes (files and directories), of what is below a directory; 0 if it is missing."""
-    block_bytes = os.statvfs(os.path.dirname(path)).f_frsize
-    used_bytes = inodes = 0
-    for directory, directories, files in os.walk(path):
-        inodes += len(directories) + len(files)
-        for name in files:
-            with suppress(FileNotFoundError):  # removed meanwhile
-                used_bytes += -(-os.lstat(os.path.join(directory, name)).st_size // block_bytes) * block_bytes
-    return used_bytes, inodes
+def _in_blocks(size_bytes: int, block_bytes: int) -> int:
+    return -(-size_bytes // block_bytes) * block_bytes
 
 
 def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
