@@ -41,7 +41,7 @@ def test_the_annotated_configuration_changes_nothing_that_is_inherited(tmp_path:
     )
     inherited = {"kubeletConfig": str(kubelet)}
     annotated, bare = load(str(CONFIGURATION), {}, inherited), load(None, {}, inherited)
-    assert replace(annotated, origins={}) == replace(bare, origins={})
+    assert annotated.model_copy(update={"origins": {}}) == bare.model_copy(update={"origins": {}})
     commented = dict(re.findall(r"^#([a-zA-Z]+): (.*)$", CONFIGURATION.read_text(), re.MULTILINE))
     defaults = load(None, {}, {"kubeletConfig": ""}).effective
     assert {name: text.strip('"') for name, text in commented.items()} == {n: str(defaults[n]) for n in commented}
