@@ -6,8 +6,9 @@ import argparse
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, cast
 
 from eviction.cli.options import (
     add_configuration,
@@ -24,6 +25,7 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.blocks import HistoryUnusable
 from eviction.history_file.records import Document, RecordJson, documents_of
 from eviction.history_file.store import NoHistoryYet, read_records
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
@@ -34,12 +36,13 @@ from signals.quantity import QuantityError, format_bytes, parse_duration
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 
 
-class HistoryJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryJson:
     """What the history file holds: the answer of `reclaimd history`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815
     """The version of this format. Fields may be added to it."""
-    kind: Literal["History"]
+    kind: Literal["History"] = "History"
     """What the document is."""
     file: str
     """The history file."""
@@ -83,13 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
     if arguments.output == "json":
-        answer: HistoryJson = {
-            "apiVersion": API_VERSION,
-            "kind": "History",
-            "file": path,
-            "records": cast("list[RecordJson]", found),
-        }
-        answer_json(answer)
+        answer_json(to_json(HistoryJson(file=path, records=cast("list[RecordJson]", found))))
     elif found:
         answer_lines(history_lines(found, columns()))
     return EXIT_OK

@@ -193,29 +193,27 @@ def _with_runtime(facts: NodeFacts, node: Node) -> NodeFacts:
     try:
         version = node.client.version()
         listing = node.inventory.snapshot(node.clock.monotonic())
-        images, containers, sandboxes = listing.images, listing.containers, listing.sandboxes
         doubt = node.compare_pods()
         told = facts.pods_readable and doubt is not None and doubt.why not in NO_TROUBLE
-        configured = node.client.sandbox_image()
-        ready = [sandbox.id for sandbox in sandboxes if sandbox.state is PodSandboxState.READY][:MANY_SANDBOXES]
-        used = [image for image in map(node.client.image_of_sandbox, ready) if image]
+        ready = [one.id for one in listing.sandboxes if one.state is PodSandboxState.READY][:MANY_SANDBOXES]
+        used = filter(None, map(node.client.image_of_sandbox, ready))
+        name = node.client.sandbox_image() or next(used, None)
     except RuntimeUnavailable as error:
         return replace(facts, runtime_problem=str(error))
-    name = configured or next(iter(used), None)
     if name is None:
-        pinned = images_in_use(Listing(images=images)).sandbox_image_known
+        pinned = images_in_use(Listing(images=listing.images)).sandbox_image_known
     else:
-        ids = ImageIndex(images).find(name)
-        pinned = any(image.pinned for image in images if image.id in ids)
+        ids = ImageIndex(listing.images).find(name)
+        pinned = any(image.pinned for image in listing.images if image.id in ids)
     told_which_terminated = node.pod_state_source == "kubelet" or node.configuration.terminated_by_evidence
-    newest = max((container.created_at_ns for container in containers), default=None)
+    newest = max((container.created_at_ns for container in listing.containers), default=None)
     return replace(
         facts,
         runtime=version,
         sandbox_image=name,
         sandbox_image_pinned=pinned,
         newest_created_seconds_ahead=None if newest is None else newest / 1e9 - facts.wall,
-        unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(images),
+        unmatched_keeps=parse_keep_list(node.configuration.keep_images).unmatched(listing.images),
         unresolved_images=images_in_use(listing).unresolved,
         pods_doubt=facts.pods_doubt or (doubt.sentence if told and doubt is not None else ""),
         kubelet_problem=node.pods_problem or "",

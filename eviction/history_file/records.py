@@ -182,7 +182,7 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             continue
-        if document["kind"] == "removals" and last.get("id") == document["pass"]:
+        if document["kind"] == "removals" and last.get("id") == document.get("pass", ""):
             last["removals"] += document["removals"]
             continue
         if last:

@@ -140,21 +140,13 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
     for roles in roles_by_device(observations).values():
         identity, stats = observations.filesystems[roles[0]]
         mount = mounts.get(identity.path)
-        kind = identity.type if mount is None else mount.type
+        kind, device = (identity.type, identity.device) if mount is None else (mount.type, mount.source)
+        options = None if mount is None else options_that_matter(mount)
+        jumps = jumps_of(kind, () if mount is None else mount.options)
+        reserve = max(stats.free_bytes - stats.available_bytes, 0)
         limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
-        found.append(
-            FilesystemFacts(
-                identity.path,
-                roles,
-                kind,
-                identity.device if mount is None else mount.source,
-                max(stats.free_bytes - stats.available_bytes, 0),
-                None if mount is None else options_that_matter(mount),
-                jumps_of(kind, () if mount is None else mount.options),
-                TRAITS.get(kind, Traits()).note,
-                project_quota_sentence(mount, limits),
-            )
-        )
+        note, quota = TRAITS.get(kind, Traits()).note, project_quota_sentence(mount, limits)
+        found.append(FilesystemFacts(identity.path, roles, kind, device, reserve, options, jumps, note, quota))
     return tuple(found)
 
 

@@ -42,8 +42,7 @@ LVM, POOL_OF_LVM = "LVM-", "-tpool"
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
 SHOWN_TO_ALL = (None, "", "0", "off")  # of the option hidepid
 _DELETED = " (deleted)"
-_OF_CGROUPFS = re.compile(r"/kubepods(?:/[^/]+)?/pod([^/]+)")
-_OF_SYSTEMD = re.compile(r"/kubepods[^/]*-pod([^/]+)\.slice")
+_POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")  # of systemd, of cgroupfs
 
 InTime = Callable[[], bool]
 
@@ -294,13 +293,10 @@ def pod_uid_of(cgroups: str) -> str:
     Source: Kubernetes v1.36.0, `pkg/kubelet/cm/pod_container_manager_linux.go` (`pod<UID>`) and
     `cgroup_manager_linux.go` (with the systemd driver a `-` in a name becomes `_`).
     """
-    for line in cgroups.splitlines():
-        path = line.rpartition(":")[2]
-        if found := _OF_SYSTEMD.search(path):
-            return found[1].replace("_", "-")
-        if found := _OF_CGROUPFS.search(path):
-            return found[1]
-    return ""
+    found = _POD.search(cgroups)
+    if found is None:
+        return ""
+    return found[1].replace("_", "-") if found[1] else found[2]
 
 
 def deleted_mappings(lines: Iterable[str]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 Data in pipes has all columns, and lines of any length. On a terminal a table fits:
 
 * Texts go on on further lines of their column. Of a name its beginning is left out, as the end of an image reference
-  tells more; of a sentence below such a head its end.
+  tells more; of a sentence in the history its end.
 * Where the narrowest columns are still too wide together, some are left out, in the order of `LEFT_OUT_FIRST`, until
   the rest fits; the first column never is.
 """
@@ -112,7 +112,7 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = 
     widths = _shared([least[c] for c in columns], [widest[c] for c in columns], width - _sum(least, columns))
     lines = []
     for row in cells:
-        parts = [_fitted(heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
+        parts = [_fitted(kind, heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
         lines += [GAP.join(map(str.ljust, line, widths)).rstrip() for line in zip_longest(*parts, fillvalue="")]
     return lines
 
@@ -143,12 +143,12 @@ def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]
     return widths
 
 
-def _fitted(head: str, cell: str, width: int) -> list[str]:
+def _fitted(kind: Kind, head: str, cell: str, width: int) -> list[str]:
     """The cell as lines of this width. Only a column that cannot be narrowed may be wider."""
     if len(cell) <= width or head not in NAMES | TEXTS:
         return [cell]
     if head in NAMES:
-        sentence = " " in cell  # in the history, where a pass has one in place of a name
+        sentence = kind == "history" and " " in cell  # a pass has one in place of a name
         return [f"{cell[: width - 1]}…" if sentence else f"…{cell[len(cell) - width + 1 :]}"]
     return _Text(width).wrap(cell)
 

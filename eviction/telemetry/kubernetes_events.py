@@ -30,7 +30,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from eviction.configuration.effective import Configuration
@@ -69,7 +69,7 @@ def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> Even
     """The recorder of events as configured; it connects and imports nothing before it is started. The Node has the
     configured name, else the host name in lower case, as in the kubelet."""
     node_name = configuration.node_name or socket.gethostname().strip().lower()
-    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig, node_name), node_name, log, clock)
+    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig, node_name).write, node_name, log, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,35 +134,25 @@ class EventCorrelator:
 class EventNotSent(EvictionError):
     """An event that the API server did not accept. The message is the end of a sentence.
 
-    `retriable`: it may accept it later. `not_found`: the event whose count was to be updated does not exist.
+    `retriable`: it may accept it later.
     """
 
-    def __init__(self, message: str, *, retriable: bool = False, not_found: bool = False):
+    def __init__(self, message: str, *, retriable: bool = False):
         super().__init__(message)
         self.retriable = retriable
-        self.not_found = not_found
-
-
-class EventWriter(Protocol):
-    """Writes events to an API server. May wait, but not for ever; both methods raise EventNotSent."""
-
-    def create(self, event: NodeEvent) -> None:
-        """Creates an event; if one of that name exists already, that is no failure."""
-
-    def update_count(self, event: NodeEvent) -> None:
-        """Updates the count and the last time of an existing event."""
 
 
 class EventRecorder:
     """Sends events on a thread of its own, as an EventSink.
 
-    `connect` makes the writer; it runs on that thread, as it may import much, and raises EventNotSent if it cannot.
+    `connect` makes the function that writes an event to the server, which may wait, but not for ever, and raises
+    EventNotSent. It runs on that thread, as it may import much, and raises EventNotSent if it cannot connect.
     `pause` makes the event that the thread waits on between two tries.
     """
 
     def __init__(
         self,
-        connect: Callable[[], EventWriter],
+        connect: Callable[[], Callable[[NodeEvent], None]],
         node_name: str,
         log: Log,
         clock: Clock,
@@ -208,20 +198,20 @@ class EventRecorder:
 
     def _run(self) -> None:
         try:
-            writer = self._connect()
+            write = self._connect()
         except EventNotSent as error:
             self._log.warning(f"events go to the log only: {error}")
             return
         while (queued := self._queue.get()) is not None and not self._stopping.is_set():
             event = self._correlator.correlate(*queued, self._clock.monotonic())
             if event is not None:
-                self._send(writer, event)
+                self._send(write, event)
             self._queue.task_done()
 
-    def _send(self, writer: EventWriter, event: NodeEvent) -> None:
+    def _send(self, write: Callable[[NodeEvent], None], event: NodeEvent) -> None:
         for _ in range(MOST_TRIES):
             try:
-                write(writer, event)
+                write(event)
             except EventNotSent as error:
                 self._throttled_log.warn(f"an event did not reach the API server: {error}", key="server")
                 if not error.retriable or self._stopping.wait(AGAIN_SECONDS):
@@ -234,22 +224,6 @@ class EventRecorder:
                     lost, self._lost = self._lost, 0
                     self._log.info(f"the API server takes events again{f'; {lost} were lost' if lost else ''}")
                 return
-
-
-def write(writer: EventWriter, event: NodeEvent) -> None:
-    """Creates the event, or updates its count; creates it again if it does not exist any more. Raises EventNotSent.
-
-    The API server deletes an event an hour after its last change.
-    """
-    if event.count > 1:
-        try:
-            writer.update_count(event)
-        except EventNotSent as error:
-            if not error.not_found:
-                raise
-        else:
-            return
-    writer.create(event)
 
 
 def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
@@ -272,7 +246,7 @@ def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
 
 
 class KubernetesEvents:
-    """An EventWriter over the library kubernetes. Raises EventNotSent if that is not installed.
+    """The API server, over the library kubernetes. Raises EventNotSent if that is not installed.
 
     `kubeconfig`: a path; empty: the service account of the pod. `read_seconds`: how long the server may send nothing.
     """
@@ -296,16 +270,22 @@ class KubernetesEvents:
         self._node_name = node_name
         self._read_seconds = read_seconds
 
-    def create(self, event: NodeEvent) -> None:
-        """Sends a `POST`. That the event exists already is no failure: the response to an earlier try was lost."""
+    def write(self, event: NodeEvent) -> None:
+        """Creates the event, or updates its count, its last time, and the message, which is the latest of combined
+        events; creates it again if it does not exist any more. Raises EventNotSent.
+
+        The API server deletes an event an hour after its last change. That an event to be created exists already is no
+        failure: the response to an earlier try was lost.
+        """
+        if event.count > 1:
+            counted = {"count": event.count, "lastTimestamp": timestamp(event.last), "message": event.message}
+            path = f"/{quote(event.name, safe='')}"
+            if self._send("PATCH", path, counted, "application/merge-patch+json", fine=404) != 404:
+                return
         self._send("POST", "", event_object(event, self._node_name), "application/json", fine=409)
 
-    def update_count(self, event: NodeEvent) -> None:
-        """Sends a `PATCH` of the count, the last time, and the message, which is the latest of combined events."""
-        counted = {"count": event.count, "lastTimestamp": timestamp(event.last), "message": event.message}
-        self._send("PATCH", f"/{quote(event.name, safe='')}", counted, "application/merge-patch+json")
-
-    def _send(self, method: str, path: str, body: Mapping[str, Any], content_type: str, fine: int = 0) -> None:
+    def _send(self, method: str, path: str, body: Mapping[str, Any], content_type: str, fine: int) -> int:
+        """The status of the answer, which is `fine` or a success. Raises EventNotSent."""
         configuration = self._identity()
         host = str(configuration.host).rstrip("/")
         server = f"the API server at {host}"
@@ -334,6 +314,7 @@ class KubernetesEvents:
             raise EventNotSent(f"{server} {why}", retriable=why != FORBIDDEN_CHARACTERS) from None
         if status != fine:
             _judge(server, status, answer)
+        return status
 
     def _why_not_sent(self, error: Exception) -> str:
         errors = self._urllib3.exceptions
@@ -402,7 +383,7 @@ def _judge(server: str, status: int, answer: bytes) -> None:
         raise EventNotSent(f"{server} answered {status} with something that is no event", retriable=True)
     remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
     retriable = status in (401, 408, 429) or status >= 500
-    raise EventNotSent(f"{server} answered {status}{remedy}", retriable=retriable, not_found=status == 404)
+    raise EventNotSent(f"{server} answered {status}{remedy}", retriable=retriable)
 
 
 def _check_trusted(path: str) -> None:

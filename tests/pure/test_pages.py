@@ -9,10 +9,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from eviction.drill.scenario.library import find_scenario
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
+from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS

@@ -21,8 +21,7 @@ from eviction.drill.measurement.measurements import Measurements, Sample
 from eviction.drill.scenario.amounts import written
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
-from eviction.reporting.pass_record import pass_json
-from eviction.reporting.pass_shapes import ConditionName, PassJson
+from eviction.reporting.pass_record import ConditionName, PassJson, pass_json
 from eviction.types import EvictionError, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservations, in_order
 

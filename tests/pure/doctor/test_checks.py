@@ -69,14 +69,10 @@ WITH_CACHE = replace(
 )
 
 
-def with_row(signal: Signal, *function: str) -> NodeFacts:
+def with_row(signal: Signal, function: str = "", frees: str | None = None) -> NodeFacts:
     """A configured row of one function, name and where it frees; without them it is empty."""
-    return replace(
-        WITH_CACHE,
-        rows={signal: function[:1]},
-        configured_rows={signal},
-        frees=dict.fromkeys(function[:1], function[-1]),
-    )
+    row = (function,) if function else ()
+    return replace(WITH_CACHE, rows={signal: row}, configured_rows={signal}, frees={function: frees})
 
 
 def found(facts: NodeFacts) -> dict[str, Severity]:

@@ -20,7 +20,6 @@ from eviction.telemetry.kubernetes_events import (
     EventCorrelator,
     EventNotSent,
     EventRecorder,
-    EventWriter,
     NodeEvent,
 )
 from reclaim.events import EventReason, GCEvent
@@ -33,7 +32,7 @@ NAME = f"node-1.{1_800_000_000 * 10**9:x}"
 
 
 class Cluster:
-    """An API server as an EventWriter: keeps what is created, and answers the first requests with `refusals`."""
+    """An API server: keeps what is written, and answers the first requests with `refusals`."""
 
     def __init__(self, *refusals: EventNotSent):
         self.events: dict[str, NodeEvent] = {}
@@ -41,34 +40,24 @@ class Cluster:
         self.before: Callable[[], None] = lambda: None
         self._refusals = list(refusals)
 
-    def create(self, event: NodeEvent) -> None:
-        """A new one."""
-        self._answer("create")
-        self.events[event.name] = event
-
-    def update_count(self, event: NodeEvent) -> None:
-        """One that is there."""
-        self._answer("update_count")
-        if event.name not in self.events:
-            raise EventNotSent("it is not there", not_found=True)
-        self.events[event.name] = event
-
-    def _answer(self, request: str) -> None:
-        self.requests.append(request)
+    def write(self, event: NodeEvent) -> None:
+        """A new one, or one that happened again."""
+        self.requests.append("create" if event.count == 1 else "update_count")
         self.before()
         if self._refusals:
             raise self._refusals.pop(0)
+        self.events[event.name] = event
 
 
 class Story:
     """A recorder to a cluster on a stepped clock; `tell` sends events one after the other, and returns the log."""
 
-    def __init__(self, cluster: EventWriter):
+    def __init__(self, cluster: Cluster):
         self.clock = SteppedClock()
         self.out = StringIO()
         self._cluster = cluster
         self.recorder = EventRecorder(
-            lambda: self._cluster,
+            lambda: self._cluster.write,
             "node-1",
             Log(self.clock.wall, stream=self.out),
             self.clock,
@@ -99,15 +88,6 @@ def test_equal_events_are_counted() -> None:
     Story(cluster).tell(MET, MET, FAILED, MET)
     assert cluster.requests == ["create", "update_count", "create", "update_count"]
     assert [event.count for event in cluster.events.values()] == [3, 1]
-
-
-def test_an_event_that_the_cluster_has_deleted_is_created_again() -> None:
-    """It keeps events for an hour; the count continues."""
-    cluster = Cluster()
-    cluster.before = lambda: cluster.events.clear() if cluster.requests == ["create", "update_count"] else None
-    Story(cluster).tell(MET, MET)
-    assert cluster.requests == ["create", "update_count", "create"]
-    assert [event.count for event in cluster.events.values()] == [2]
 
 
 def test_to_a_cluster_that_is_down_events_are_retried_every_10_s() -> None:
@@ -164,7 +144,7 @@ def test_a_defect_in_sending_concerns_one_event_only() -> None:
 def test_without_a_writer_events_are_only_logged() -> None:
     """For example without the library: one sentence in the log, and `warn` still works."""
 
-    def connect() -> EventWriter:
+    def connect() -> Callable[[NodeEvent], None]:
         raise EventNotSent("the extra [kubernetes] is not installed")
 
     out, clock = StringIO(), SteppedClock()
@@ -182,7 +162,7 @@ def test_finish_interrupts_the_wait_for_another_try() -> None:
     cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     cluster.before = reached.set
     clock = SteppedClock()
-    recorder = EventRecorder(lambda: cluster, "node-1", Log(clock.wall, stream=StringIO()), clock)
+    recorder = EventRecorder(lambda: cluster.write, "node-1", Log(clock.wall, stream=StringIO()), clock)
     recorder.warn(MET)
     recorder.warn(FAILED)
     recorder.start()

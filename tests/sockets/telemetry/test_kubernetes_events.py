@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eviction.telemetry.kubernetes_events import EventNotSent, KubernetesEvents, NodeEvent, write
+from eviction.telemetry.kubernetes_events import EventNotSent, KubernetesEvents, NodeEvent
 from reclaim.events import EventReason
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -49,7 +49,7 @@ def without_exception_names(sentence: str) -> bool:
 def refused(server: ApiServer, directory: Path, token: str = BEARER) -> EventNotSent:
     """The error of an event that was not accepted; it is one line without the token."""
     with pytest.raises(EventNotSent) as caught:
-        KubernetesEvents(server.kubeconfig(directory, token), "node-1", SHORT_SECONDS).create(MET)
+        KubernetesEvents(server.kubeconfig(directory, token), "node-1", SHORT_SECONDS).write(MET)
     assert token not in str(caught.value)
     assert str(caught.value).isprintable()
     assert without_exception_names(str(caught.value))
@@ -58,7 +58,7 @@ def refused(server: ApiServer, directory: Path, token: str = BEARER) -> EventNot
 
 def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_path: Path) -> None:
     """About the Node, in the namespace default, a warning with the kubelet's reason; the component is ours."""
-    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").create(MET)
+    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").write(MET)
     assert api.events["node-1.18f"] == {
         "apiVersion": "v1",
         "kind": "Event",
@@ -80,19 +80,19 @@ def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_p
 def test_the_object_validates_against_the_schema_of_kubernetes(api: ApiServer, tmp_path: Path) -> None:
     """Strictly: no field that core/v1 does not have."""
     validator = pytest.importorskip("kubernetes_validate")
-    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").create(MET)
+    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").write(MET)
     validator.validate(api.events["node-1.18f"], "1.31", strict=True)
 
 
 def test_the_count_is_updated_and_a_deleted_event_is_created_again(api: ApiServer, tmp_path: Path) -> None:
     """A patch of count, last time and message; after the hour until the server deletes it, the whole event again."""
     writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
-    write(writer, MET)
-    write(writer, replace(MET, count=2, last=MET.last + 60, message="combined"))
+    writer.write(MET)
+    writer.write(replace(MET, count=2, last=MET.last + 60, message="combined"))
     assert (api.events["node-1.18f"]["count"], api.events["node-1.18f"]["lastTimestamp"][14:19]) == (2, "01:00")
     assert api.events["node-1.18f"]["message"] == "combined"
     api.events.clear()
-    write(writer, replace(MET, count=3))
+    writer.write(replace(MET, count=3))
     assert api.events["node-1.18f"]["count"] == 3
     assert [method for method, _, _ in api.requests] == ["POST", "PATCH", "PATCH", "POST"]
 
@@ -100,8 +100,8 @@ def test_the_count_is_updated_and_a_deleted_event_is_created_again(api: ApiServe
 def test_an_event_that_is_there_already_is_no_failure(api: ApiServer, tmp_path: Path) -> None:
     """The response to an earlier try was lost: 409."""
     writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
-    writer.create(MET)
-    writer.create(MET)
+    writer.write(MET)
+    writer.write(MET)
     assert len(api.events) == 1
 
 
@@ -160,11 +160,11 @@ def test_a_server_that_is_not_trusted_gets_no_token(api: ApiServer, tmp_path: Pa
     document["clusters"][0]["cluster"]["certificate-authority"] = str(Authority(other).certificate)
     kubeconfig.write_text(json.dumps(document))
     with pytest.raises(EventNotSent, match="certificate that is not trusted"):
-        KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+        KubernetesEvents(str(kubeconfig), "node-1").write(MET)
     assert api.requests == []
     document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
     kubeconfig.write_text(json.dumps(document))
-    KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+    KubernetesEvents(str(kubeconfig), "node-1").write(MET)
     assert len(api.events) == 1
 
 
@@ -173,7 +173,7 @@ def test_a_server_that_is_down_is_reported(authority: Authority, tmp_path: Path)
     with ApiServer(authority) as server:
         kubeconfig = server.kubeconfig(tmp_path)
     with pytest.raises(EventNotSent, match="cannot be reached") as caught:
-        KubernetesEvents(kubeconfig, "node-1").create(MET)
+        KubernetesEvents(kubeconfig, "node-1").write(MET)
     assert caught.value.retriable
 
 
@@ -183,7 +183,7 @@ def test_an_address_that_is_none_is_a_sentence(api: ApiServer, tmp_path: Path, a
     kubeconfig = Path(api.kubeconfig(tmp_path))
     kubeconfig.write_text(kubeconfig.read_text().replace(api.url, address))
     with pytest.raises(EventNotSent, match=r"cannot be asked: that is no address of a server$") as caught:
-        KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+        KubernetesEvents(str(kubeconfig), "node-1").write(MET)
     assert caught.value.retriable
 
 
@@ -210,7 +210,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
     kubeconfig = Path(api.kubeconfig(tmp_path))
     spoil(kubeconfig)
     with pytest.raises(EventNotSent) as caught:
-        KubernetesEvents(str(kubeconfig), "node-1").create(MET)
+        KubernetesEvents(str(kubeconfig), "node-1").write(MET)
     assert sentence in str(caught.value)
     assert str(kubeconfig) in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -221,7 +221,7 @@ def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     """Without a kubeconfig: one sentence, and it is retried."""
     words = "the service account of this pod cannot be used: this process runs in no pod, or its token is not mounted$"
     with pytest.raises(EventNotSent, match=words):
-        KubernetesEvents("", "node-1").create(MET)
+        KubernetesEvents("", "node-1").write(MET)
 
 
 IN_A_POD = """
