@@ -239,7 +239,7 @@ def threshold_status(
     if observation is not None:
         above, rate = (
             observation.available - threshold.mark(observation.capacity),
-            0.0 if fill is None else fill.steady_rate,
+            0.0 if fill is None else max(fill.rate, fill.told_rate),
         )
         if above < 0:
             headroom_seconds = 0.0
