@@ -150,6 +150,7 @@ _PROBLEMS: Mapping[str, str] = {
     "finite_number": "must be a finite number",
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of fields to values",
+    "dataclass_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
     "string_type": "must be a text, in quotes where YAML would read it otherwise",
     "tuple_type": "must be a list",

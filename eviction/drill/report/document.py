@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from eviction.configuration.models import Field, Model, SkipValidation, TypeAdapter, ValidationError
+from eviction.configuration.models import Discriminator, Field, Model, SkipValidation, Tag, TypeAdapter, ValidationError
 from eviction.configuration.strict_yaml import first_problem
 from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
 from eviction.drill.measurement.downsample import downsample
@@ -113,7 +113,7 @@ class MeasuredRemovalJson:
     """What it was: container, sandbox, image, log, or of another function."""
     name: str
     """For people."""
-    id: str = ""
+    id: Annotated[str, SkipValidation] = ""
     """The runtime's id of it."""
 
 
@@ -125,7 +125,7 @@ class EndedPodJson:
     """Since the start."""
     name: str
     """Namespace and name."""
-    uid: str = ""
+    uid: Annotated[str, SkipValidation] = ""
     """Its UID."""
 
 
@@ -189,9 +189,9 @@ class _Run:
     """How the roles are spread over filesystems."""
     crossed_seconds: Moment | None = None
     """When a mark was first crossed; null: never."""
-    first_removal_seconds: Moment | None = None
+    first_removal_seconds: Annotated[float | None, SkipValidation] = None
     """When the first object went; null: none did."""
-    relieved_seconds: Moment | None = None
+    relieved_seconds: Annotated[float | None, SkipValidation] = None
     """When every threshold was clear again; null: never."""
     ended_seconds: Annotated[float, Field(gt=0, le=1e6)]
     """When it ended."""
@@ -312,9 +312,9 @@ def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
 
 
 def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
-    first, *others = (AvailableJson(*each) for each in sample.available)
-    further = {str(one.name): each for one, each in zip(measured.filesystems[1:], others, strict=True)}
-    return {"seconds": round(sample.seconds, 4), **to_json(first), **further}
+    amounts = [to_json(AvailableJson(*each)) for each in sample.available]
+    further = {str(one.name): each for one, each in zip(measured.filesystems[1:], amounts[1:], strict=True)}
+    return {"seconds": round(sample.seconds, 4), **(amounts[0] if amounts else {}), **further}
 
 
 # ---- read back
@@ -379,12 +379,17 @@ class DrawnPass:
 
 
 def _with_seconds(point: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(point.get("seconds"), int | float):
+    if not isinstance(point.get("seconds"), float):
         raise ValueError("seconds is missing")  # noqa: TRY004 # pydantic makes a problem of it
     return point
 
 
-DrawnPoint = Annotated[dict[str, Any], written(dict[str, Amount | Moment | AvailableJson], _with_seconds)]
+_NUMBER, _FILESYSTEM = "<number>", "<filesystem>"
+DrawnValue = Annotated[
+    Annotated[float, Field(ge=-(2**63), le=2**63), Tag(_NUMBER)] | Annotated[AvailableJson, Tag(_FILESYSTEM)],
+    Discriminator(lambda value: _FILESYSTEM if isinstance(value, dict) else _NUMBER),
+]
+DrawnPoint = Annotated[dict[str, Any], written(dict[str, DrawnValue], _with_seconds)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +425,7 @@ class Report(_Run):
         """The name of the scenario; with `observed` if another component relieved the node."""
         return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
 
-    def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, int]]:
+    def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, float]]:
         """What was available on one filesystem: (seconds, bytes or inodes)."""
         unit = "inodes_free" if inodes else "available_bytes"
         first = bool(self.filesystems) and self.filesystems[0].name == filesystem
@@ -428,7 +433,7 @@ class Report(_Run):
             (point["seconds"], point.get(unit) if first else getattr(point.get(filesystem), unit, None))
             for point in self.timeline
         ]
-        return [(seconds, amount) for seconds, amount in found if isinstance(amount, int)]
+        return [(seconds, amount) for seconds, amount in found if isinstance(amount, int | float)]
 
 
 def report_of(document: Mapping[str, Any], name: str) -> Report:

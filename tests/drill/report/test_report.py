@@ -136,6 +136,27 @@ def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
     assert "bytes available on nodefs (of 100.0MiB)" in texts(parsed(page(run)), "figcaption")
 
 
+def test_a_filesystem_of_the_configurations_own_has_a_line_too() -> None:
+    """Its amounts are under its own name, whatever that is."""
+    own = FilesystemRole("buildcache")
+    both = (
+        MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
+        MeasuredFilesystem(own, (own,), 50 * MIB, 500),
+    )
+    run = report(filesystems=both, samples=(Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))),))
+    assert run.series("buildcache", inodes=False) == [(0.0, 9 * MIB)]
+    assert run.series("imagefs", inodes=False) == []
+
+
+def test_what_is_not_drawn_is_not_checked() -> None:
+    """A report of an older version lacks it, one of a later version may have it in another form."""
+    document = result_json(result())
+    del document["first_removal_seconds"]
+    document["apiVersion"] = "reclaimd.io/v2"
+    document["removals"][0]["id"] = None
+    assert report_of(document, "a.json").removals[0].name == "a:1"
+
+
 def test_hostile_names_are_escaped_everywhere() -> None:
     """Names come from pods and images, and must not reach a browser, a terminal or a CI unescaped."""
     run = report(
