@@ -353,10 +353,10 @@ BREAKS = (
         "        if headroom >= 0",
     ),
     Break(
-        "a jump is a rate",
+        "a burst counts for half a minute",
         INTERVAL,
-        "return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)",
-        "return fallen / seconds",
+        "max(now - WINDOW_SECONDS, previous.watched_since)",
+        "max(now - TOLD_SECONDS, previous.watched_since)",
     ),
     Break(
         "an unreadable disk is reclaimed on",
