@@ -68,8 +68,8 @@ test-newest: newest
 broken-rules: development
 	@$(BIN)/python -m tests.broken_rules
 
-# EXTRAS=[kubernetes] for events to the API server, [ui] for a coloured top, [drill] for drills on an embedded node;
-# EXTRAS=[kubernetes,ui] for two of them. An interpreter is handed over where one was named: install.sh has a default.
+# EXTRAS=[kubernetes] for events to the API server, [drill] for drills on an embedded node;
+# EXTRAS=[kubernetes,drill] for both. An interpreter is handed over where one was named: install.sh has a default.
 INSTALL := DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' PURGE='$(PURGE)' \
   PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' config/install/install.sh
 
