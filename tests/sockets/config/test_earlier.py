@@ -1,11 +1,11 @@
-"""What an earlier version has left behind is read as before: its configuration, records of images, history, documents.
+"""What an earlier version has left behind is read as before: its configuration, records of images, documents.
 
-The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine.
+The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine. Its history has a test
+of its own (`history_file/test_old_file`).
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reclaim.images.records_file import Moment, records_from_json
-from tests.reclaimd_process import answer, reclaimd_here, write_configuration
+from tests.reclaimd_process import answer, reclaimd_here
 from tests.repository import ROOT
 from tests.schemas import strict_validator
 
@@ -63,13 +63,3 @@ def test_its_records_of_images_are_restored() -> None:
     for key, record in records.items():
         at_save = saved["wall"] - document["images"][key]["first_detected"]
         assert now.monotonic - record.first_detected == pytest.approx(at_save)
-
-
-def test_its_history_is_shown(tmp_path: Path) -> None:
-    """Every entry, as the version of then has shown it."""
-    file = tmp_path / "history"
-    file.write_bytes(gzip.decompress((EARLIER / "history.gz").read_bytes()))
-    configuration = write_configuration(tmp_path / "reclaimd.yaml", historyFile=str(file), historySize="1Mi")
-    told = json.loads(reclaimd_here("history", "--config", str(configuration), "-o", "json").stdout)
-    assert without(told["records"], WENT) == without(DOCUMENTS["history"]["records"], WENT)
-    assert [each["kind"] for each in told["records"]] == ["started", "pass", "stopped"]
