@@ -26,17 +26,16 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 __all__ = [
-    "AfterValidator",
     "ConfigDict",
     "Discriminator",
     "Field",
-    "GetPydanticSchema",
     "Model",
     "PlainSerializer",
     "SkipValidation",
     "Tag",
     "TypeAdapter",
     "ValidationError",
+    "after",
     "model_validator",
     "not_read",
     "read_as",
@@ -54,7 +53,13 @@ class Model(BaseModel):
 def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
     """The mark of a field that a file has as `written`, a type, and whose value is what `read` makes of that. `read`
     raises ValueError with the end of a sentence about the field."""
-    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[written, AfterValidator(read)]))
+    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[written, after(read)]))
+
+
+def after(read: Callable[[Any], Any]) -> AfterValidator:
+    """Has a field's value read once more. pydantic looks at the parameters of what it is given, and those of a class or
+    of an enumeration are not what it expects on each version of Python."""
+    return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # it is the one parameter that matters
 
 
 not_read: Any = GetPydanticSchema(lambda _, __: {"type": "any"})

@@ -13,12 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from eviction.configuration.models import Discriminator, Field, Model, SkipValidation, Tag, TypeAdapter, ValidationError
+from eviction.configuration.models import (
+    Discriminator,
+    Field,
+    Model,
+    SkipValidation,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    read_as,
+)
 from eviction.configuration.strict_yaml import first_problem
 from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
 from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import Measurements, Sample
-from eviction.drill.scenario.amounts import written
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
 from eviction.reporting.pass_record import ConditionName, PassJson, pass_json
@@ -389,7 +397,7 @@ DrawnValue = Annotated[
     Annotated[float, Field(ge=-(2**63), le=2**63), Tag(_NUMBER)] | Annotated[AvailableJson, Tag(_FILESYSTEM)],
     Discriminator(lambda value: _FILESYSTEM if isinstance(value, dict) else _NUMBER),
 ]
-DrawnPoint = Annotated[dict[str, Any], written(dict[str, DrawnValue], _with_seconds)]
+DrawnPoint = Annotated[dict[str, Any], read_as(dict[str, DrawnValue], _with_seconds)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from eviction.configuration.models import AfterValidator, GetPydanticSchema, PlainSerializer
+from eviction.configuration.models import PlainSerializer, read_as
 from eviction.configuration.text_forms import Duration, Quantity, QuantityOrPercentage
 from eviction.types import EvictionError
 from signals.quantity import Percentage, parse_duration, parse_percentage, parse_quantity, whole
@@ -17,14 +16,6 @@ SMALLEST_FILESYSTEM_BYTES = 1 << 20
 
 class ScenarioError(EvictionError):
     """A scenario that cannot be used. The message is one sentence."""
-
-
-def written(form: Any, read: Callable[[Any], Any]) -> Any:
-    """How a field is written in the file: its form there, which the schema describes, and what makes its value of it.
-
-    `read` raises ValueError with what is allowed.
-    """
-    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[form, AfterValidator(read)]))
 
 
 def as_written(text: str | None) -> Any:
@@ -60,17 +51,17 @@ def _read_share(text: str) -> int | Percentage:
     return parse_percentage(text) if text.endswith("%") else read_amount(text)
 
 
-Amount = Annotated[int, written(Quantity, read_amount), PlainSerializer(str)]
+Amount = Annotated[int, read_as(Quantity, read_amount), PlainSerializer(str)]
 """Bytes or files."""
 
-Rate = Annotated[int, written(Quantity, partial(read_amount, at_least=1))]
+Rate = Annotated[int, read_as(Quantity, partial(read_amount, at_least=1))]
 """Bytes or files a second."""
 
-FilesystemSize = Annotated[int, written(Quantity, partial(read_amount, at_least=SMALLEST_FILESYSTEM_BYTES))]
+FilesystemSize = Annotated[int, read_as(Quantity, partial(read_amount, at_least=SMALLEST_FILESYSTEM_BYTES))]
 """Bytes of a filesystem."""
 
-Share = Annotated[int | Percentage, written(QuantityOrPercentage, _read_share)]
+Share = Annotated[int | Percentage, read_as(QuantityOrPercentage, _read_share)]
 """Bytes or inodes, or a percentage of them all."""
 
-Seconds = Annotated[float, written(Duration, read_seconds)]
+Seconds = Annotated[float, read_as(Duration, read_seconds)]
 """A duration."""

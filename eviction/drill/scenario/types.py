@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from eviction.configuration.models import AfterValidator, ConfigDict, Field, to_camel
+from eviction.configuration.models import ConfigDict, Field, after, read_as, to_camel
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.text_forms import Duration, GracePeriods, Marks, Quantity, Schema, map_by_signal, text_form
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
@@ -24,7 +24,6 @@ from eviction.drill.scenario.amounts import (
     as_written,
     read_amount,
     read_seconds,
-    written,
 )
 from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 from signals.types import (
@@ -113,7 +112,7 @@ class Word(StrEnum):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
-        return handler.generate_schema(Annotated[Literal[tuple(map(str, cls))], AfterValidator(cls)])
+        return handler.generate_schema(Annotated[Literal[tuple(map(str, cls))], after(cls)])
 
 
 class FilesystemType(Word):
@@ -155,7 +154,7 @@ _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pat
 class OwnFilesystemSpec(FilesystemSpec):
     """A filesystem of the configuration's own, with `files` entries of `fileSize` bytes, the first one the oldest."""
 
-    name: Annotated[FilesystemRole, written(_OWN_NAME, _own_name)]
+    name: Annotated[FilesystemRole, read_as(_OWN_NAME, _own_name)]
     """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
     files: int = Field(0, ge=0, le=10_000)
     """How many entries it has, each a minute younger than the one before."""
@@ -311,7 +310,7 @@ class PodSpec(Part):
         return _numbered(self.name, self.count)
 
 
-Layout = Annotated[FsLayout, written(Literal["single", "dedicated", "split"], LAYOUTS.__getitem__)]
+Layout = Annotated[FsLayout, read_as(Literal["single", "dedicated", "split"], LAYOUTS.__getitem__)]
 
 
 class RuntimeSpec(Part):
@@ -441,7 +440,7 @@ class Pressure(Part):
     """One file, many files, the log or the writable layer of a pod, or images that are pulled one after the other."""
     rate: Rate
     """Bytes a second, or files a second where inodes grow."""
-    limit: Annotated[int | str, written(_AMOUNT_OR_FULL, _amount_or_full)] | None = Field(None, alias="amount")
+    limit: Annotated[int | str, read_as(_AMOUNT_OR_FULL, _amount_or_full)] | None = Field(None, alias="amount")
     """Bytes or files; full: until the disk is."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
@@ -532,7 +531,7 @@ class Fault(Part):
     """How long after the first pressure began; this or onCall."""
     on_call: Call | None = None
     """The call that triggers it."""
-    method: Annotated[str, written(Method | None, _or_empty)] = as_written(None)
+    method: Annotated[str, read_as(Method | None, _or_empty)] = as_written(None)
     """The call of CRI that goes wrong."""
     times: int | None = Field(None, ge=1, le=10_000)
     """For how many calls; left out: no limit."""
@@ -544,7 +543,7 @@ class Fault(Part):
     """The gRPC status that the client gets."""
     message: str = Field("failed on purpose", max_length=200)
     """Its message."""
-    how: Annotated[str, written(Wrong | None, _or_empty)] = as_written(None)
+    how: Annotated[str, read_as(Wrong | None, _or_empty)] = as_written(None)
     """How an answer is distorted."""
 
     @property
@@ -585,7 +584,7 @@ def _pattern(text: str) -> ObjectPattern:
     return ObjectPattern(kind, glob)
 
 
-Pattern = Annotated[ObjectPattern, written(str, _pattern)]
+Pattern = Annotated[ObjectPattern, read_as(str, _pattern)]
 
 
 class ConditionExpectation(Part):
@@ -612,7 +611,7 @@ class Expectation(Part):
 
     condition: ConditionExpectation = Field(ConditionExpectation(), alias="diskPressure")
     """When the condition has to be reported; it must come, unless it says otherwise."""
-    relief: Annotated[float | str, written(_SECONDS_OR_NEVER, _seconds_or_never)] | None = Field(
+    relief: Annotated[float | str, read_as(_SECONDS_OR_NEVER, _seconds_or_never)] | None = Field(
         None, alias="relievedWithin"
     )
     """Of crossing a mark, each time; never: pressure must remain."""
