@@ -9,9 +9,12 @@ The fastest fill is never taken to be less than a configured rate. A faster one 
 after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
 counts as a fast fill, as looking is cheap.
 
-How urgent it is, the mean over the last quarter of a second decides: a fall between two readings counts evenly over the
-time between them, and one burst is over soon. People are told the mean over half a minute where that is more, as what
-is written in bursts has no rate of a moment.
+What decides how urgent it is, is the *steady rate*, in which a jump does not count. XFS reserves as much again behind
+the end of a file that grows, up to 8 GiB, and gives it back minutes later (xfs(5), `allocsize`); a file is allocated at
+once (fallocate(2)); a shared extent is copied at the first write. So the one step without which the rate is lowest is
+left out, with its time: it takes two falls to believe in a fill at all. The mean is taken over the last quarter of a
+second, or back to the fourth last burst where that is longer ago: a fill that is written in bursts, or read seldom,
+counts as its mean, and one that has stopped fades with the silence.
 
 An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
 So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
@@ -31,8 +34,10 @@ from signals.types import Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed: a burst that comes back within minutes is expected
 SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
-WINDOW_SECONDS = 0.25  # a fill is as fast as it was over this time: one burst is over soon
-TOLD_SECONDS = 30.0  # six commits of ext4: over this time people are told its rate
+WINDOW_SECONDS = 0.25  # a burst of some polls is no rate: it counts over at least this time
+BURSTS = 4  # so many falls of some size show a fill that is written in bursts, or read seldom
+OF_SOME_SIZE = 1 / 8  # of the second largest fall: a log that grows between the bursts does not hide them
+FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
 MOST_STEPS = 64  # in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
 IDLE_FLOORS = 5  # polls while nobody fills are so many floors apart: waking up costs more than a poll
@@ -62,9 +67,9 @@ class FillRate:
     """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
     `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
-    observations, units a second, halved every minute. `steps`: the falls of the last 30 s, also those between polls,
-    since the amount was first read at `watched_since` (not said: long ago). `rate`: the mean over the last quarter of a
-    second, units a second, at least 0; `told_rate`: over the last 30 s.
+    observations, units a second, halved every minute; a jump counts. `steps`: the falls of the last 30 s, also those
+    between polls, since the amount was first read at `watched_since` (not said: long ago). `steady_rate`: how
+    fast it falls when its largest step is taken away, units a second, at least 0; 0 after 30 s in which nothing fell.
     """
 
     available: int
@@ -72,8 +77,7 @@ class FillRate:
     fastest: float = 0.0
     steps: tuple[Step, ...] = ()
     watched_since: float = -math.inf
-    rate: float = 0.0
-    told_rate: float = 0.0
+    steady_rate: float = 0.0
 
 
 def update_fill_rate(
@@ -91,15 +95,13 @@ def update_fill_rate(
     elapsed = now - previous.time
     rate = max(previous.available - available, 0) / elapsed
     steps = _steps(previous, [*polled, (now, available)])
-    remembered_since = steps[0].since if len(steps) == MOST_STEPS else previous.watched_since
     return FillRate(
         available=available,
         time=now,
         fastest=max(previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS), rate),
         steps=steps,
         watched_since=previous.watched_since,
-        rate=mean_rate(steps, max(now - WINDOW_SECONDS, previous.watched_since), now),
-        told_rate=mean_rate(steps, max(now - TOLD_SECONDS, remembered_since), now),
+        steady_rate=steady_rate(steps, previous.watched_since, now),
     )
 
 
@@ -113,13 +115,24 @@ def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[S
             if read < amount:
                 steps.append(Step(time, at, amount - read))
             time, amount = at, read
-    return tuple(step for step in steps[-MOST_STEPS:] if step.time > now - TOLD_SECONDS)
+    return tuple(step for step in steps[-MOST_STEPS:] if step.time > now - FARTHEST_SECONDS)
 
 
-def mean_rate(steps: Iterable[Step], start: float, now: float) -> float:
-    """Units a second by which the amount fell from `start` to `now`, monotonic seconds, at least 0."""
-    fallen = sum(step.fall * min((step.time - start) / step.seconds, 1.0) for step in steps if step.time > start)
-    return fallen / max(now - start, SHORTEST_SECONDS)
+def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
+    """Units a second by which the amount falls without its largest step, at least 0; 0 until it fell twice.
+
+    `steps`: falls, oldest first. `watched_since`: when the amount was first read. Times are monotonic seconds.
+    """
+    if len(steps) < 2:
+        return 0.0
+    of_some_size = OF_SOME_SIZE * sorted(step.fall for step in steps)[-2]
+    bursts = [step for step in steps if step.fall >= of_some_size][-BURSTS:]
+    start = max(min(now - WINDOW_SECONDS, bursts[0].since), watched_since)
+    inside = [step for step in steps if step.time > start]
+    if len(inside) < 2:
+        return 0.0
+    fallen, seconds = sum(step.fall for step in inside), max(now - min(start, inside[0].since), WINDOW_SECONDS)
+    return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)
 
 
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:

@@ -353,10 +353,10 @@ BREAKS = (
         "        if headroom >= 0",
     ),
     Break(
-        "a burst counts for half a minute",
+        "a jump is a rate",
         INTERVAL,
-        "max(now - WINDOW_SECONDS, previous.watched_since)",
-        "max(now - TOLD_SECONDS, previous.watched_since)",
+        "return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)",
+        "return fallen / seconds",
     ),
     Break(
         "an unreadable disk is reclaimed on",

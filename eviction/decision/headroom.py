@@ -2,7 +2,7 @@
 pass begins before its mark is reached.
 
 Urgency is one number: the seconds until a filesystem reaches what must not be reached (the kubelet's mark where it is
-known, else full), from the room that is left and the fill rate of now. For bytes alone: how many inodes an object frees
+known, else full), from the room that is left and the steady fill rate. For bytes alone: how many inodes an object frees
 is not known before it is removed, and a minute's worth of them is gone in one `tar`.
 
 Removals take time: on a disk that is written as fast as it can, containerd's fsync alone takes seconds. So a pass
@@ -69,7 +69,9 @@ NEVER = float("inf")
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
     """Whether no filesystem was filled recently, at a rate that counts (`signals.interval.is_negligible`)."""
-    return all(is_negligible(rate.rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items())
+    return all(
+        is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
+    )
 
 
 def observation_interval(
@@ -155,9 +157,9 @@ def urgency(
     for threshold, observation, _ in _known(thresholds, observations):
         device = _device(observation)
         rate = fill_rates.get((device, False))
-        if not threshold.signal.counts_inodes and rate is not None and rate.rate > 0:
+        if not threshold.signal.counts_inodes and rate is not None and rate.steady_rate > 0:
             left = observation.available - limits.get(device, 0)
-            seconds = min(seconds, max(left, 0) / rate.rate)
+            seconds = min(seconds, max(left, 0) / rate.steady_rate)
     return seconds
 
 
@@ -193,8 +195,11 @@ def begins_by_lead(
 
 
 def faster(some: FillRates, others: FillRates) -> FillRates:
-    """Of each amount the fill rate that is faster now; of equals, and where one is missing, that of `others`."""
-    return {key: some[key] if key in some and some[key].rate > rate.rate else rate for key, rate in others.items()}
+    """Of each amount the fill rate that is steadily faster; of equals, and where one is missing, that of `others`."""
+    return {
+        key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
+        for key, rate in others.items()
+    }
 
 
 def _device(observation: SignalObservation) -> int:

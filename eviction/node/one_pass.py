@@ -266,7 +266,7 @@ class OnePass:
         inodes, where = acted_on.signal.counts_inodes, observation.filesystem
         fill = None if where is None else self._rates.get((where.device_id, inodes))
         if missing and fill is not None:
-            missing += int(fill.rate * RUN_SECONDS)
+            missing += int(fill.steady_rate * RUN_SECONDS)
         return Pressure(
             signal=str(acted_on.signal),
             filesystem="" if where is None else where.mount_point or where.path,

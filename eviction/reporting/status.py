@@ -233,13 +233,13 @@ def threshold_statuses(
 def threshold_status(
     threshold: Threshold, observations: SignalObservations, fill: FillRate | None
 ) -> ThresholdStatusJson:
-    """One threshold with the seconds until it could be met: at the rate of the last quarter of a second or, where that
-    is faster, at the mean of the last half minute, which forgets a fill that has stopped."""
+    """One threshold with the seconds until it could be met at the present fill rate, as far as the last readings allow
+    it: a jump is no rate, and a fill that has stopped counts less with each second and is none after 30."""
     observation, headroom_seconds = observations.signals.get(threshold.signal), None
     if observation is not None:
         above, rate = (
             observation.available - threshold.mark(observation.capacity),
-            0.0 if fill is None else max(fill.rate, fill.told_rate),
+            0.0 if fill is None else fill.steady_rate,
         )
         if above < 0:
             headroom_seconds = 0.0

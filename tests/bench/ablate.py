@@ -54,12 +54,18 @@ class Rule:
     filesystems: Sequence[str] = FILESYSTEMS
 
 
+MEAN_OF_A_QUARTER_OF_A_SECOND = (
+    "lambda steps, since, now: max(sum(step.fall for step in steps if step.time > now - WINDOW_SECONDS), 0)"
+    " / max(min(now - since, WINDOW_SECONDS), 0.04)"
+)
+
 RULES: dict[str, Rule] = {
     "lead": Rule(fields={"lead": "0s"}),
     "side-by-side": Rule({"eviction.node.one_pass:OnePass._side_by_side": "lambda _: {}"}),
     "turns": Rule({"reclaim.execution.executor:TURNS": "2"}),
     "more-in-flight": Rule({"reclaim.execution.executor:most_in_flight": "lambda parallel: parallel"}),
     "late-space": Rule({"reclaim.execution.executor:_Execution._late_space": "lambda _, disk, __: disk"}),
+    "steady-fill": Rule({"signals.interval:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
 }
 TOGETHER = "+"
 ARMS = [*RULES]

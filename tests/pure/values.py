@@ -102,9 +102,7 @@ def stats(
 def filling(fill: FillRate, rate: float) -> FillRate:
     """The same amount, which has fallen by so many units a second for 0.4 s."""
     steps = tuple(Step(fill.time - (count + 1) / 10, fill.time - count / 10, int(rate / 10)) for count in (3, 2, 1, 0))
-    return replace(
-        fill, steps=steps if rate >= 10 else (), watched_since=fill.time - 0.4, rate=float(rate), told_rate=float(rate)
-    )
+    return replace(fill, steps=steps if rate >= 10 else (), watched_since=fill.time - 0.4, steady_rate=float(rate))
 
 
 def seen_filesystems(

@@ -199,7 +199,7 @@ def test_a_faster_fill_than_assumed_brings_the_mark_nearer() -> None:
 
 def filled(rate: float) -> dict[tuple[int, bool], FillRate]:
     """Both disks are filled steadily, by so many bytes a second; nodefs loses inodes as fast."""
-    each = FillRate(0, 0.0, rate=rate)
+    each = FillRate(0, 0.0, steady_rate=rate)
     return {(1, False): each, (2, False): each, (1, True): each}
 
 

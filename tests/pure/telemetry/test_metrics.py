@@ -235,14 +235,13 @@ def test_a_duration_on_a_bound_counts_below_it(seconds: float) -> None:
 
 
 def test_the_time_to_a_mark_follows_from_the_fill() -> None:
-    """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal. A fill
-    that paused seconds ago goes on as its mean."""
+    """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without the signal. A jump is
+    no fill."""
     first = update_fill_rate(None, 40 * GIB, 0.0)
-    filling = update_fill_rate(first, 20 * GIB, 20.0)
+    jumped = update_fill_rate(first, 30 * GIB, 10.0)
+    filling = update_fill_rate(jumped, 20 * GIB, 20.0)
     mark = LOW.mark(100 * GIB)
-    paused = update_fill_rate(filling, 20 * GIB, 25.0)
-    assert threshold_status(LOW, SEEN, first)["headroom_seconds"] is None
-    assert threshold_status(LOW, SEEN, paused)["headroom_seconds"] == pytest.approx((20 * GIB - mark) / (0.8 * GIB))
+    assert threshold_status(LOW, SEEN, jumped)["headroom_seconds"] is None
     assert threshold_status(LOW, SEEN, filling)["headroom_seconds"] == pytest.approx((20 * GIB - mark) / GIB)
     assert (
         threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling)["headroom_seconds"]
