@@ -44,7 +44,7 @@ PLACES = (
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
 SIGNAL = "SIGNAL"
-MADE_BY = "made by python -m eviction.cli.manual"  # what these files have always said; today it is this script
+MADE_BY = "made by make manual"
 
 
 @dataclass(frozen=True, slots=True)

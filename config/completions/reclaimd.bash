@@ -1,4 +1,4 @@
-# bash completion of reclaimd; made by python -m eviction.cli.manual
+# bash completion of reclaimd; made by make manual
 _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()

@@ -1,4 +1,4 @@
-# fish completion of reclaimd; made by python -m eviction.cli.manual
+# fish completion of reclaimd; made by make manual
 complete -c reclaimd -f
 complete -c reclaimd -n __fish_use_subcommand -a run -d 'the daemon: watch, and relieve pressure when a threshold is crossed'
 complete -c reclaimd -n __fish_use_subcommand -a reclaim -d 'the emergency hook: one pass, now'
