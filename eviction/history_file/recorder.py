@@ -30,6 +30,7 @@ from eviction.history_file.records import (
 from eviction.history_file.store import HistoryStore
 from eviction.listener import Listener
 from eviction.record import Pass
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import outcome_json
 from reclaim.types import Outcome, ReclaimResult
@@ -84,7 +85,8 @@ class HistoryRecorder(Listener):
             from importlib import metadata  # as long to import as all the rest, and only the daemon needs it
 
             version = metadata.version("reclaimd")
-            self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
+            record = DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())
+            self.put(encoded(to_json(record)))
 
     def passed(self, record: Pass) -> None:
         """After a pass."""
@@ -100,7 +102,7 @@ class HistoryRecorder(Listener):
 
     def parked_ended(self, outcome: Outcome) -> None:
         """When a parked removal is answered at last."""
-        self.put(encoded(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)])))
+        self.put(encoded(to_json(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)]))))
 
     def put(self, *records: bytes) -> None:
         """Queues records; drops those that do not fit, and all without a thread."""
@@ -141,7 +143,7 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            self._queue(encoded(DroppedRecordJson(time=self._now(), records=self._untold)))
+            self._queue(encoded(to_json(DroppedRecordJson(time=self._now(), records=self._untold))))
             self._untold = 0
 
     # ---- on the thread

@@ -166,9 +166,9 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
     return _with_removals(to_json(record))
 
 
-def encoded(record: Any) -> bytes:
+def encoded(document: Document) -> bytes:
     """One line. What is not UTF-8 in a name stands as the escape that JSON has for it."""
-    text = json.dumps(to_json(record), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -237,10 +237,8 @@ def threshold_status(
     it: a jump is no rate, and a fill that has stopped counts less with each second and is none after 30."""
     observation, headroom_seconds = observations.signals.get(threshold.signal), None
     if observation is not None:
-        above, rate = (
-            observation.available - threshold.mark(observation.capacity),
-            0.0 if fill is None else fill.steady_rate,
-        )
+        above = observation.available - threshold.mark(observation.capacity)
+        rate = 0.0 if fill is None else fill.steady_rate
         if above < 0:
             headroom_seconds = 0.0
         elif rate > 0:
