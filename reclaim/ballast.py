@@ -25,9 +25,10 @@ from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import identity_of
 from reclaim.pod_logs.names import Identity
-from reclaim.services import Clock
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
+from signals.clock import Clock
+from signals.types import FilesystemRole
 
 BALLAST = "ballast"
 REASONS = ("set_aside", "replaced")
@@ -156,7 +157,7 @@ def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -
 # ---- the function
 
 
-def release_ballast_function(name: str, settings: BallastSettings, frees: str) -> ReclaimFunction:
+def release_ballast_function(name: str, settings: BallastSettings, frees: FilesystemRole) -> ReclaimFunction:
     """The entry of the table. `frees`: the filesystem that the file is on."""
     return ReclaimFunction(
         name,

@@ -26,8 +26,10 @@ from reclaim.cri.retry import retried
 from reclaim.cri.status import CallError, Code
 from reclaim.execution.remover import Ready, Stage
 from reclaim.function import ReclaimFunction
-from reclaim.services import Clock, RuntimeService
+from reclaim.services import RuntimeService
 from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
+from signals.clock import Clock
+from signals.types import FilesystemRole
 
 CONTENT: Final = "content"
 UNREFERENCED: Final = "unreferenced"
@@ -40,7 +42,7 @@ class CannotCollect(ReclaimError):
     """This runtime cannot be asked for a garbage collection. The message is one sentence."""
 
 
-def collect_garbage_function(name: str, deadline_seconds: float, frees: str) -> ReclaimFunction:
+def collect_garbage_function(name: str, deadline_seconds: float, frees: FilesystemRole) -> ReclaimFunction:
     """The entry of the table. `deadline_seconds`: how long one garbage collection is waited for, more than 0. `frees`:
     the filesystem on which containerd has its root."""
     return ReclaimFunction(

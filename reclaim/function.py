@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from reclaim.containers import ContainerGCPolicy
@@ -16,16 +15,10 @@ from reclaim.inventory import FRESH_SECONDS, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import Sightings
 from reclaim.pods.states import PodStateProvider
-from reclaim.services import Clock, ImageService, RuntimeService
+from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Verdict
-
-
-class Filesystem(StrEnum):
-    """What a filesystem is to the node; the kubelet's words."""
-
-    NODEFS = "nodefs"
-    IMAGEFS = "imagefs"
-    CONTAINERFS = "containerfs"
+from signals.clock import Clock
+from signals.types import FilesystemRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +85,16 @@ class ReclaimContext:
 class ReclaimFunction:
     """One entry of the table.
 
-    `frees`: the filesystem on which it frees space, one of `Filesystem` or one of the configuration's; a dry run
-    credits promised sizes there. `kinds`: of the objects that it removes, for metrics. `stages`: makes the stages of
-    one call. `cooldown_seconds`: how long it rests after each call. `side_by_side`: whether, where it is urgent, the
-    objects of its first stage may go side by side with those of other such functions, whatever their order in the row.
+    `frees`: the filesystem on which it frees space; a dry run credits promised sizes there. `kinds`: of the objects
+    that it removes, for metrics. `stages`: makes the stages of one call. `cooldown_seconds`: how long it rests after
+    each call. `side_by_side`: whether, where it is urgent, the objects of its first stage may go side by side with
+    those of other such functions, whatever their order in the row.
     `examine`: raises ReclaimError, with one sentence, if it could do nothing on this node as things are, and
     RuntimeUnavailable where the runtime does not say; None: there is nothing that could be wrong.
     """
 
     name: str
-    frees: str
+    frees: FilesystemRole
     kinds: tuple[str, ...]
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
     cooldown_seconds: float = 0.0

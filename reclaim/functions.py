@@ -20,23 +20,21 @@ from typing import Final
 
 from reclaim.execution.executor import Executor, Work, aggregate, never_relieved
 from reclaim.execution.remover import Stage
-from reclaim.function import Filesystem, ReclaimContext, ReclaimFunction
-from reclaim.types import Kind, MeasureDisk, ReclaimError, ReclaimResult, Result
+from reclaim.function import ReclaimContext, ReclaimFunction
+from reclaim.types import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    FREES,
+    Kind,
+    MeasureDisk,
+    ReclaimError,
+    ReclaimResult,
+    Result,
+)
 from reclaim.unused_containers import container_stages
 from reclaim.unused_images import UnusedImages
 
 CONTAINER_GC: Final = "GarbageCollect"
-
-DELETE_ALL_UNUSED_CONTAINERS: Final = ReclaimFunction(
-    "DeleteAllUnusedContainers",
-    Filesystem.CONTAINERFS,
-    (Kind.CONTAINER, Kind.SANDBOX, Kind.POD_LOG, Kind.LOG_SYMLINK),
-    container_stages,
-    side_by_side=True,
-)
-DELETE_UNUSED_IMAGES: Final = ReclaimFunction(
-    "DeleteUnusedImages", Filesystem.IMAGEFS, (Kind.IMAGE,), lambda context: (UnusedImages(context),), side_by_side=True
-)
 
 FunctionTable = Mapping[str, ReclaimFunction]
 
@@ -49,7 +47,22 @@ def table_of(*functions: ReclaimFunction) -> FunctionTable:
     return table
 
 
-FUNCTIONS: Final = table_of(DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+FUNCTIONS: Final = table_of(
+    ReclaimFunction(
+        DELETE_ALL_UNUSED_CONTAINERS,
+        FREES[DELETE_ALL_UNUSED_CONTAINERS],
+        (Kind.CONTAINER, Kind.SANDBOX, Kind.POD_LOG, Kind.LOG_SYMLINK),
+        container_stages,
+        side_by_side=True,
+    ),
+    ReclaimFunction(
+        DELETE_UNUSED_IMAGES,
+        FREES[DELETE_UNUSED_IMAGES],
+        (Kind.IMAGE,),
+        lambda context: (UnusedImages(context),),
+        side_by_side=True,
+    ),
+)
 
 
 class Call:
@@ -119,5 +132,5 @@ def garbage_collect_containers(context: ReclaimContext) -> ReclaimResult:
     def stages(of: ReclaimContext) -> Sequence[Stage]:
         return container_stages(of, evict_non_deleted_pods=False)
 
-    function = ReclaimFunction(CONTAINER_GC, Filesystem.CONTAINERFS, (), lambda of: tuple(stages(of)))
+    function = ReclaimFunction(CONTAINER_GC, FREES[DELETE_ALL_UNUSED_CONTAINERS], (), lambda of: tuple(stages(of)))
     return Call(function, context).run(never_relieved)

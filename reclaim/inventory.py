@@ -35,8 +35,9 @@ from reclaim.images.in_use import images_in_use
 from reclaim.images.references import ImageIndex, means
 from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
-from reclaim.services import Clock, ImageService, RuntimeService, RuntimeVersion
+from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState, RuntimeUnavailable
+from signals.clock import Clock
 
 FRESH_SECONDS = 1.0  # how old what a plan is made of may be; each removal is checked by evidence of its own
 JOIN_SECONDS = 0.1  # how long the reading of another caller is waited for

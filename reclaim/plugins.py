@@ -35,9 +35,10 @@ from typing import Any, Final, Protocol, TypeVar
 from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.names import printable_text
-from reclaim.services import Clock
 from reclaim.trust import directory_refusal, file_refusal
 from reclaim.types import Action, Kind, Plan, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict
+from signals.clock import Clock
+from signals.types import FilesystemRole
 
 ENTRY_POINT_GROUP: Final = "reclaimd.reclaim_functions"
 MOST_OBJECTS: Final = 100_000
@@ -175,7 +176,7 @@ def shown(value: object) -> str:
 # ---- the entry of the table
 
 
-def plugin_function(name: str, plugin: ReclaimPlugin, frees: str) -> ReclaimFunction:
+def plugin_function(name: str, plugin: ReclaimPlugin, frees: FilesystemRole) -> ReclaimFunction:
     """The entry of the table for a plugin: its name in the configuration, and the filesystem on which it frees space.
 
     Raises PluginFailed if the plugin's kinds are not allowed.

@@ -62,9 +62,10 @@ from typing import Final, NamedTuple, TypeVar
 from reclaim.execution.readings import in_time
 from reclaim.execution.remover import Ready, Stage
 from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
-from reclaim.services import Clock
 from reclaim.trust import Credentials, owner_only_refusal, this_process
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
+from signals.clock import Clock
+from signals.types import FilesystemRole
 
 PROGRAM: Final = "program"
 PROGRAM_OBJECT: Final = "program_object"
@@ -172,7 +173,7 @@ class Program:
             self._lock.release()
 
 
-def program_function(program: Program, frees: str) -> ReclaimFunction:
+def program_function(program: Program, frees: FilesystemRole) -> ReclaimFunction:
     """The entry of the table for this program. `frees`: the filesystem on which it frees space."""
     return ReclaimFunction(
         program.name,

@@ -38,8 +38,9 @@ from reclaim.execution.remover import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
-from reclaim.services import Clock
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
+from signals.clock import Clock
+from signals.types import FilesystemRole
 
 ROTATED_LOG = "rotated_log"
 CURRENT = "current"
@@ -87,7 +88,7 @@ class LogFile(NamedTuple):
         return match[1] if match else b""
 
 
-def delete_rotated_logs_function(name: str, keep: int, frees: str) -> ReclaimFunction:
+def delete_rotated_logs_function(name: str, keep: int, frees: FilesystemRole) -> ReclaimFunction:
     """The entry of the table. `keep`: how many rotated logs of each container stay, at least 0. `frees`: the filesystem
     that `podLogsDir` is on."""
     return ReclaimFunction(

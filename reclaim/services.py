@@ -1,4 +1,4 @@
-"""What the reclaim functions are handed in: the clock, the container runtime, and who hears what happens.
+"""What the reclaim functions are handed in: the container runtime, and who hears what happens.
 
 The protocols of the runtime are named as CRI names them, and implemented over gRPC by `reclaim.cri.client`. All reads
 raise RuntimeUnavailable when there is no complete answer; all removals raise RemovalFailed when the runtime answered
@@ -13,17 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaim.types import NEVER, Container, ContainerState, Identity, Image, Outcome, PodSandbox, PodSandboxState
-
-
-class Clock(Protocol):
-    """Two readings of time, both in seconds."""
-
-    def monotonic(self) -> float:
-        """Seconds that only go forward; for intervals and ages."""
-
-    def wall(self) -> float:
-        """Seconds since the epoch; compared with times that the runtime reports."""
-
 
 Metadata = tuple[tuple[str, str], ...]
 """Header fields that a call carries besides those of gRPC: names in lower case, and their values."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from signals.types import FilesystemRole
 
 NEVER = float("inf")
 
@@ -37,6 +39,15 @@ class RemovalFailed(ReclaimError):
 
 class PolicyError(ReclaimError):
     """A garbage collection policy that contradicts itself. The message names the value and what is allowed."""
+
+
+DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
+DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
+FREES: Final = {
+    DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
+    DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
+}
+"""On which filesystem the kubelet's functions free space, by the names that rows of the reclaim table have for them."""
 
 
 class ContainerState(StrEnum):

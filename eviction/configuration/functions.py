@@ -20,11 +20,10 @@ from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.text_forms import AbsolutePath, Duration, Quantity, QuantityOrPercentage, read_duration
 from eviction.configuration.threshold_config import ThresholdConfigError, read_value
 from eviction.decision.reclaim_table import (
-    DELETE_ALL_UNUSED_CONTAINERS,
-    DELETE_UNUSED_IMAGES,
     RowEntry,
     Rows,
 )
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.quantity import parse_quantity, whole
 from signals.types import (
     KUBELET_ROLES,

@@ -52,8 +52,8 @@ from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
-from reclaim.services import Clock
 from reclaim.trust import file_refusal
+from signals.clock import Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 60.0

@@ -24,19 +24,14 @@ from typing import Final, NamedTuple
 
 from eviction.decision.thresholds import filesystem_of_writable_layers
 from eviction.types import Threshold, ThresholdValue
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FilesystemRole, FsLayout, Signal, signals_about
-
-DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
-DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
-_C: Final = DELETE_ALL_UNUSED_CONTAINERS
-_I: Final = DELETE_UNUSED_IMAGES
 
 ReclaimTable = Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]
 """The names of functions by filesystem and layout. What a name stands for is in `reclaim.functions`."""
 
-FREES: Final[Mapping[str, FilesystemRole]] = {_C: FilesystemRole.CONTAINERFS, _I: FilesystemRole.IMAGEFS}
-"""On which filesystem the kubelet's functions free space, as `reclaim.functions` has it."""
-
+_C: Final = DELETE_ALL_UNUSED_CONTAINERS
+_I: Final = DELETE_UNUSED_IMAGES
 RECLAIM_TABLE: Final[ReclaimTable] = {
     (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
     (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),

@@ -224,7 +224,7 @@ class OnePass:
 
     def _measure(self, entry: Entry) -> MeasureDisk:
         """Measures the disk between removals of this function."""
-        role = FilesystemRole(self._setting.functions[entry.name].frees)
+        role = self._setting.functions[entry.name].frees
 
         def measure(credit_bytes: int) -> DiskState:
             observations = self._setting.observe()

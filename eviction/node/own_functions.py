@@ -33,7 +33,7 @@ def functions_of(configuration: Configuration, log: LogLine) -> FunctionTable:
 
 
 def _made(function: FunctionEntry, log: LogLine) -> ReclaimFunction:
-    name, frees, timeout_seconds = function.name, str(function.frees), function.timeout_seconds
+    name, frees, timeout_seconds = function.name, function.frees, function.timeout_seconds
     match function.kind:
         case FunctionKind.PROGRAM:
             user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)

@@ -13,9 +13,9 @@ from enum import StrEnum
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.decision.reclaim_table import FREES
 from eviction.reporting.explain import no_effect_sentences
 from eviction.types import Threshold
+from reclaim.types import FREES
 from signals.types import FilesystemRole, Signal, SignalObservations, in_order
 
 SMALLEST_MARK_BYTES = 1 << 20  # nothing comes to an end in less, and a program that fills never stops in between

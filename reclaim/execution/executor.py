@@ -28,8 +28,8 @@ from reclaim.execution.readings import Progress, Readings
 from reclaim.execution.removals import Removal, Removals, most_in_flight
 from reclaim.execution.remover import Stage, remove_one
 from reclaim.execution.workers import NoThread
-from reclaim.services import Clock
 from reclaim.types import NEVER, DiskState, DiskVerdict, MeasureDisk, Outcome, Plan, Reason, Result, Verdict
+from signals.clock import Clock
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.services import Clock
 from reclaim.types import ReclaimError
+from signals.clock import Clock
 
 LOOK_SECONDS = 2.0  # for what is looked at once: a file, and the directories above it
 HANGS_SECONDS = 60.0  # more than the deadline of any call, and all its repetitions

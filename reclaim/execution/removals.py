@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reclaim.execution.workers import Workers
-from reclaim.services import Clock, Listener
+from reclaim.services import Listener
 from reclaim.types import Outcome, Result, Verdict
+from signals.clock import Clock
 
 CHECK_PATIENCE_SECONDS = 60.0  # more than what a check may ask to wait, and the deadlines of its questions
 READERS = 8  # threads for stages that read: one for each lane at work, and some that hang in a filesystem

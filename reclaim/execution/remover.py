@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from reclaim.services import Clock
 from reclaim.types import Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from signals.clock import Clock
 
 STATUS_FRESH_SECONDS = 0.05  # how old the status of one object may be when its removal is sent
 CHECK_ATTEMPTS = 5

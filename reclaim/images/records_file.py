@@ -46,8 +46,8 @@ from dataclasses import asdict, dataclass, field
 
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.services import Clock
 from reclaim.types import ImageRecord
+from signals.clock import Clock
 
 KIND = "reclaimd.io/image-records"
 VERSION = 1

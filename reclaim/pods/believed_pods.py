@@ -41,8 +41,8 @@ from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt
-from reclaim.services import Clock
 from reclaim.types import NEVER, Listing
+from signals.clock import Clock
 
 PAUSE_SECONDS = 10.0
 NAMED_SECONDS = 1.0  # how old the list may be that names images, as that of containers; and four times what it took

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reclaim.pods.states import PodStateProvider
-from reclaim.services import Clock
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
+from signals.clock import Clock
 
 PATIENCE_HOLD_OFFS = 2.0
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod without its next part is one that is being made

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
-from reclaim.functions import DELETE_UNUSED_IMAGES, FUNCTIONS, garbage_collect_containers
+from reclaim.functions import FUNCTIONS, garbage_collect_containers
 from reclaim.periodic_image_gc import ImageGC
-from reclaim.types import Outcome, ReclaimResult, Result
+from reclaim.types import DELETE_UNUSED_IMAGES, Outcome, ReclaimResult, Result
 from signals.types import Signal
 from tests.model.reports import answered_wrongly, unreported, wrong_nominal, wrong_outcomes
 from tests.pure.values import threshold
@@ -67,7 +67,7 @@ class Passes:
             self.wrong.append(f"{measured} bytes and inodes are reported, and the filesystem has {true} more")
         if min(record.measured_bytes, record.measured_inodes) < 0:
             self.wrong.append(f"{record.measured_bytes} bytes and {record.measured_inodes} inodes count as freed")
-        listed = any(each.operation == DELETE_UNUSED_IMAGES.name and not each.error for each in record.functions)
+        listed = any(each.operation == DELETE_UNUSED_IMAGES and not each.error for each in record.functions)
         self._end(record.removals, record.kept, record.errors, listed_images=listed)
         self.wrong += wrong_nominal(record)
 

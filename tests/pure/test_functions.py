@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.decision.reclaim_table import FREES, RECLAIM_TABLE, functions_of
+from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
 from eviction.reporting.explain import REASONS
 from reclaim import ballast, programs, rotated_logs
 from reclaim.containerd_garbage import UNREFERENCED
-from reclaim.function import Filesystem
-from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, FUNCTIONS, table_of
+from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Kind, Reason
-from signals.types import KUBELET_ROLES
 
 
 def test_the_rows_call_exactly_these_functions() -> None:
     """A name without an entry could not be called, and an entry that no row names would never be."""
     assert functions_of(RECLAIM_TABLE) == FUNCTIONS.keys()
-
-
-def test_what_a_function_frees_is_on_a_filesystem_of_the_node() -> None:
-    """`reclaim` imports nothing of `signals`: the two lists of words are held together here."""
-    assert {str(role) for role in Filesystem} == {str(role) for role in KUBELET_ROLES}
-
-
-def test_the_table_knows_where_each_function_frees() -> None:
-    """So that a row of the configuration is examined without the functions themselves."""
-    assert {name: function.frees for name, function in FUNCTIONS.items() if function.frees is not None} == FREES
 
 
 def test_every_kind_of_object_belongs_to_a_function() -> None:
@@ -42,4 +30,4 @@ def test_every_reason_has_words_for_people() -> None:
 def test_a_name_stands_for_one_function() -> None:
     """Two of one name would hide each other."""
     with pytest.raises(ValueError, match="two reclaim functions have one name"):
-        table_of(DELETE_UNUSED_IMAGES, DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+        table_of(*FUNCTIONS.values(), *FUNCTIONS.values())

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
+from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
@@ -18,6 +18,7 @@ from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
 from reclaim.events import EventReason
 from reclaim.pods.states import Why
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.pages import EVICTION, PAGES, RECLAIM, SAFETY_CASE, anchors, headings, links, name_of, prose, words
 from tests.repository import ROOT

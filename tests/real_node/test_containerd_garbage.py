@@ -14,8 +14,8 @@ from eviction.node.node import Node
 from eviction.record import PassResult
 from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, examine
 from reclaim.cri.containerd import ID_PREFIX
-from reclaim.function import Filesystem
 from reclaim.functions import FUNCTIONS, table_of
+from signals.types import FilesystemRole
 from tests.nodes.real_node import RealNode
 from tests.nodes.small_node import outcome_of, relieve
 from tests.real_node.loopfs import find_tool, run_tool
@@ -42,7 +42,7 @@ def ingest(node: RealNode, name: str, size_bytes: int) -> Path:
 
 def product_of(node: RealNode, above: int) -> Node:
     """The product under pressure until `above` more bytes are free, with the function alone in every row."""
-    function = collect_garbage_function(NAME, 60.0, Filesystem.NODEFS)
+    function = collect_garbage_function(NAME, 60.0, FilesystemRole.NODEFS)
     marks = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
     fields = {
         "rootDirectory": str(node.kubelet.root_dir),

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
+from eviction.decision.reclaim_table import relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
 from eviction.drill.scenario.types import Expectation, ObjectPattern
 from eviction.record import PassResult
 from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, Threshold
-from reclaim.types import Kind, Result
+from reclaim.types import DELETE_UNUSED_IMAGES, Kind, Result
 from signals.quantity import Percentage, format_duration
 from signals.types import FsLayout, Signal
 

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.reclaim_table import (
-    DELETE_ALL_UNUSED_CONTAINERS,
-    DELETE_UNUSED_IMAGES,
     RECLAIM_TABLE,
     relieved_by,
     row,
 )
 from eviction.types import Threshold
 from reclaim.functions import FUNCTIONS
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FsLayout, Signal
 from tests.pure.values import threshold
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.decision.thresholds import thresholds_met
 from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FsLayout, Signal, SignalObservation
 from tests.pure.story import Story
 from tests.pure.values import GIB, MIB, observation, threshold

@@ -16,6 +16,7 @@ from reclaim.execution.workers import NoThread, Workers
 from reclaim.function import ReclaimFunction
 from reclaim.functions import Call
 from reclaim.types import Plan, ReclaimError
+from signals.types import FilesystemRole
 from tests.pure.contexts import context_of
 from tests.pure.execution.test_parked import RunningClock
 from tests.pure.memory_runtime import MemoryRuntime
@@ -197,5 +198,5 @@ def test_a_stage_that_cannot_read_does_not_stop_the_next_one() -> None:
             raise ReclaimError("the first one failed")
 
     stages = (Fails(site.disk, clock, {}), site.store)
-    result = Call(ReclaimFunction("Test", "nodefs", (), lambda _: stages), context).run(never_relieved)
+    result = Call(ReclaimFunction("Test", FilesystemRole.NODEFS, (), lambda _: stages), context).run(never_relieved)
     assert (result.error, site.store.sent) == ("the first one failed", ["a", "b"])

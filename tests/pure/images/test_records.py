@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.execution.executor import never_relieved
-from reclaim.functions import DELETE_UNUSED_IMAGES, Call
+from reclaim.functions import FUNCTIONS, Call
 from reclaim.images.records import ImageRecords
-from reclaim.types import ImageRecord, Reason, Result
+from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, image, image_id
@@ -261,11 +261,11 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
     runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
     records = ImageRecords(seed={ONE: ImageRecord(0.0)})
     context = context_of(runtime, clock, records=records)
-    result = Call(DELETE_UNUSED_IMAGES, context).run(never_relieved)
+    result = Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
     assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
     assert records.records.keys() == {TWO}
     runtime.hold(image(1, "app:1"))
-    again = Call(DELETE_UNUSED_IMAGES, context).run(never_relieved)
+    again = Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
     assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
 
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from eviction.control.reclaim import exit_code
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.exit_codes import EXIT_RUNTIME
 from eviction.node.one_pass import usage_of
 from eviction.record import Pass, PassResult, Trigger, freed_in_words, with_result
 from eviction.types import Decision, Threshold
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Usage, Verdict
+from reclaim.types import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    Action,
+    Kind,
+    Outcome,
+    Reason,
+    ReclaimResult,
+    Result,
+    Usage,
+    Verdict,
+)
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 from tests.pure.values import GIB, MIB, observation, observations_of, seen_filesystems, stats, threshold
 

@@ -14,6 +14,7 @@ from reclaim.execution.readings import Readings
 from reclaim.execution.removals import Removals
 from reclaim.plugins import CHANGED, FRESH_SECONDS, Found, PluginFailed, plugin_function
 from reclaim.types import Reason, ReclaimResult, Result
+from signals.types import FilesystemRole
 from tests.pure.execution.test_parked import Heard, RunningClock
 from tests.pure.plugins.shelf import Shelf, call, raised
 from tests.pure.store import Disk
@@ -27,7 +28,7 @@ def called(plugin: Any, *, wanted_mib: int | None = None, **options: Any) -> Rec
     clock = SteppedClock()
     disk = Disk(clock, 0 if wanted_mib is None else wanted_mib * MIB)
     executor = Executor(clock, SteppedEvent(clock), parallel=1, **options)
-    function = plugin_function("DustShelf", plugin, "nodefs")
+    function = plugin_function("DustShelf", plugin, FilesystemRole.NODEFS)
     if wanted_mib is None:
         return call(executor, clock, function)
     take = plugin.remove
@@ -72,7 +73,7 @@ def test_a_dry_run_plans_and_checks_and_never_removes() -> None:
 
 def test_its_entry_of_the_table_says_what_it_removes_and_where() -> None:
     """Kinds are labels of metrics; a dry run credits what it promises to its filesystem."""
-    entry = plugin_function("DustShelf", Shelf(()), "buildcache")
+    entry = plugin_function("DustShelf", Shelf(()), FilesystemRole("buildcache"))
     assert (entry.name, entry.frees, entry.kinds, entry.cooldown_seconds) == (
         "DustShelf",
         "buildcache",
@@ -86,7 +87,7 @@ def test_a_plugin_without_kinds_makes_no_entry() -> None:
     shelf = Shelf(())
     shelf.kinds = ()  # type: ignore[assignment]
     with pytest.raises(PluginFailed, match="it has 0 kinds"):
-        plugin_function("DustShelf", shelf, "nodefs")
+        plugin_function("DustShelf", shelf, FilesystemRole.NODEFS)
 
 
 # ---- plans that fail
@@ -168,10 +169,12 @@ def test_a_plan_that_hangs_is_left_behind_and_the_next_function_goes_on() -> Non
     clock = RunningClock()
     executor, shelf = Hasty(clock), Shelf(["a"])
     for _ in range(2):
-        result = call(executor, clock, plugin_function("Hangs", Planning(hang), "nodefs"))
+        result = call(executor, clock, plugin_function("Hangs", Planning(hang), FilesystemRole.NODEFS))
         assert result.error.startswith("Hangs, stage 1, has been reading for ")
     assert times == 1
-    assert results(call(executor, clock, plugin_function("DustShelf", shelf, "nodefs"))) == {"a": Result.REMOVED}
+    assert results(call(executor, clock, plugin_function("DustShelf", shelf, FilesystemRole.NODEFS))) == {
+        "a": Result.REMOVED
+    }
     let_go.set()
     executor.removals.workers.close()
 
@@ -185,7 +188,7 @@ def test_a_plugins_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
     clock = RunningClock()
     executor = Hasty(clock)
     shelf = Shelf(["a", "b"], removals={"a": lambda: let_go.wait(60.0)}, presences={"a": lambda: not let_go.is_set()})
-    function = plugin_function("DustShelf", shelf, "nodefs")
+    function = plugin_function("DustShelf", shelf, FilesystemRole.NODEFS)
     assert results(call(executor, clock, function)) == {"a": Result.PARKED, "b": Result.REMOVED}
     assert reasons(call(executor, clock, function)) == {"a": Reason.BEING_REMOVED}
     let_go.set()
@@ -290,7 +293,7 @@ def test_a_check_that_takes_longer_than_it_holds_is_none() -> None:
         return True
 
     shelf = Shelf(["a"], checks={"a": slow})
-    result = call(executor, clock, plugin_function("DustShelf", shelf, "nodefs"))
+    result = call(executor, clock, plugin_function("DustShelf", shelf, FilesystemRole.NODEFS))
     assert results(result) == {"a": Result.UNANSWERED}
     assert "fresher than 1 s" in result.error
     assert shelf.removed == []

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import (
     REASONS,
@@ -22,7 +21,7 @@ from eviction.reporting.explain import (
 )
 from eviction.reporting.tables import amount, distinguishable, signals_table, table
 from eviction.types import Decision
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from reclaim.types import DELETE_UNUSED_IMAGES, Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 

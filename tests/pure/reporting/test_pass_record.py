@@ -7,12 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import kept_by_reason, outcome_json, pass_json, pass_summary
 from eviction.types import Decision, NodeCondition
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from reclaim.types import (
+    DELETE_ALL_UNUSED_CONTAINERS,
+    DELETE_UNUSED_IMAGES,
+    Action,
+    Kind,
+    Outcome,
+    Reason,
+    ReclaimResult,
+    Result,
+    Verdict,
+)
 from signals.types import FilesystemIdentity, FsLayout, Signal
 from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 

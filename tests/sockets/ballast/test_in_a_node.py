@@ -15,7 +15,7 @@ from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from reclaim.ballast import BallastRefused, BallastSettings, release_ballast_function
 from reclaim.functions import FUNCTIONS, table_of
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.full_disk import available, full
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 
@@ -35,7 +35,7 @@ def node_of(
     small: SmallNode, settings: BallastSettings, above: int, signal: Signal = Signal.NODEFS_AVAILABLE, **options: object
 ) -> Node:
     """The product on this node, with the ballast first in every row, under pressure until `above` more is free."""
-    function = release_ballast_function(RELEASE, settings, "nodefs")
+    function = release_ballast_function(RELEASE, settings, FilesystemRole.NODEFS)
     return small.node(
         signal,
         above,

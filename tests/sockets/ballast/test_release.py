@@ -21,6 +21,7 @@ from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.remover import GONE, Ready, Refused
 from reclaim.functions import Call
 from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
+from signals.types import FilesystemRole
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
@@ -42,7 +43,7 @@ def called(settings: BallastSettings, *, dry_run: bool = False) -> ReclaimResult
     clock = SteppedClock()
     executor = Executor(clock, SteppedEvent(clock), dry_run=dry_run)
     context = context_of(MemoryRuntime(clock), clock, executor=executor)
-    return Call(release_ballast_function(RELEASE, settings, "nodefs"), context).run(never_relieved)
+    return Call(release_ballast_function(RELEASE, settings, FilesystemRole.NODEFS), context).run(never_relieved)
 
 
 def planned(settings: BallastSettings) -> tuple[BallastRelease, Verdict]:

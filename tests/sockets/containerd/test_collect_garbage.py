@@ -17,11 +17,10 @@ from eviction.record import Pass, PassResult
 from reclaim.containerd_garbage import OBJECT_ID, CannotCollect, GarbageCollection, collect_garbage_function, examine
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX
-from reclaim.function import Filesystem
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 
@@ -32,7 +31,7 @@ OTHERS = ("moby", "a-pull")
 
 def node_of(small: SmallNode, above: int, deadline_seconds: float = 60.0, **options: object) -> Node:
     """The product under pressure until `above` more bytes are free, with the function at the head of every row."""
-    function = collect_garbage_function(NAME, deadline_seconds, Filesystem.NODEFS)
+    function = collect_garbage_function(NAME, deadline_seconds, FilesystemRole.NODEFS)
     return small.node(
         Signal.NODEFS_AVAILABLE,
         above,

@@ -18,7 +18,8 @@ from eviction.configuration.effective import load
 from eviction.drill.runtime.faults import Fail, Hang
 from eviction.types import Extent
 from reclaim.execution.executor import never_relieved
-from reclaim.functions import DELETE_ALL_UNUSED_CONTAINERS, Call
+from reclaim.functions import FUNCTIONS, Call
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
@@ -65,7 +66,7 @@ def lists_of_one_collection(small: SmallNode) -> int:
     """How often the containers are listed before the images are."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
-    Call(DELETE_ALL_UNUSED_CONTAINERS, node.context(node.make_executor())).run(never_relieved)
+    Call(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], node.context(node.make_executor())).run(never_relieved)
     return small.failpoints.calls["ListContainers"] - before
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.one_pass import Request
 from reclaim.cri import cri_pb2 as pb
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 

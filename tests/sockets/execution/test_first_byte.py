@@ -10,14 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.faults import Fail, Hang
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from reclaim.execution.executor import TURNS
-from reclaim.types import Result
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Result
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, outcome_of, reason_of, result_of
 from tests.pure.values import filling

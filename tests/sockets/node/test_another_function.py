@@ -20,11 +20,11 @@ from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
 from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
-from reclaim.function import Filesystem, ReclaimContext, ReclaimFunction
+from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, Verdict
 from signals.clock import Clock
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
 
 BALLAST = "ballast"
@@ -91,7 +91,7 @@ class Ballast:
         self.directory.mkdir()
         for number in range(count):
             (self.directory / f"{number}").write_bytes(os.urandom(4 * MIB))
-        function = ReclaimFunction("ReleaseBallast", Filesystem.NODEFS, (BALLAST,), self._stages)
+        function = ReclaimFunction("ReleaseBallast", FilesystemRole.NODEFS, (BALLAST,), self._stages)
         self.tables = {
             "functions": table_of(function, *FUNCTIONS.values()),
             "reclaim_table": {cell: ("ReleaseBallast", *row) for cell, row in RECLAIM_TABLE.items()},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.drill.runtime.private_mounts import mount_tmpfs
 from eviction.record import Trigger
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import came_true

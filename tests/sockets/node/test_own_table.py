@@ -22,7 +22,7 @@ from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.types import Action, Plan, Verdict
 from signals.clock import Clock
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -53,7 +53,7 @@ class Files:
 
     def function(self, frees: str, name: str = PRUNE, cooldown_seconds: float = 0.0) -> ReclaimFunction:
         """The function that removes them."""
-        return ReclaimFunction(name, frees, ("file",), self.stages, cooldown_seconds=cooldown_seconds)
+        return ReclaimFunction(name, FilesystemRole(frees), ("file",), self.stages, cooldown_seconds=cooldown_seconds)
 
     def stages(self, context: ReclaimContext) -> tuple[Stage, ...]:
         """One stage: all files, in the order of their names."""

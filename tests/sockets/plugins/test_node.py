@@ -18,7 +18,7 @@ from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.plugins import ENTRY_POINT_GROUP, load, plugin_function
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
 from tests.plugin_distributions import EXAMPLE, install, on_the_path, wheel_of
 
@@ -65,7 +65,7 @@ class BuildCache:
         return small.node(
             Signal.NODEFS_AVAILABLE,
             above,
-            functions=table_of(plugin_function(NAME, plugin, "nodefs"), *FUNCTIONS.values()),
+            functions=table_of(plugin_function(NAME, plugin, FilesystemRole.NODEFS), *FUNCTIONS.values()),
             reclaim_table={cell: (NAME, *row) for cell, row in RECLAIM_TABLE.items()},
             **options,
         )

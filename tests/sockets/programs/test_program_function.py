@@ -14,10 +14,10 @@ import pytest
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.record import Pass, PassResult
 from eviction.reporting.pass_record import pass_json
-from reclaim.function import Filesystem, Pressure
+from reclaim.function import Pressure
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.programs import Program, program_function
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve, result_of
 from tests.pages import RECLAIM, code_blocks
 from tests.sockets.programs.scripts import PRUNE, Runs, script
@@ -40,7 +40,7 @@ class Cache:
         program = Program(
             PRUNE, (self.path,), timeout, lambda name, line: self.lines.append((name, line)), asks_plan=asks_plan
         )
-        self.function = program_function(program, Filesystem.NODEFS)
+        self.function = program_function(program, FilesystemRole.NODEFS)
         self.tables: dict[str, Any] = {
             "functions": table_of(self.function, *FUNCTIONS.values()),
             "reclaim_table": {cell: (PRUNE, *row) for cell, row in RECLAIM_TABLE.items()},

@@ -12,7 +12,7 @@ from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.rotated_logs import delete_rotated_logs_function
-from signals.types import Signal
+from signals.types import FilesystemRole, Signal
 from tests.full_disk import available, full
 from tests.nodes.small_node import MIB, SmallNode, relieve
 
@@ -36,7 +36,7 @@ def logging_pod(small: SmallNode, name: str, *days: int) -> Path:
 
 def node_of(small: SmallNode, above: int, signal: Signal = Signal.NODEFS_AVAILABLE, **options: object) -> Node:
     """The product on this node, with rotated logs first in every row, under pressure until `above` more is free."""
-    function = delete_rotated_logs_function(FUNCTION, 1, "nodefs")
+    function = delete_rotated_logs_function(FUNCTION, 1, FilesystemRole.NODEFS)
     return small.node(
         signal,
         above,

@@ -16,6 +16,7 @@ from reclaim.functions import Call
 from reclaim.pod_logs.names import LogPaths
 from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
 from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result, Verdict
+from signals.types import FilesystemRole
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent
@@ -56,7 +57,7 @@ class Logs:
 
     def call(self, keep: int = 1, *, dry_run: bool = False) -> ReclaimResult:
         """What a call of the function does."""
-        function = delete_rotated_logs_function(FUNCTION, keep, "nodefs")
+        function = delete_rotated_logs_function(FUNCTION, keep, FilesystemRole.NODEFS)
         return Call(function, self.context(dry_run=dry_run)).run(never_relieved)
 
     def plan(self) -> tuple[RotatedLogs, Plan]:
