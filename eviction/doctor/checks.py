@@ -20,7 +20,6 @@ from eviction.control.socket import ControlUnavailable, ask
 from eviction.decision.thresholds import thresholds_met, update_container_fs_thresholds
 from eviction.history_file.store import why_unusable
 from eviction.node.node import Node
-from eviction.reporting.attribution import SNAPSHOTTER
 from eviction.reporting.configuration_warnings import (
     Finding,
     Severity,
@@ -32,11 +31,10 @@ from eviction.reporting.configuration_warnings import (
     row_problems,
     tiny_marks,
 )
-from eviction.reporting.disk_survey import CONTENT
 from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
 from eviction.reporting.pass_record import shortened
-from eviction.reporting.space import names_in, number_of
+from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path

@@ -9,20 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.reporting.attribution import (
+from eviction.reporting.explain import attribution_lines
+from eviction.reporting.json_shapes import to_json
+from eviction.reporting.space import (
     WORDS,
     About,
     Attribution,
+    HiddenSpace,
     Measured,
+    OpenFile,
+    ProcessesSeen,
+    Remark,
     Share,
+    Survey,
+    TreeUsage,
     Use,
     attribute,
     class_of_log,
     sentence,
 )
-from eviction.reporting.explain import attribution_lines
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.space import HiddenSpace, OpenFile, ProcessesSeen, Survey, TreeUsage
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
 from tests.pure.values import GIB, MIB, observations_of, seen_filesystems
@@ -272,11 +277,14 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
 def test_remarks_go_with_their_filesystem() -> None:
     """They are below the table, and in JSON; they change no part. Who was not seen is said of the first one only."""
     apart = seen(nodefs=(1, 8 * GIB), imagefs=(2, 8 * GIB), containerfs=(2, 8 * GIB))
-    spaces = {1: HiddenSpace(), 2: HiddenSpace(thin_pool="the thin pool a\x1b")}
+    spaces = {
+        1: HiddenSpace(),
+        2: HiddenSpace(remarks=[Remark(About.THIN_POOL, None, "it is on the thin pool a\x1b: ")]),
+    }
     first, second = attribute(apart, (), Measured(survey=Survey(spaces, ProcessesSeen(1, 0, complete=True))))
     assert first.remarks == ()
     (remark,) = second.remarks
-    assert attribution_lines(second)[-1].startswith("note: this filesystem is on the thin pool a\\x1b: ")
+    assert attribution_lines(second)[-1].startswith("note: it is on the thin pool a\\x1b: ")
     assert to_json(second)["remarks"] == [
         {"about": "thin_pool", "bytes": None, "at_least": False, "sentence": remark.sentence}
     ]
