@@ -55,7 +55,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
@@ -261,18 +261,12 @@ class Tree:
     classify: Callable[[Sequence[str]], str] = lambda _: "all"
 
 
-@dataclass(frozen=True, slots=True)
-class SparseFile:
-    """A file that takes less on the disk than its size says; bytes."""
+class SparseFile(NamedTuple):
+    """A file that takes less on the disk than its size says: how much less, and what it takes; bytes."""
 
-    path: str
-    size: int
+    missing: int
     allocated: int
-
-    @property
-    def missing(self) -> int:
-        """How much less."""
-        return self.size - self.allocated
+    path: str
 
 
 @dataclass(slots=True)
@@ -347,7 +341,7 @@ def _count_file(usage: TreeUsage, group: str, path: str, found: os.stat_result, 
     allocated = found.st_blocks * SECTOR
     usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated
     usage.inodes += 1
-    sparse = SparseFile(path, found.st_size, allocated)
+    sparse = SparseFile(found.st_size - allocated, allocated, path)
     if stat.S_ISREG(found.st_mode) and sparse.missing > (usage.sparsest.missing if usage.sparsest else 0):
         usage.sparsest = sparse
 
@@ -888,8 +882,8 @@ def remarks_of(
         )
         remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # of files closed meanwhile too
     if sparsest is not None and sparsest.missing >= worth:
-        size, allocated = format_bytes(sparsest.size), format_bytes(sparsest.allocated)
-        text = f"{sparsest.path} is sparse: its size is {size}, and it takes {allocated}"
+        size = format_bytes(sparsest.missing + sparsest.allocated)
+        text = f"{sparsest.path} is sparse: its size is {size}, and it takes {format_bytes(sparsest.allocated)}"
         remarks.append(Remark(About.SPARSE, sparsest.allocated, text))
     reserve = stats.free_bytes - stats.available_bytes
     if space.mount is not None and space.mount.type.startswith("ext") and reserve >= worth:
@@ -1089,10 +1083,6 @@ class DiskSurvey:
             volumes=volumes,
             survey=replace(survey, filesystems=filesystems),
         )
-        return self._with_answers_of_the_runtime(measured)
-
-    def _with_answers_of_the_runtime(self, measured: Measured) -> Measured:
-        """With the size of its image store, whether writable layers are on another filesystem, and the size of each."""
         service = self._service()
         if service is None:
             return measured

@@ -85,7 +85,7 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             ),
         ),
         (
-            told(HiddenSpace(mounted("xfs")), sparsest=SparseFile("/data/disk.img", 100 * GIB, GIB)),
+            told(HiddenSpace(mounted("xfs")), sparsest=SparseFile(99 * GIB, GIB, "/data/disk.img")),
             About.SPARSE,
             GIB,
             "/data/disk.img is sparse: its size is 100.0GiB, and it takes 1.0GiB",
@@ -158,7 +158,7 @@ def test_many_small_holders_are_told_by_the_first() -> None:
         told(HiddenSpace(mounted("ext4", "usrquota"), remarks=[replace(DELAYED, bytes=5 * MIB)]), reserve=5 * MIB),
         told(HiddenSpace(mounted("xfs")), reserve=512 * MIB),
         told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB, "/x"),))),
-        told(HiddenSpace(mounted("ext4")), sparsest=SparseFile("/x", 2 * MIB, MIB)),
+        told(HiddenSpace(mounted("ext4")), sparsest=SparseFile(MIB, MIB, "/x")),
     ],
 )
 def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> None:
