@@ -96,7 +96,7 @@ MOST_OVERLAYS = 8  # whose bytes are counted
 CONTENT = "io.containerd.content.v1.content"
 
 
-# ---- What is told
+# ---- Shapes and words
 
 
 class Use(StrEnum):
@@ -372,31 +372,20 @@ class OpenFile:
     deleted: bool
 
 
-@dataclass(slots=True)
-class ProcessesSeen:
-    """How much of `/proc` was scanned: all processes, those whose files could not be seen, and whether time and memory
-    were enough for the others.
-
-    `others_hidden`: this `/proc` may hide processes (hidepid), or belongs to another PID namespace than the node's.
-    """
-
-    processes: int = 0
-    unreadable: int = 0
-    complete: bool = False
-    others_hidden: bool = False
-
-
 class OpenFilesScan:
     """One scan of all processes. Another thread may ask for the result at any time.
 
     `filesystems`: the filesystem of each `st_dev` that files on it have, including those of overlays. `block_sizes`: of
-    the filesystems that allocate space beyond the end of growing files.
+    the filesystems that allocate space beyond the end of growing files. `others_hidden`: this `/proc` may hide
+    processes (hidepid), or belongs to another PID namespace than the node's. `unreadable`: processes whose files could
+    not be seen. `complete`: time and memory were enough for the others.
     """
 
     def __init__(self, proc: str = PROC):
         self.filesystems: dict[int, int] = {}
         self.block_sizes: dict[int, int] = {}
-        self.seen = ProcessesSeen()
+        self.processes = self.unreadable = 0
+        self.complete = self.others_hidden = False
         self._proc = proc
         self._found: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
         self._forgotten = False
@@ -404,12 +393,24 @@ class OpenFilesScan:
     def run(self, in_time: InTime) -> None:
         """Scans every process, in the order of their numbers. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
-        self.seen.processes = len(pids)
-        self.seen.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
+        self.processes = len(pids)
+        self.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
 
     def found(self, device_id: int) -> tuple[OpenFile, ...]:
         """What was found on a filesystem; each inode once."""
         return tuple(file for (filesystem, _), file in list(self._found.items()) if filesystem == device_id)
+
+    def not_seen(self) -> Remark | None:
+        """Whose open files were not looked at; None if all were."""
+        texts = []
+        if self.unreadable:
+            texts.append(f"{self.unreadable} of {self.processes} processes could not be looked at (CAP_SYS_PTRACE)")
+        if self.others_hidden:
+            texts.append("those outside of its PID namespace or hidden by hidepid were not seen")
+        if not self.complete:
+            texts.append("not all were looked at in time")
+        text = f"files that processes hold open: {'; '.join(texts)}"
+        return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
     def _process(self, pid: int, in_time: InTime) -> bool:
         """Scans one process; false when time is up."""
@@ -419,9 +420,9 @@ class OpenFilesScan:
                     return False
                 self._look(link, info, pid)
         except (FileNotFoundError, ProcessLookupError):  # it has ended
-            self.seen.processes -= 1
+            self.processes -= 1
         except OSError:
-            self.seen.unreadable += 1
+            self.unreadable += 1
         return True
 
     def _links(self, pid: int) -> Iterator[tuple[str, str]]:
@@ -610,30 +611,28 @@ def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
 # ---- One look
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HiddenSpace:
-    """What was found on one filesystem. `overlays`: those that write to it. `others`: those of them that are not of the
-    runtime's containers, each with what its upper directory holds, None where that was not counted. `remarks`: what the
-    kernel says of it."""
+    """What was found on one filesystem. `others`: the overlays that write to it and are not of the runtime's
+    containers, each with what its upper directory holds, None where that was not counted. `remarks`: what the kernel
+    says of it."""
 
     mount: Mount | None = None
     open_files: Sequence[OpenFile] = ()
-    overlays: Sequence[WritableOverlay] = ()
     remarks: Sequence[Remark] = ()
     others: Mapping[WritableOverlay, TreeUsage | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """Filesystems by their number (`types.FilesystemIdentity`), and how much was seen of the processes of the node."""
-
-    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
-    processes: ProcessesSeen = field(default_factory=ProcessesSeen)
-
-
-def look(paths: Mapping[str, int], limit: TimeLimit, proc: str = PROC, sys: str = SYS, mounts: str = MOUNTS) -> Survey:
-    """Looks at the filesystems of these paths, each given with the number of its filesystem. Of a btrfs, only files in
-    the subvolumes of these paths are found. Never raises OSError."""
+def look(
+    paths: Mapping[str, int],
+    imagefs: str | None,
+    limit: TimeLimit,
+    proc: str = PROC,
+    sys: str = SYS,
+    mounts: str = MOUNTS,
+) -> tuple[dict[int, HiddenSpace], Remark | None]:
+    """What is found on the filesystems of these paths, by the number that is given with each, and whose open files were
+    not looked at. Of a btrfs, only files in the subvolumes of these paths are found. Never raises OSError."""
     known: dict[int, HiddenSpace] = {}
     scan = OpenFilesScan(proc)
 
@@ -647,20 +646,21 @@ def look(paths: Mapping[str, int], limit: TimeLimit, proc: str = PROC, sys: str 
                 continue
             mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
             if device_id not in known:
-                remarks = () if mount is None else tuple(told_by_the_kernel(mount, block_size, sys))
-                known[device_id] = HiddenSpace(mount, (), mine, remarks)
+                remarks = () if mount is None else tuple(kernel_remarks(mount, block_size, sys))
+                others = dict.fromkeys(not_of_the_runtime(mine, imagefs))
+                known[device_id] = HiddenSpace(mount, (), remarks, others)
             if mount is not None and mount.type == "xfs":
                 scan.block_sizes[device_id] = block_size
             scan.filesystems |= dict.fromkeys((st_dev, *(overlay.device_id for overlay in mine)), device_id)
-        scan.seen.others_hidden = _hides_processes(table, proc)
+        scan.others_hidden = _hides_processes(table, proc)
         scan.run(in_time)
 
     limit.run(see)
     found = {device_id: replace(space, open_files=scan.found(device_id)) for device_id, space in list(known.items())}
-    return Survey(found, scan.seen)
+    return found, scan.not_seen()
 
 
-def told_by_the_kernel(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Remark]:
+def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Remark]:
     """What ext4, btrfs and the device mapper say of a filesystem."""
     device = kernel_name(mount, sys)
     if device is None:
@@ -722,8 +722,9 @@ class Measured:
 
     `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
     `writable_in_store`; `store`: the same, counted on the disk. `content`: the compressed content beside it
-    (containerd), None where there is none. `writable_layers`: by container id. `logs`: by use.
-    `late_bytes`: freed after the last removal was measured.
+    (containerd), None where there is none. `writable_layers`: by container id. `logs`: by use. `filesystems`: by number
+    (`types.FilesystemIdentity`). `unseen`: whose open files were not looked at. `late_bytes`: freed after the last
+    removal was measured.
     """
 
     store_reported: int | None = None
@@ -733,7 +734,8 @@ class Measured:
     writable_layers: Mapping[str, int] | None = None
     logs: TreeUsage | None = None
     volumes: TreeUsage | None = None
-    survey: Survey | None = None
+    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
+    unseen: Remark | None = None
     late_bytes: int = 0
 
 
@@ -747,8 +749,7 @@ def attribute(
     all_outcomes = tuple(outcomes)
     present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
     removed = [outcome for outcome in all_outcomes if outcome.result is Result.REMOVED]
-    spaces = {} if measured.survey is None else measured.survey.filesystems
-    unseen = None if measured.survey is None else not_seen(measured.survey)
+    spaces, unseen = measured.filesystems, measured.unseen
     answers: list[Attribution] = []
     for device_id, roles in roles_by_device(observations).items():
         identity, stats = observations.filesystems[roles[0]]
@@ -853,8 +854,7 @@ def sentence(attribution: Attribution, parts: int = 4) -> str:
 
 def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
     """Of all files that were counted on a filesystem, the one that takes least of its size."""
-    spaces = () if measured.survey is None else measured.survey.filesystems.values()
-    uppers = (usage for space in spaces for usage in space.others.values())
+    uppers = (usage for space in measured.filesystems.values() for usage in space.others.values())
     trees = (measured.logs, measured.volumes, measured.store, measured.content, *uppers)
     found = [tree.sparsest for tree in trees if tree is not None and tree.device_id == device_id]
     return max(filter(None, found), key=lambda file: file.missing, default=None)
@@ -866,7 +866,7 @@ def remarks_of(
     sparsest: SparseFile | None = None,
     limits: Mapping[str, FsStats | None] = MappingProxyType({}),
 ) -> list[Remark]:
-    """All remarks about one filesystem, in the order of `About`, but for `not_seen`. `limits`: as in
+    """All remarks about one filesystem, in the order of `About`. `limits`: as in
     `project_quota_sentence`."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
@@ -928,19 +928,6 @@ def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Rema
             f"mounted at {next(iter(others)).point}"
         )
         yield Remark(About.OTHER_OVERLAYS, written, text, at_least=at_least)
-
-
-def not_seen(survey: Survey) -> Remark | None:
-    """Whose open files were not looked at; None if all were."""
-    seen, texts = survey.processes, []
-    if seen.unreadable:
-        texts.append(f"{seen.unreadable} of {seen.processes} processes could not be looked at (CAP_SYS_PTRACE)")
-    if seen.others_hidden:
-        texts.append("those outside of its PID namespace or hidden by hidepid were not seen")
-    if not seen.complete:
-        texts.append("not all were looked at in time")
-    text = f"files that processes hold open: {'; '.join(texts)}"
-    return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
 
 def not_of_the_runtime(overlays: Sequence[WritableOverlay], imagefs: str | None) -> tuple[WritableOverlay, ...]:
@@ -1061,10 +1048,9 @@ class DiskSurvey:
         places, pods = self._places(), self._pods()
         answering = paths_that_answer(observations)
         identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
-        survey = look({identity.path: identity.device_id for identity in identities}, self._looking)
-        found = survey.filesystems.items()
-        others = {device_id: not_of_the_runtime(space.overlays, places.imagefs) for device_id, space in found}
-        uppers = [overlay.upper for overlays in others.values() for overlay in overlays][:MOST_OVERLAYS]
+        paths = {identity.path: identity.device_id for identity in identities}
+        filesystems, unseen = look(paths, places.imagefs, self._looking)
+        uppers = [overlay.upper for space in filesystems.values() for overlay in space.others][:MOST_OVERLAYS]
         trees = [
             Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
             Tree(os.path.join(places.root_directory, "pods")),
@@ -1072,16 +1058,15 @@ class DiskSurvey:
         ]
         logs, volumes, content, store, *of_upper = count_trees(trees, self._counting)
         counted_of = dict(zip(uppers, of_upper, strict=True))
-        filesystems = {
-            device_id: replace(space, others={one: counted_of.get(one.upper) for one in others[device_id]})
-            for device_id, space in found
-        }
+        for space in filesystems.values():
+            space.others = {overlay: counted_of.get(overlay.upper) for overlay in space.others}
         measured = Measured(
             store=None if store.device_id is None else store,
             content=None if content.device_id is None else content,
             logs=logs,
             volumes=volumes,
-            survey=replace(survey, filesystems=filesystems),
+            filesystems=filesystems,
+            unseen=unseen,
         )
         service = self._service()
         if service is None:

@@ -17,13 +17,11 @@ from eviction.reporting.space import (
     About,
     HiddenSpace,
     Remark,
-    Survey,
     TimeLimit,
     Tree,
     TreeUsage,
     count_trees,
     look,
-    not_of_the_runtime,
     remarks_of,
 )
 from signals.clock import SystemClock
@@ -76,11 +74,11 @@ def held_open(file: Path, size_bytes: int, *before: str) -> Iterator[int]:
         process.communicate()
 
 
-def looked_at(path: Path) -> tuple[Survey, HiddenSpace]:
-    """What is found on the filesystem of a path."""
+def looked_at(path: Path) -> tuple[HiddenSpace, Remark | None]:
+    """What is found on the filesystem of a path, and who was not looked at."""
     device_id = filesystem_id(str(path))
-    survey = look({str(path): device_id}, TimeLimit("test", SystemClock(), 20.0))
-    return survey, survey.filesystems[device_id]
+    found, unseen = look({str(path): device_id}, CONTAINERD, TimeLimit("test", SystemClock(), 20.0))
+    return found[device_id], unseen
 
 
 def usage_of(root: str) -> TreeUsage:
@@ -90,8 +88,8 @@ def usage_of(root: str) -> TreeUsage:
 
 def told(path: Path) -> dict[About, Remark]:
     """The remarks about the filesystem of a path; of several about the same thing the first."""
-    _, space = looked_at(path)
-    others = {overlay: usage_of(overlay.upper) for overlay in not_of_the_runtime(space.overlays, CONTAINERD)}
+    space, _ = looked_at(path)
+    others = {overlay: usage_of(overlay.upper) for overlay in space.others}
     stats = read_statvfs(str(path), 0.0).stats
     found: dict[About, Remark] = {}
     for remark in remarks_of(stats, replace(space, others=others), usage_of(str(path)).sparsest):
@@ -101,7 +99,7 @@ def told(path: Path) -> dict[About, Remark]:
 
 def said_by_the_kernel(path: Path) -> dict[About, Remark]:
     """What it says of the filesystem of a path, however little that is."""
-    return {remark.about: remark for remark in looked_at(path)[1].remarks}
+    return {remark.about: remark for remark in looked_at(path)[0].remarks}
 
 
 def delayed_on(path: Path) -> int:
@@ -240,7 +238,7 @@ def test_the_mount_of_each_is_found(tmp_path: Path, kind: str) -> None:
     """With its type; there is no device mapper here, so none is on a thin pool."""
     with mounted(tmp_path, kind) as disk:
         (disk / "below").mkdir()
-        _, space = looked_at(disk / "below")
+        space, _ = looked_at(disk / "below")
         assert space.mount is not None
         assert (space.mount.type, space.mount.point) == (kind, str(disk))
         assert About.THIN_POOL not in {remark.about for remark in space.remarks}
@@ -250,11 +248,10 @@ def test_without_a_capability_it_says_whom_it_did_not_see(tmp_path: Path) -> Non
     """As the service runs: a file that a process with capabilities holds is not found, and the line says why."""
     program = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
-        "from eviction.reporting.space import not_seen\n"
         "from tests.real_node.test_hidden_space import looked_at\n"
         "from pathlib import Path\n"
-        "survey, space = looked_at(Path(sys.argv[1]))\n"
-        "print(sum(file.bytes for file in space.open_files if file.deleted), not_seen(survey).sentence)\n"
+        "space, unseen = looked_at(Path(sys.argv[1]))\n"
+        "print(sum(file.bytes for file in space.open_files if file.deleted), unseen.sentence)\n"
     )
     with mounted(tmp_path, "ext4") as disk:
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]

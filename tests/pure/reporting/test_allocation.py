@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eviction.reporting.space import About, Remark, btrfs_remarks, told_by_the_kernel
+from eviction.reporting.space import About, Remark, btrfs_remarks, kernel_remarks
 from signals.mounts import Mount
 from tests.pure.values import GIB, KIB, MIB
 
@@ -36,12 +36,12 @@ def test_delayed_allocation_is_told_in_blocks(tmp_path: Path) -> None:
         (tmp_path / "dev" / "block" / number).symlink_to(tmp_path / "devices" / name)
     (tmp_path / "fs" / "ext4" / "sda1").mkdir(parents=True)
     (tmp_path / "fs" / "ext4" / "sda1" / "delayed_allocation_blocks").write_text("300\n")
-    (told,) = told_by_the_kernel(Mount("/", "8:1", "ext4", "/dev/sda1", ()), 4 * KIB, str(tmp_path))
+    (told,) = kernel_remarks(Mount("/", "8:1", "ext4", "/dev/sda1", ()), 4 * KIB, str(tmp_path))
     assert (told.about, told.bytes) == (About.DELAYED_ALLOCATION, 1200 * KIB)
     assert told.sentence == (
         "1.2MiB are written and have no place on the disk yet (delayed allocation); they count as used already"
     )
-    assert list(told_by_the_kernel(Mount("/", "8:2", "ext4", "/dev/sda2", ()), 4 * KIB, str(tmp_path))) == []
+    assert list(kernel_remarks(Mount("/", "8:2", "ext4", "/dev/sda2", ()), 4 * KIB, str(tmp_path))) == []
 
 
 def test_a_btrfs_is_found_by_any_of_its_devices(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.space import About, kernel_name, thin_pool, thin_pool_below, told_by_the_kernel
+from eviction.reporting.space import About, kernel_name, kernel_remarks, thin_pool, thin_pool_below
 from signals.mounts import Mount
 
 
@@ -87,13 +87,13 @@ def test_the_pool_is_found_through_the_devices_below(sysfs: Sysfs, device: str, 
 )
 def test_a_filesystem_on_a_pool_is_told_with_what_its_numbers_do_not_show(sysfs: Sysfs, number: str, pool: str) -> None:
     """A pool that only its name tells is no certainty: the sentence says by what it is one."""
-    (remark,) = told_by_the_kernel(mount(number, "/dev/x"), 4096, str(sysfs.root))
+    (remark,) = kernel_remarks(mount(number, "/dev/x"), 4096, str(sysfs.root))
     assert (remark.about, remark.bytes) == (About.THIN_POOL, None)
     assert remark.sentence == (
         f"this filesystem is on {pool}: statvfs does not show how full that is, and when it is full, writes fail "
         "although there is room here (lvs, dmsetup status)"
     )
-    assert list(told_by_the_kernel(mount("253:4", "/dev/x"), 4096, str(sysfs.root))) == []
+    assert list(kernel_remarks(mount("253:4", "/dev/x"), 4096, str(sysfs.root))) == []
 
 
 def test_devices_in_a_circle_end(tmp_path: Path) -> None:

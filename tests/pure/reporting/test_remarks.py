@@ -12,14 +12,12 @@ from eviction.reporting.space import (
     About,
     HiddenSpace,
     OpenFile,
-    ProcessesSeen,
+    OpenFilesScan,
     Remark,
     SparseFile,
-    Survey,
     TreeUsage,
     WritableOverlay,
     not_of_the_runtime,
-    not_seen,
     remarks_of,
 )
 from signals.mounts import Mount
@@ -176,23 +174,22 @@ def test_remarks_are_in_the_order_of_what_they_are_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("survey", "ending"),
+    ("unreadable", "others_hidden", "complete", "ending"),
     [
-        (Survey({}, ProcessesSeen(40, 0, complete=True)), None),
-        (
-            Survey({}, ProcessesSeen(40, 38, complete=True)),
-            "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)",
-        ),
-        (
-            Survey({}, ProcessesSeen(1, 0, complete=True, others_hidden=True)),
-            "those outside of its PID namespace or hidden by hidepid were not seen",
-        ),
-        (Survey({}, ProcessesSeen(40, 0, complete=False)), "not all were looked at in time"),
+        (0, False, True, None),
+        (38, False, True, "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)"),
+        (0, True, True, "those outside of its PID namespace or hidden by hidepid were not seen"),
+        (0, False, False, "not all were looked at in time"),
     ],
 )
-def test_who_was_not_looked_at_is_said(survey: Survey, ending: str | None) -> None:
+def test_who_was_not_looked_at_is_said(
+    unreadable: int, others_hidden: bool, complete: bool, ending: str | None
+) -> None:
     """In one line; none where everybody was."""
-    remark = not_seen(survey)
+    scan = OpenFilesScan()
+    scan.processes, scan.unreadable = 40, unreadable
+    scan.others_hidden, scan.complete = others_hidden, complete
+    remark = scan.not_seen()
     assert (None if remark is None else remark.sentence) == (
         None if ending is None else f"files that processes hold open: {ending}"
     )
