@@ -533,12 +533,12 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         endpoint = socket_path(node.endpoint.runtime)
         at_endpoint = answer_of(lambda: os.stat(endpoint), None)
         pods_readable = answer_of(lambda: os.access(pods, os.R_OK | os.X_OK), None)
-    daemon_problem, brief = _told_by_the_daemon(configuration.control_socket)
-    told = brief.get("pod_directories", {})
-    doubts: list[tuple[str | None, str]] = [(told.get("why"), told.get("sentence"))]
+    daemon_problem, brief = _ask_daemon(configuration.control_socket)
+    said = brief.get("pod_directories", {})
+    doubts: list[tuple[str | None, str]] = [(said.get("why"), said.get("sentence"))]
     if configuration.has_runtime and not runtime_problem:
         try:
-            runtime = _told_by_the_runtime(node)
+            runtime = _ask_runtime(node)
             doubts.append(node.compare_pods() or (None, ""))
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)
@@ -594,7 +594,7 @@ def marks_of(kubelet: KubeletConfiguration | None) -> Marks:
     return () if kubelet is None else kubelet.thresholds.thresholds
 
 
-def _told_by_the_runtime(node: Node) -> Runtime:
+def _ask_runtime(node: Node) -> Runtime:
     """Raises RuntimeUnavailable."""
     version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic())
     ready = [one.id for one in listing.sandboxes if one.state is PodSandboxState.READY][:MANY_SANDBOXES]
@@ -602,7 +602,7 @@ def _told_by_the_runtime(node: Node) -> Runtime:
     return Runtime(version, listing, node.client.sandbox_image() or next(used, None))
 
 
-def _told_by_the_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
+def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
     """Why no daemon answers, and what it says: only it knows whether the kubelet's directories were others before."""
     if not control_socket:
         return "", {}
