@@ -624,20 +624,15 @@ class HiddenSpace:
 
 
 def look(
-    paths: Mapping[str, int],
-    imagefs: str | None,
-    limit: TimeLimit,
-    proc: str = PROC,
-    sys: str = SYS,
-    mounts: str = MOUNTS,
+    paths: Mapping[str, int], imagefs: str | None, limit: TimeLimit
 ) -> tuple[dict[int, HiddenSpace], Remark | None]:
     """What is found on the filesystems of these paths, by the number that is given with each, and whose open files were
     not looked at. Of a btrfs, only files in the subvolumes of these paths are found. Never raises OSError."""
     known: dict[int, HiddenSpace] = {}
-    scan = OpenFilesScan(proc)
+    scan = OpenFilesScan()
 
     def see(in_time: InTime) -> None:
-        table = read_mounts(mounts)
+        table = read_mounts()
         overlays = overlays_by_filesystem(table)
         for path, device_id in paths.items():
             try:
@@ -646,13 +641,13 @@ def look(
                 continue
             mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
             if device_id not in known:
-                remarks = () if mount is None else tuple(kernel_remarks(mount, block_size, sys))
+                remarks = () if mount is None else tuple(kernel_remarks(mount, block_size))
                 others = dict.fromkeys(not_of_the_runtime(mine, imagefs))
                 known[device_id] = HiddenSpace(mount, (), remarks, others)
             if mount is not None and mount.type == "xfs":
                 scan.block_sizes[device_id] = block_size
             scan.filesystems |= dict.fromkeys((st_dev, *(overlay.device_id for overlay in mine)), device_id)
-        scan.others_hidden = _hides_processes(table, proc)
+        scan.others_hidden = _hides_processes(table)
         scan.run(in_time)
 
     limit.run(see)
@@ -678,12 +673,12 @@ def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Re
         yield Remark(About.THIN_POOL, None, text)
 
 
-def _hides_processes(mounts: Sequence[Mount], proc: str) -> bool:
-    mount = mount_holding(proc, mounts)
+def _hides_processes(mounts: Sequence[Mount]) -> bool:
+    mount = mount_holding(PROC, mounts)
     if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
         return True
     try:
-        return os.readlink(f"{proc}/self/ns/pid") != FIRST_PID_NAMESPACE
+        return os.readlink(f"{PROC}/self/ns/pid") != FIRST_PID_NAMESPACE
     except OSError:
         return True
 

@@ -14,8 +14,8 @@ from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE
 from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
-from eviction.reporting.space import About
 from eviction.reporting.explain import REASONS
+from eviction.reporting.space import About
 from reclaim.events import EventReason
 from reclaim.pods.states import Why
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
