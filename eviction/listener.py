@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
 from eviction.record import Pass
 from eviction.types import Decision
 from reclaim.services import Listener as ReclaimListener
 from reclaim.types import ReclaimResult
 from signals.types import SignalObservations
-
-Hears = TypeVar("Hears", bound=Callable[..., None])
 
 
 class Listener(ReclaimListener):
@@ -34,16 +31,6 @@ class Listener(ReclaimListener):
         """A pass of a periodic loop has ended."""
 
 
-def _told(method: Hears) -> Hears:
-    """The method of `Listeners` that calls this one of each listener."""
-
-    def tell(self: Listeners, *what: Any) -> None:
-        for listener in self._all:
-            getattr(listener, method.__name__)(*what)
-
-    return cast("Hears", tell)
-
-
 class Listeners(Listener):
     """Tells all that were added, in that order."""
 
@@ -54,12 +41,14 @@ class Listeners(Listener):
         """From now on it hears too."""
         self._all.append(listener)
 
-    called = _told(Listener.called)
-    parked = _told(Listener.parked)
-    parked_ended = _told(Listener.parked_ended)
-    program_line = _told(Listener.program_line)
-    observed = _told(Listener.observed)
-    passed = _told(Listener.passed)
-    attributed = _told(Listener.attributed)
-    detected = _told(Listener.detected)
-    collected = _told(Listener.collected)
+
+def _tells(name: str) -> Callable[..., None]:
+    def tell(self: Listeners, *what: object) -> None:
+        for listener in self._all:
+            getattr(listener, name)(*what)
+
+    return tell
+
+
+for _name in [each for each in dir(Listener) if not each.startswith("_")]:
+    setattr(Listeners, _name, _tells(_name))

@@ -18,7 +18,7 @@ from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 
 if TYPE_CHECKING:
-    from eviction.reporting.attribution import Attribution
+    from eviction.reporting.space import Attribution
 
 
 class Trigger(StrEnum):

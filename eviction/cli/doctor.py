@@ -11,7 +11,6 @@ from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
 from eviction.cli.progress import Progress
 from eviction.doctor.checks import examine, healthy
-from eviction.doctor.facts import gather
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import Finding
@@ -51,12 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     node = Node(configuration, read_deadline_seconds=2.0)
     try:
         with Progress("asking the runtime, the kernel and the daemon"):
-            facts = gather(node)
-            findings = examine(facts)
+            findings, filesystems = examine(node)
     finally:
         node.close()
     if arguments.output == "json":
-        report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, facts.filesystems)
+        report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, filesystems)
         answer_json(to_json(report))
     else:
         answer_lines(lines(findings))

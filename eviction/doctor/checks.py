@@ -1,19 +1,29 @@
-"""The checks of `doctor`: every function `check_…` yields its findings from the facts about a node. Pure.
+"""What is wrong or risky on a node: each function `check_…` yields its findings, and `examine` runs them all on a node.
 
-They run in the order of this module. A check yields nothing about an unknown fact, unless that itself is the problem.
+A check yields nothing about what is unknown, unless that itself is the problem. Everything here only reads.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from glob import iglob
+from typing import Any, TypeVar
 
+from eviction.configuration.effective import Configuration
+from eviction.configuration.kubelet import KubeletConfiguration
+from eviction.control.socket import ControlUnavailable, ask
 from eviction.decision.thresholds import thresholds_met, update_container_fs_thresholds
-from eviction.doctor.facts import NodeFacts
+from eviction.history_file.store import why_unusable
+from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import (
     Finding,
     Severity,
+    defaults_taken,
     has_no_threshold,
     note,
     problem,
@@ -22,11 +32,23 @@ from eviction.reporting.configuration_warnings import (
     tiny_marks,
 )
 from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
-from eviction.reporting.filesystem_facts import roles_by_device
+from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
 from eviction.reporting.pass_record import shortened
+from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.reporting.tables import amount
+from eviction.types import Threshold
+from reclaim.cri.client import socket_path
+from reclaim.execution.readings import LOOK_SECONDS, in_time
+from reclaim.images.in_use import images_in_use
+from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.references import ImageIndex
+from reclaim.pods.evidence import stopped_pods
+from reclaim.pods.states import NO_TROUBLE
+from reclaim.services import RuntimeVersion
+from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
+from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes, format_duration
-from signals.types import FilesystemRole, FsLayout, signals_about
+from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
 
 SHARE_RESERVED = 0.01
 # Snapshotters that keep their data outside their directory, so statvfs does not show their free space.
@@ -38,16 +60,41 @@ SHARE_IN_USE = 0.9
 MOST_SHOWN = 5
 PIN = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
 
+NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
+MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
+INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
+MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
 
-def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
+Answer = TypeVar("Answer")
+Unknown = TypeVar("Unknown")
+Findings = Iterator[Finding]
+Marks = tuple[Threshold, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a runtime that answers has said. `sandbox_image`: what pods need to start, None where nothing names it."""
+
+    version: RuntimeVersion
+    listing: Listing
+    sandbox_image: str | None = None
+
+    def is_version(self, name: str, pattern: str = ".*") -> bool:
+        """Whether it is this runtime, in a version of this pattern."""
+        return self.version.name == name and re.fullmatch(pattern, self.version.version.lstrip("v")) is not None
+
+
+def check_pressure(
+    thresholds: Marks, kubelet: KubeletConfiguration | None, observations: SignalObservations
+) -> Findings:
     """Thresholds that are met now; where the kubelet's own are known, whether they are, too."""
-    signals, layout = facts.observations.signals, facts.observations.layout
-    kubelets = update_container_fs_thresholds(facts.kubelets_marks, layout)
+    signals = observations.signals
+    kubelets = update_container_fs_thresholds(marks_of(kubelet), observations.layout)
     crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
-    for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
+    for threshold in thresholds_met(thresholds, signals, enforce_min_reclaim=False):
         signal, observation = threshold.signal, signals[threshold.signal]
         too = signal in crossed
-        beside = f"; {'not ' * (not too)}below the kubelet's own mark{', too' * too}" if facts.kubelet else ""
+        beside = f"; {'not ' * (not too)}below the kubelet's own mark{', too' * too}" if kubelet else ""
         yield problem(
             "pressure",
             f"{signal} is below its mark",
@@ -56,10 +103,10 @@ def check_pressure(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_readings(facts: NodeFacts) -> Iterator[Finding]:
+def check_readings(observations: SignalObservations, runtime_problem: str) -> Findings:
     """Filesystems that do not answer."""
-    for unavailable in facts.observations.unavailable:
-        if unavailable.reason not in facts.runtime_problem:
+    for unavailable in observations.unavailable:
+        if unavailable.reason not in runtime_problem:
             yield problem(
                 "readings",
                 f"{unavailable.role} cannot be read, so pressure on it is not noticed",
@@ -68,42 +115,40 @@ def check_readings(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
-def check_runtime(facts: NodeFacts) -> Iterator[Finding]:
+def check_runtime(runtime_problem: str) -> Findings:
     """Whether the runtime answers."""
-    if facts.runtime_problem:
+    if runtime_problem:
         yield problem(
             "runtime",
             "the container runtime does not answer, so nothing can be reclaimed",
-            facts.runtime_problem,
+            runtime_problem,
             "start it, or name its socket with containerRuntimeEndpoint",
         )
 
 
-def check_socket(facts: NodeFacts) -> Iterator[Finding]:
+def check_socket(path: str, found: os.stat_result | None) -> Findings:
     """Any process that can connect to the CRI socket is as powerful as root on this node."""
-    found = facts.socket
-    if found is not None and not stat.S_ISSOCK(found.mode):
-        evidence = f"{found.path} is not a socket"
-        yield problem("socket", "the endpoint is no socket", evidence, "set containerRuntimeEndpoint")
-    elif found is not None and (found.owner != 0 or found.mode & 0o002):
+    if found is not None and not stat.S_ISSOCK(found.st_mode):
+        yield problem("socket", "the endpoint is no socket", f"{path} is not a socket", "set containerRuntimeEndpoint")
+    elif found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
         yield risk(
             "socket",
             "the runtime's socket is open to others than root, and whoever reaches it is root",
-            f"{found.path} belongs to user {found.owner} and has mode {found.mode & 0o777:04o}",
+            f"{path} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}",
             "make it root's with mode 0660 (containerd: [grpc] uid and gid)",
         )
 
 
-def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
-    """Directories that must be readable or writable."""
-    if facts.pods_readable is False:
+def check_permissions(pods: str, pods_readable: bool | None, unwritable: Iterable[tuple[str, str]]) -> Findings:
+    """Directories that must be readable or writable, the latter with the reason why they are not."""
+    if pods_readable is False:
         yield problem(
             "permissions",
             "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains are kept",
-            f"{facts.root_directory}/pods cannot be listed",
+            f"{pods} cannot be listed",
             "run as root, and set rootDirectory to the kubelet's --root-dir",
         )
-    for path, reason in facts.unwritable:
+    for path, reason in unwritable:
         yield risk(
             "permissions",
             f"{path} cannot be written",
@@ -112,58 +157,62 @@ def check_permissions(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_pod_directories(facts: NodeFacts) -> Iterator[Finding]:
+def check_pod_directories(doubt: str) -> Findings:
     """Directories that do not explain what the runtime holds are not the kubelet's."""
-    if facts.pods_doubt:
+    if doubt:
         yield problem(
             "pod-directories",
             "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
-            facts.pods_doubt,
+            doubt,
             "mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
         )
 
 
-def check_log_directories(facts: NodeFacts) -> Iterator[Finding]:
-    """A directory of logs that is a symlink could be anybody's, so it is not followed."""
-    for name in facts.log_symlinks:
-        yield risk(
-            "log-symlink",
-            "a directory of logs is a symlink, which is not followed, so nothing in it is removed",
-            name,
-            "name the directory that it leads to, or mount it there (mount --bind)",
-        )
+def check_log_directories(directories: Mapping[str, str]) -> Findings:
+    """A directory of logs that is a symlink could be anybody's, so it is not followed. By the field that names it."""
+    for field, path in directories.items():
+        if answer_of(partial(os.path.islink, path), False):
+            yield risk(
+                "log-symlink",
+                "a directory of logs is a symlink, which is not followed, so nothing in it is removed",
+                f"{field}: {path}",
+                "name the directory that it leads to, or mount it there (mount --bind)",
+            )
 
 
-def check_kubelet_list(facts: NodeFacts) -> Iterator[Finding]:
-    """Only the kubelet knows which pods have terminated; until it says so they hold their images."""
+def check_kubelet_list(kubelet_problem: str, held: str) -> Findings:
+    """Only the kubelet knows which pods have terminated; until it says so they hold their images. `held`: what those
+    hold that stand still, empty where that is nothing or another source says which have terminated."""
     allow = "let an identity get nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
-    if facts.kubelet_problem:
+    if kubelet_problem:
         yield risk(
             "kubelet-list",
             "the kubelet gives no list of its pods, so what terminated pods hold stays",
-            facts.kubelet_problem,
+            kubelet_problem,
             allow,
         )
-    if facts.held is not None and facts.held.bytes:
-        held = facts.held
+    if held:
         yield risk(
             "terminated-pods",
             "only pods that seem to have terminated hold these images, and the kubelet has not said that they have",
-            f"{format_bytes(held.bytes)}; images: {held.images}; pods all of whose containers have exited: {held.pods}",
-            allow if facts.kubelet_problem else "set kubeletEndpoint to auto",
+            held,
+            allow if kubelet_problem else "set kubeletEndpoint to auto",
         )
 
 
-def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
+def check_thresholds(
+    thresholds: Marks, kubelet: KubeletConfiguration | None, observations: SignalObservations
+) -> Findings:
     """Thresholds later than the kubelet's, or none at all."""
-    for later in later_than_kubelet(facts.thresholds, facts.kubelets_marks, facts.observations.signals):
+    signals = observations.signals
+    for later in later_than_kubelet(thresholds, marks_of(kubelet), signals):
         yield risk(
             "thresholds-late",
             "the kubelet acts first and may evict pods before reclaimd does anything",
             late_threshold_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
         )
-    for sentence in unreachable_sentences(facts.thresholds, facts.observations):
+    for sentence in unreachable_sentences(thresholds, observations):
         signal = sentence.partition(":")[0]
         yield problem(
             "thresholds-unreachable",
@@ -171,19 +220,16 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
             sentence,
             f"lower evictionHard or evictionMinimumReclaim of {signal}",
         )
-    if has_no_threshold(facts.thresholds):
+    if has_no_threshold(thresholds):
         yield problem(
             "thresholds-none",
             "no signal of a disk has a threshold, so nothing is ever relieved",
-            f"evictionHard of {facts.kubelet.name} and of our own files" if facts.kubelet else "evictionHard",
+            f"evictionHard of {kubelet.name} and of our own files" if kubelet else "evictionHard",
             "set evictionHard; a kubelet whose file sets it has no default thresholds beside it",
         )
         return
-    signals = facts.observations.signals
-    active = {
-        one.signal for one in facts.thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)
-    }
-    for role in facts.observations.filesystems:
+    active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
+    for role in observations.filesystems:
         mine = [signal for signal in signals_about(role) if signal in signals]
         if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
             yield problem(
@@ -194,18 +240,20 @@ def check_thresholds(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
-def check_kubelets_marks(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether the kubelet's own marks are known, and are no mistake."""
-    if facts.defaults_taken or facts.kubelet_remark:
+def check_kubelets_marks(kubelet: KubeletConfiguration | None, remark: str, defaults: str) -> Findings:
+    """Whether the kubelet's own marks are known, and are no mistake. `defaults`: why its defaults are taken for them;
+    `remark`: why a kubelet that runs was not asked."""
+    remark = remark if kubelet is not None else ""
+    if defaults or remark:
         yield risk(
             "kubelet-config",
             "the kubelet's configuration was not found, so its defaults are taken, and it may act before reclaimd does"
-            if facts.defaults_taken
+            if defaults
             else "the usual file is taken for the kubelet's configuration, and it may be another",
-            facts.defaults_taken or facts.kubelet_remark,
+            defaults or remark,
             'name its file with kubeletConfig; "" says that there is none',
         )
-    for one in tiny_marks(facts.kubelets_marks):
+    for one in tiny_marks(marks_of(kubelet)):
         yield risk(
             "thresholds-tiny",
             f"the kubelet's mark of {one.signal} is less than 1MiB, so it acts when the disk is full",
@@ -214,9 +262,9 @@ def check_kubelets_marks(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_functions(facts: NodeFacts) -> Iterator[Finding]:
-    """Functions of the configuration that cannot be called as things are."""
-    for name, why in facts.function_problems:
+def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
+    """Functions of the configuration that cannot be called as things are, and why."""
+    for name, why in problems:
         yield problem(
             "function",
             f"{name} cannot do anything",
@@ -225,37 +273,32 @@ def check_functions(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_rows(facts: NodeFacts) -> Iterator[Finding]:
-    """Rows that are empty, that nothing calls, or whose functions free space elsewhere."""
-    marked = {threshold.signal for threshold in facts.thresholds}
-    yield from row_problems(facts.rows, facts.configured_rows, facts.frees, marked, facts.observations)
-
-
-def check_sandbox_image(facts: NodeFacts) -> Iterator[Finding]:
+def check_sandbox_image(runtime: Runtime | None) -> Findings:
     """Without the sandbox image no pod starts; if it is unknown, no image is removed at all."""
-    if facts.runtime is None or facts.runtime_problem or facts.sandbox_image_pinned:
+    if runtime is None:
         return
-    if facts.sandbox_image is None:
+    images, name = runtime.listing.images, runtime.sandbox_image
+    if name is None and not images_in_use(Listing(images=images)).sandbox_image_known:
         yield problem(
             "sandbox-image",
             "the image that pods need to start is unknown, so no image is removed",
             "no configured sandbox image, no ready sandbox that names one, no pinned image",
             PIN,
         )
-    else:
+    elif name is not None and not any(image.pinned for image in images if image.id in ImageIndex(images).find(name)):
         yield risk(
             "sandbox-image",
             "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
-            f"{facts.sandbox_image} is configured and not pinned",
+            f"{name} is configured and not pinned",
             PIN,
         )
 
 
-def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
+def check_unresolved_images(runtime: Runtime | None) -> Findings:
     """A container whose image is unknown may use any image, so none is removed."""
-    if facts.unresolved_images:
-        shown = ", ".join(map(shortened, facts.unresolved_images[:MOST_SHOWN]))
-        more = len(facts.unresolved_images) - MOST_SHOWN
+    unresolved = () if runtime is None else images_in_use(runtime.listing).unresolved
+    if unresolved:
+        shown, more = ", ".join(map(shortened, unresolved[:MOST_SHOWN])), len(unresolved) - MOST_SHOWN
         yield problem(
             "image-unresolved",
             "the image of a container is unknown, so no image is removed",
@@ -264,49 +307,51 @@ def check_unresolved_images(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_containerd_frees_late(facts: NodeFacts) -> Iterator[Finding]:
+def check_containerd_frees_late(runtime: Runtime | None) -> Findings:
     """containerd 2.0.0 to 2.0.4 answered before an image was freed."""
-    name, version = ("", "") if facts.runtime is None else (facts.runtime.name, facts.runtime.version.lstrip("v"))
-    if name == "containerd" and re.fullmatch(r"2\.0\.[0-4](?:[-+].*)?", version):
+    if runtime is not None and runtime.is_version("containerd", r"2\.0\.[0-4](?:[-+].*)?"):
         yield risk(
             "containerd-frees-late",
             "this containerd answers a removal before the space is free, so more images are removed than needed",
-            f"containerd {version}",
+            f"containerd {runtime.version.version.lstrip('v')}",
             "update to containerd 2.0.5 or later",
         )
 
 
-def check_store(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether statvfs on the reported path shows the filesystem of the images."""
-    current = (facts.imagefs or "").rpartition(".")[2]
+def check_store(
+    imagefs: str | None, snapshotters: Mapping[str, int], content: int | None, observations: SignalObservations
+) -> Findings:
+    """Whether statvfs on the reported path shows the filesystem of the images. `snapshotters`: containerd's by name,
+    each with the number of its snapshots; `content`: the device of its content store."""
+    current = (imagefs or "").rpartition(".")[2]
     if current in DATA_ELSEWHERE:
         yield problem(
             "store-elsewhere",
             "the snapshotter keeps its data on block devices that no filesystem reading shows",
-            f"images are in {facts.imagefs}",
+            f"images are in {imagefs}",
             "thresholds on imagefs have no effect here; monitor the pool of the snapshotter itself",
         )
-    images = facts.observations.filesystems.get(FilesystemRole.IMAGEFS)
-    for name, snapshots in facts.snapshotters.items():
+    images = observations.filesystems.get(FilesystemRole.IMAGEFS)
+    for name, snapshots in snapshotters.items():
         if name != current and snapshots > 0:
             yield risk(
                 "store-second-snapshotter",
                 "another snapshotter holds content that CRI neither shows nor frees",
-                f"{snapshots} snapshots of {name} beside {facts.imagefs}",
+                f"{snapshots} snapshots of {name} beside {imagefs}",
                 "remove what is left of it when no pod or namespace uses it (ctr snapshots --snapshotter)",
             )
-    if facts.content_device is not None and images is not None and facts.content_device != images[0].device_id:
+    if content is not None and images is not None and content != images[0].device_id:
         yield risk(
             "store-split",
             "images are unpacked on one filesystem, and their compressed content is on another that is not watched",
-            f"{facts.imagefs} is on device {images[0].device_id}, the content store on {facts.content_device}",
+            f"{imagefs} is on device {images[0].device_id}, the content store on {content}",
             "put containerd's whole root on one filesystem",
         )
 
 
-def check_keeps(facts: NodeFacts) -> Iterator[Finding]:
+def check_keeps(entries: Sequence[str], runtime: Runtime | None) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
-    for entry in facts.unmatched_keeps:
+    for entry in () if runtime is None else parse_keep_list(entries).unmatched(runtime.listing.images):
         yield risk(
             "keep-unmatched",
             "an entry of keepImages matches no image on this node",
@@ -315,14 +360,15 @@ def check_keeps(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_clock(facts: NodeFacts) -> Iterator[Finding]:
+def check_clock(wall: float, runtime: Runtime | None) -> Findings:
     """Ages of containers come from the wall clock."""
-    ahead = facts.newest_created_seconds_ahead
-    if facts.wall < EARLIEST_WALL:
-        evidence = f"it is {facts.wall:.0f} s after 1970"
+    created = [] if runtime is None else [container.created_at_ns for container in runtime.listing.containers]
+    ahead = max(created, default=0) / 1e9 - wall
+    if wall < EARLIEST_WALL:
+        evidence = f"it is {wall:.0f} s after 1970"
         remedy = "set it and keep it set (chrony, systemd-timesyncd)"
         yield problem("clock", "the clock is wrong, so ages are unknown", evidence, remedy)
-    elif ahead is not None and ahead > LARGEST_SKEW_SECONDS:
+    elif ahead > LARGEST_SKEW_SECONDS:
         yield risk(
             "clock",
             "the clock was set back, so objects made before that count as too young for longer",
@@ -331,32 +377,34 @@ def check_clock(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_separate_disk_gc(facts: NodeFacts) -> Iterator[Finding]:
+def check_separate_disk_gc(
+    kubelet: KubeletConfiguration | None, layout: FsLayout | None, runtime: Runtime | None
+) -> Findings:
     """Without its gate a kubelet gives up on split filesystems, which it sees beside CRI-O only."""
-    split = facts.observations.layout is FsLayout.SPLIT and facts.runtime is not None and facts.runtime.name == "cri-o"
-    if split and facts.kubelet is not None and not facts.kubelet.separate_disk_gc:
+    split = layout is FsLayout.SPLIT and runtime is not None and runtime.is_version("cri-o")
+    if split and kubelet is not None and not kubelet.separate_disk_gc:
         yield risk(
             "separate-disk-gc-off",
             "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",
-            f"KubeletSeparateDiskGC is false in {facts.kubelet.name}, and the layout is {FsLayout.SPLIT}",
+            f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}",
             "take the gate out of its featureGates (it is on by default from 1.31); reclaimd works with it and without",
         )
 
 
-def check_image_gc_off(facts: NodeFacts) -> Iterator[Finding]:
+def check_image_gc_off(kubelet: KubeletConfiguration | None) -> Findings:
     """imageGCHighThresholdPercent 100 switches the kubelet's periodic image collection off."""
-    if facts.kubelet is not None and facts.kubelet.image_gc_high_threshold_percent == 100:
+    if kubelet is not None and kubelet.image_gc_high_threshold_percent == 100:
         yield note(
             "image-gc-off",
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
-            f"imageGCHighThresholdPercent is 100 in {facts.kubelet.name}",
+            f"imageGCHighThresholdPercent is 100 in {kubelet.name}",
             "this is fine while reclaimd runs; watch that it does",
         )
 
 
-def check_inodes(facts: NodeFacts) -> Iterator[Finding]:
+def check_inodes(observations: SignalObservations) -> Findings:
     """Filesystems that count no inodes have no inode signal."""
-    for role, (identity, stats) in facts.observations.filesystems.items():
+    for role, (identity, stats) in observations.filesystems.items():
         if stats.inodes_total == 0:
             yield note(
                 "no-inode-signal",
@@ -366,10 +414,10 @@ def check_inodes(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
-def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
+def check_reserve(observations: SignalObservations) -> Findings:
     """Space that ext4 reserves for root: freed space first refills it, before any shows as available."""
-    for device, (role, *_) in roles_by_device(facts.observations).items():
-        identity, stats = facts.observations.filesystems[role]
+    for device, (role, *_) in roles_by_device(observations).items():
+        identity, stats = observations.filesystems[role]
         reserved = stats.free_bytes - stats.available_bytes
         if stats.available_bytes == 0 and stats.free_bytes > 0:
             yield risk(
@@ -388,9 +436,9 @@ def check_reserve(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
-def check_xfs(facts: NodeFacts) -> Iterator[Finding]:
+def check_xfs(filesystems: Iterable[FilesystemFacts]) -> Findings:
     """XFS allocates behind files that grow, as much again as they have; `allocsize` bounds it."""
-    for filesystem in facts.filesystems:
+    for filesystem in filesystems:
         if filesystem.type != "xfs" or filesystem.options is None:
             continue
         if not any(option.startswith("allocsize=") for option in filesystem.options):
@@ -403,9 +451,9 @@ def check_xfs(facts: NodeFacts) -> Iterator[Finding]:
             )
 
 
-def check_filesystem_numbers(facts: NodeFacts) -> Iterator[Finding]:
+def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings:
     """What of a filesystem's numbers can jump, and the mount options that matter; facts only."""
-    for filesystem in facts.filesystems:
+    for filesystem in filesystems:
         if filesystem.jumps is None or not (filesystem.jumps or filesystem.options):
             continue
         options = ",".join(filesystem.options or ()) or "no option that matters for them"
@@ -417,9 +465,8 @@ def check_filesystem_numbers(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
+def check_inotify(limit: int | None, used: int | None) -> Findings:
     """Without an inotify instance reclaimd only polls at intervals, which suffices for all its promises."""
-    limit, used = facts.inotify_limit, facts.inotify_used
     if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
         yield risk(
             "inotify",
@@ -436,34 +483,34 @@ def check_inotify(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def check_history(facts: NodeFacts) -> Iterator[Finding]:
+def check_history(history_problem: str) -> Findings:
     """What is at the place of the history file and is not ours is left alone."""
-    if facts.history_problem:
+    if history_problem:
         yield risk(
             "history",
             "no history is kept: what is at its place is not a history that can be used",
-            facts.history_problem,
+            history_problem,
             "move it away, and the daemon makes one there; or name another historyFile",
         )
 
 
-def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
-    """Whether a daemon watches this node."""
-    if facts.daemon_problem:
+def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
+    """Whether a daemon watches this node, and removes what it should."""
+    if daemon_problem:
         yield note(
             "daemon",
             "no daemon answers: nobody watches this node unless one runs without a control socket",
-            facts.daemon_problem,
+            daemon_problem,
             "systemctl enable --now reclaimd",
         )
-    if facts.held_off:
+    if held_off:
         yield risk(
             "held-off",
             "the daemon removes nothing now",
-            facts.held_off,
+            held_off,
             "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
         )
-    if facts.dry_run:
+    if dry_run:
         yield risk(
             "dry-run",
             "the daemon removes nothing, and only tells what it would",
@@ -472,18 +519,176 @@ def check_daemon(facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-CHECKS: tuple[Callable[[NodeFacts], Iterator[Finding]], ...] = tuple(
-    check for name, check in list(vars().items()) if name.startswith("check_")
-)
-"""Every check above, in its order."""
-
-
-def examine(facts: NodeFacts) -> tuple[Finding, ...]:
-    """All findings, the worst first."""
-    found = [finding for check in CHECKS for finding in check(facts)]
-    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level)))
+def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:
+    """All findings about a node, the worst first, and what its filesystems are."""
+    runtime, runtime_problem = None, node.locate() or ""
+    observations = node.summary.observe()
+    configuration, config = node.configuration, node.responder.state.config
+    kubelet, thresholds = configuration.kubelet, node.thresholds(observations.layout)
+    imagefs, pods = node.summary.paths.imagefs, f"{configuration.root_directory}/pods"
+    log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
+    filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
+    endpoint, at_endpoint, pods_readable = "", None, None
+    if configuration.has_runtime:
+        endpoint = socket_path(node.endpoint.runtime)
+        at_endpoint = answer_of(lambda: os.stat(endpoint), None)
+        pods_readable = answer_of(lambda: os.access(pods, os.R_OK | os.X_OK), None)
+    daemon_problem, brief = _ask_daemon(configuration.control_socket)
+    said = brief.get("pod_directories", {})
+    doubts: list[tuple[str | None, str]] = [(said.get("why"), said.get("sentence"))]
+    if configuration.has_runtime and not runtime_problem:
+        try:
+            runtime = _ask_runtime(node)
+            doubts.append(node.compare_pods() or (None, ""))
+        except RuntimeUnavailable as error:
+            runtime, runtime_problem = None, str(error)
+    doubted = [sentence for why, sentence in doubts if pods_readable and why not in (None, *NO_TROUBLE)]
+    held = ""
+    if runtime is not None and node.pod_state_source != "kubelet" and not configuration.terminated_by_evidence:
+        held = held_by_stopped_pods(runtime.listing, pods)
+    found = [
+        *check_pressure(thresholds, kubelet, observations),
+        *check_readings(observations, runtime_problem),
+        *check_runtime(runtime_problem),
+        *check_socket(endpoint, at_endpoint),
+        *check_permissions(pods, pods_readable, _unwritable(configuration)),
+        *check_pod_directories("".join(doubted[:1])),
+        *check_log_directories(log_directories),
+        *check_kubelet_list((runtime and node.pods_problem) or "", held),
+        *check_thresholds(thresholds, kubelet, observations),
+        *check_kubelets_marks(kubelet, configuration.kubelet_remark, defaults_taken(configuration)),
+        *check_functions(node.function_problems()),
+        *row_problems(
+            {signal: config.row(signal, observations) for signal in observations.signals},
+            config.rows.keys(),
+            {name: function.frees for name, function in node.functions.items()},
+            {threshold.signal for threshold in thresholds},
+            observations,
+        ),
+        *check_sandbox_image(runtime),
+        *check_unresolved_images(runtime),
+        *check_containerd_frees_late(runtime),
+        *check_store(imagefs, *_snapshotters(imagefs), observations),
+        *check_keeps(configuration.keep_images, runtime),
+        *check_clock(node.clock.wall(), runtime),
+        *check_separate_disk_gc(kubelet, observations.layout, runtime),
+        *check_image_gc_off(kubelet),
+        *check_inodes(observations),
+        *check_reserve(observations),
+        *check_xfs(filesystems),
+        *check_filesystem_numbers(filesystems),
+        *check_inotify(number_of(MAX_USER_INSTANCES), inotify_instances()),
+        *check_history(answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER)),
+        *check_daemon(daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run"))),
+    ]
+    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level))), filesystems
 
 
 def healthy(findings: tuple[Finding, ...]) -> bool:
     """Whether there is nothing to do: a note needs no action."""
     return all(finding.level is Severity.NOTE for finding in findings)
+
+
+def marks_of(kubelet: KubeletConfiguration | None) -> Marks:
+    """The kubelet's own thresholds, as far as its configuration is known."""
+    return () if kubelet is None else kubelet.thresholds.thresholds
+
+
+def _ask_runtime(node: Node) -> Runtime:
+    """Raises RuntimeUnavailable."""
+    version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic())
+    ready = [one.id for one in listing.sandboxes if one.state is PodSandboxState.READY][:MANY_SANDBOXES]
+    used = filter(None, map(node.client.image_of_sandbox, ready))
+    return Runtime(version, listing, node.client.sandbox_image() or next(used, None))
+
+
+def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
+    """Why no daemon answers, and what it says: only it knows whether the kubelet's directories were others before."""
+    if not control_socket:
+        return "", {}
+    try:
+        return "", ask(control_socket, "brief")
+    except ControlUnavailable as error:
+        return str(error), {}
+
+
+def inotify_instances(proc: str = "/proc") -> int | None:
+    """Inotify instances of this user's processes, as far as they are readable; None if no process is."""
+    links = []
+    for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
+        try:
+            if os.lstat(descriptor).st_uid == os.geteuid():
+                links.append(os.readlink(descriptor))
+        except OSError:  # it ended, or may not be read
+            continue
+    return sum(link in INOTIFY for link in links) if links else None
+
+
+def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
+    """containerd's snapshotters, each with the number of its snapshots, and the device of its content store."""
+    if imagefs is None or not os.path.basename(imagefs).startswith(SNAPSHOTTER):
+        return {}, None
+    root = os.path.dirname(imagefs)
+    found = [name for name in _listed(root) if name.startswith(SNAPSHOTTER)]
+    snapshots = {name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots")) for name in found}
+    return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
+
+
+def held_by_stopped_pods(listing: Listing, pods: str) -> str:
+    """The images that only containers of stopped pods keep in use, in words; empty where they take nothing.
+
+    Pods that have volumes are left out, as they are to run again; so are all pods while no sandbox is ready, as after a
+    reboot. `pods`: the kubelet's directory of pods.
+    """
+    if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
+        return ""
+    stopped = {
+        uid
+        for uid, pod in stopped_pods(listing).items()
+        if pod.containers and not _has_volumes(f"{pods}/{uid}/volumes")
+    }
+    others = tuple(container for container in listing.containers if container.pod_uid not in stopped)
+    without = images_in_use(replace(listing, containers=others))
+    held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
+    sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
+    exited = f"pods all of whose containers have exited: {len(stopped)}"
+    return f"{format_bytes(sum(sizes))}; images: {len(sizes)}; {exited}" if sum(sizes) else ""
+
+
+def _has_volumes(directory: str) -> bool:
+    return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
+
+
+def _unwritable(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """Directories that exist and cannot be written, with the reason.
+
+    For a missing directory, the nearest existing one above it counts.
+    """
+    pod_logs_dir = configuration.pod_logs_dir
+
+    def problem_of(path: str) -> str:
+        nearest = path
+        while not os.path.exists(nearest) and nearest != "/":
+            nearest = os.path.dirname(nearest)
+        missing_logs = path == pod_logs_dir and nearest != path
+        if missing_logs or os.access(nearest, os.W_OK | os.X_OK):
+            return ""
+        return f"no permission to write {nearest}, or it is mounted read-only"
+
+    files = configuration.state_file, configuration.history_file
+    for path in dict.fromkeys(filter(None, (*map(os.path.dirname, files), pod_logs_dir))):
+        if why := answer_of(partial(problem_of, path), NO_ANSWER):
+            yield path, why
+
+
+def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
+    """What `look` returns, or `unknown` if it hangs or fails."""
+    try:
+        return in_time(look)
+    except OSError:
+        return unknown
+
+
+def _listed(directory: str) -> list[str]:
+    """The names in a directory; none where it cannot be read."""
+    return answer_of(lambda: names_in(directory), [])

@@ -23,7 +23,7 @@ from eviction.node.kubelet_watch import KubeletWatch
 from eviction.node.one_pass import Cooldowns, Setting
 from eviction.node.responder import Responder
 from eviction.node.view import NodeView
-from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
+from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containerd import brought_at, clocks_at_start

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.record import Pass, PassResult
-from eviction.reporting.attribution import WORDS, Attribution
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
+from eviction.reporting.space import WORDS, Attribution
 from eviction.reporting.tables import acted_on_sentence, amount, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result

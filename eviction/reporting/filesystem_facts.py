@@ -9,7 +9,7 @@ https://btrfs.readthedocs.io/en/latest/ (btrfs-filesystem: df, usage), `Document
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eviction.reporting.json_shapes import Count, RoleName
 from eviction.reporting.tables import table
@@ -25,13 +25,12 @@ class Traits:
     """One type of filesystem. `jumps`: phrases about numbers that can jump or deceive; empty if none do.
 
     `note`: what else is needed to read its numbers. `options`: the mount options that matter for its numbers, besides
-    `ro`. `instead`: by option, the phrase that replaces the first of `jumps` if the option is set.
+    `ro`.
     """
 
     jumps: tuple[str, ...] = ()
     note: str = ""
     options: tuple[str, ...] = ()
-    instead: Mapping[str, str] = field(default_factory=dict)
 
 
 PROJECT_QUOTA = ("prjquota", "pquota")
@@ -50,7 +49,6 @@ TRAITS: Mapping[str, Traits] = {
             "the inode total follows the free space",
         ),
         options=("allocsize", *PROJECT_QUOTA),
-        instead={"allocsize": "speculative preallocation takes allocsize behind a growing file, given back later"},
     ),
     "btrfs": Traits(
         jumps=(
@@ -72,10 +70,10 @@ def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
     """What of the numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
     if kind not in TRAITS:
         return None
-    traits = TRAITS[kind]
-    names = {option.partition("=")[0] for option in options}
-    changed = [phrase for option, phrase in traits.instead.items() if option in names]
-    return (*changed, *traits.jumps[1:]) if changed else traits.jumps
+    jumps = TRAITS[kind].jumps
+    if kind == "xfs" and any(option.partition("=")[0] == "allocsize" for option in options):
+        return ("speculative preallocation takes allocsize behind a growing file, given back later", *jumps[1:])
+    return jumps
 
 
 def options_that_matter(mount: Mount) -> tuple[str, ...]:

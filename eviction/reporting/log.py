@@ -16,10 +16,10 @@ import os
 import select
 import sys
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TextIO
 
 from eviction.reporting.observations_json import timestamp
@@ -154,115 +154,97 @@ class ThrottledLog:
         return self._written.pop(key, None) is not None
 
 
-class _Line(NamedTuple):
-    text: bytes
-    dropped: int = 0  # for the line that tells so: how many, and since when (wall seconds)
-    since: float = 0.0
+class _Dropped(NamedTuple):
+    """In place of lines that were dropped: how many, and since when (wall seconds)."""
+
+    lines: int
+    since: float
+
+
+END = _Dropped(0, 0.0)
+"""In place of all further lines."""
 
 
 class LogWriter:
     """The queue of one log. All methods may be called from any thread; none waits, except `finish`.
 
-    `told`: makes the line that says how many lines were dropped, and since when (wall seconds).
+    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds).
     """
 
     def __init__(
         self,
         descriptor: int,
         wall: Callable[[], float],
-        told: Callable[[int, float], str],
+        instead: Callable[[int, float], str],
         most_bytes: int = MOST_BYTES,
     ):
         self._descriptor = descriptor
         self._wall = wall
-        self._told = told
+        self._instead = instead
         self._most_bytes = most_bytes
-        self._changed = threading.Condition()
-        self._lines: deque[_Line] = deque()
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[bytes | _Dropped] = SimpleQueue()
         self._bytes = 0  # of the lines that are not written yet
-        self._untold, self._since = 0, 0.0
+        self._gap: _Dropped | None = None  # that no line has mentioned yet
         self._torn = False  # the last line was written in part
-        self._finishing = False
-        self._threaded = False
+        self._thread: threading.Thread | None = None
         self.dropped = 0  # lines, since the start
 
     def start(self) -> bool:
         """Starts the thread. False if it cannot be started: then `put` writes lines, as far as there is room."""
-        self._threaded = True
-        try:
-            threading.Thread(target=self._write_lines, name="log", daemon=True).start()
-        except RuntimeError:
-            self._threaded = False
-        return self._threaded
+        thread = threading.Thread(target=self._write_lines, name="log", daemon=True)
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+        return self._thread is not None
 
     def put(self, text: str) -> None:
         """Queues a line, without its end, or drops it."""
-        line = _Line(text.encode("utf-8", "backslashreplace") + b"\n")
-        with self._changed:
-            self._tell()
-            if self._untold or not self._fits(line):
-                self.dropped += 1
-                self._drop(1, self._wall())
+        line = text.encode("utf-8", "backslashreplace") + b"\n"
+        with self._lock:
+            if self._bytes + len(line) > self._most_bytes:
+                self._drop(line)
             else:
-                self._append(line)
-        if not self._threaded:
-            self._write_lines(waiting=False)
+                self._bytes += len(line)
+                if self._gap is not None:
+                    self._queue.put(self._gap)
+                    self._gap = None
+                self._queue.put(line)
+        with suppress(Empty):
+            while self._thread is None and _has_room(self._descriptor, 0):
+                self._write_entry(self._queue.get_nowait())
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
-        """Waits until all lines are written, at most `seconds`. Whether they are. Nothing is written afterwards."""
-        deadline = time.monotonic() + seconds
-        with self._changed:
-            while self._threaded and self._bytes and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
-            self._finishing = True
-            self._changed.notify_all()
-            return not self._bytes
+        """Waits until the lines so far are written, at most `seconds`. Whether they are. None is written afterwards."""
+        if self._thread is not None:
+            self._queue.put(END)
+            self._thread.join(seconds)
+        return not self._bytes
 
-    # ---- under the lock
+    def _drop(self, entry: bytes | _Dropped) -> None:
+        """Under the lock."""
+        if isinstance(entry, bytes):
+            self.dropped += 1
+            entry = _Dropped(1, self._wall())
+        gap = self._gap or _Dropped(0, entry.since)
+        self._gap = _Dropped(gap.lines + entry.lines, min(gap.since, entry.since))
 
-    def _fits(self, line: _Line) -> bool:
-        return self._bytes + len(line.text) <= self._most_bytes
+    def _write_lines(self) -> None:
+        while (entry := self._queue.get()) is not END:
+            self._write_entry(entry)
+            with self._lock:
+                if not self._queue.empty() or self._gap is None:
+                    continue
+                gap, self._gap = self._gap, None
+            self._write_entry(gap)
 
-    def _append(self, line: _Line) -> None:
-        self._lines.append(line)
-        self._bytes += len(line.text)
-        self._changed.notify_all()
-
-    def _drop(self, lines: int, since: float) -> None:
-        self._since = min(self._since, since) if self._untold else since
-        self._untold += lines
-
-    def _tell(self) -> None:
-        """Queues the line about dropped ones, if there are any and it fits."""
-        if self._untold:
-            line = _Line(self._told(self._untold, self._since).encode() + b"\n", self._untold, self._since)
-            if self._fits(line):
-                self._untold = 0
-                self._append(line)
-
-    # ---- writing
-
-    def _write_lines(self, *, waiting: bool = True) -> None:
-        """Until the end; without `waiting`, as the thread does, as long as there are lines and the descriptor takes
-        one."""
-        while (line := self._next(waiting)) is not None:
-            written = self._write(line.text)
-            with self._changed:
-                self._bytes -= len(line.text)
-                if not written:
-                    self.dropped += not line.dropped
-                    self._drop(line.dropped or 1, line.since or self._wall())
-                elif not self._lines:
-                    self._tell()
-                self._changed.notify_all()
-
-    def _next(self, waiting: bool) -> _Line | None:
-        with self._changed:
-            while waiting and not self._lines and not self._finishing:
-                self._changed.wait()
-            if not self._lines or (self._finishing if waiting else not _has_room(self._descriptor, 0)):
-                return None
-            return self._lines.popleft()
+    def _write_entry(self, entry: bytes | _Dropped) -> None:
+        line = entry if isinstance(entry, bytes) else self._instead(*entry).encode() + b"\n"
+        written = self._write(line)
+        with self._lock:
+            self._bytes -= len(line) if line is entry else 0
+            if not written:
+                self._drop(entry)
 
     def _write(self, text: bytes) -> bool:
         """Whether the line was written whole. Waits for the reader."""

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
 from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.attribution import Attribution
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of, to_json
 from eviction.reporting.observations_json import (
     ObservationJson,
@@ -21,6 +20,7 @@ from eviction.reporting.observations_json import (
     threshold_json,
     timestamp,
 )
+from eviction.reporting.space import Attribution
 from eviction.types import API_VERSION, NodeCondition
 from reclaim.events import EventReason
 from reclaim.pods.states import Why

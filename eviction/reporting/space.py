@@ -1,24 +1,47 @@
-"""Finds where the bytes of a filesystem are, including those that names, sizes and statvfs do not show.
+"""Where the bytes of a filesystem are, with those that names, sizes and statvfs do not show, and what can be done.
 
-* **Trees.** What directories occupy, counted like `du -x`: allocated bytes, hard-linked files once, one device only.
-  Mount points below a tree are skipped by path and never touched.
-* **Open files**, from `/proc`. A file that was removed while a process has it open or mapped keeps its bytes until the
-  last process lets go: `df` counts them, `du` does not. XFS also allocates space beyond the end of a growing file
+**What is looked at.** Everything is read-only and has a time limit, because a filesystem may never answer. What was not
+reached is unknown.
+
+* Trees. What directories occupy, counted like `du -x`: allocated bytes, hard-linked files once, one device only. Mount
+  points below a tree are skipped by path and never touched.
+* Open files, from `/proc`. A file that was removed while a process has it open or mapped keeps its bytes until the last
+  process lets go: `df` counts them, `du` does not. XFS also allocates space beyond the end of a growing file
   (speculative preallocation), which is nobody's data. A container opens its files through an overlay, under the
   overlay's device number; they count for the filesystem that holds the upper directory. Sources: proc(5), for
   `/proc/pid/fd`, `fdinfo`, `maps`, `map_files` and `cgroup`; ptrace(2) says what may be read of another process
   (`PTRACE_MODE_READ_FSCREDS`); the kernel's `Documentation/filesystems/overlayfs.rst`.
-* **What ext4 and btrfs say in sysfs.** Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4`
-  (delayed_allocation_blocks), and https://btrfs.readthedocs.io/en/latest/ch-sysfs.html (`allocation`).
-* **A thin pool below.** It has fewer blocks than its volumes promise together; once its data device is full, writes
-  fail or hang, whatever `statvfs` says. How full it is takes an ioctl as root (`dmsetup status`), so it is not read.
-  Sources: the kernel's `Documentation/admin-guide/device-mapper/thin-provisioning.rst`; LVM's
-  `lib/misc/lvm-string.c` and `lib/activate/dev_manager.c` for the suffix of the pool's UUID.
+* What ext4 and btrfs say in sysfs. Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4`
+  (delayed_allocation_blocks), and https://btrfs.readthedocs.io/en/latest/ch-sysfs.html (`allocation`). Of a btrfs
+  subvolume of which no path is given, no files are found.
+* A thin pool below. It has fewer blocks than its volumes promise together; once its data device is full, writes fail or
+  hang, whatever `statvfs` says. How full it is takes an ioctl as root (`dmsetup status`), so it is not read. Sources:
+  the kernel's `Documentation/admin-guide/device-mapper/thin-provisioning.rst`; LVM's `lib/misc/lvm-string.c` and
+  `lib/activate/dev_manager.c` for the suffix of the pool's UUID.
 
-Everything is read-only and has a time limit, because a filesystem may never answer. What was not reached is unknown.
+**What is made of it.** The parts of a filesystem add up to the used bytes; what no other part explains is *everything
+else*. Some figures are measured on the disk. Others come from the runtime, which counts a layer once for each image
+that has it. So:
 
-Does not cover: what the bytes are used for, and sentences (`attribution`); files on a btrfs subvolume of which no path
-is given.
+* The bytes of all images together are measured where possible: what the runtime reports for its image store, minus the
+  writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
+  proportion to their reported sizes.
+* Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, remains
+  of interrupted removals. On containerd it is a lower bound, because the sizes count shared blobs several times.
+* The runtime's figure may be some seconds old (containerd counts its snapshots every 10 s). If the store was counted
+  completely and takes less, the count is used.
+* Removed images may free their space late. What the store takes beyond what the remaining images can explain is *being
+  freed*, up to what the removed images had promised and have not freed yet.
+* A part that could not be counted completely in time is a lower bound; the rest of it is in *everything else*.
+* A deleted file that is still open is in no directory, so it is in no other part.
+
+A remark is not a part: its bytes are in parts that are already counted, or are free. Amounts below 1 MiB, and below a
+thousandth of the capacity, get no remark.
+
+**When.** After a pass that could not relieve the node, never before a removal; in the daemon on its own thread, at most
+once a minute, so that the next pass does not wait. After removals it waits until no more space arrives, 5 s at most,
+and uses the observations of that moment; with earlier ones the parts would not add up. If a question is not answered,
+its part is in *everything else*.
 """
 
 from __future__ import annotations
@@ -26,14 +49,26 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
+from eviction.record import Pass, PassResult
+from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
+from eviction.reporting.json_shapes import Count, RoleName, to_json
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
+from reclaim.pods.states import PodStates
+from reclaim.services import UsageService
+from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, filesystem_of, mount_holding, read_mounts
+from signals.quantity import counted, format_bytes
+from signals.types import FilesystemRole, FsStats, SignalObservations
 
 PROC, SYS = "/proc", "/sys"
 MOST_FILES = 10_000  # that are remembered, so that memory stays bounded
@@ -43,6 +78,155 @@ FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in the kernel's in
 SHOWN_TO_ALL = (None, "", "0", "off")  # of the option hidepid
 _DELETED = " (deleted)"
 _POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")  # of systemd, of cgroupfs
+SMALLEST_BYTES = 1024 * 1024
+SMALLEST_SHARE = 1000  # one part in so many of the capacity
+MOST_HOLDERS = 5
+SNAPSHOTTER = "io.containerd.snapshotter.v1."
+TASKS_OF_CRI = "/io.containerd.runtime.v2.task/k8s.io/"
+IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, and the layers in overlay beside it
+COUNT_SECONDS = 2.0  # for all trees together
+LOOK_SECONDS = 1.0  # for all processes, as far as they can be seen
+ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
+SHORTEST_INTERVAL_SECONDS = 60.0
+SETTLE_POLL_SECONDS = 0.1
+SETTLE_QUIET_POLLS = 5  # so often no more is free than the time before: no more space arrives
+SETTLE_MOST_POLLS = 50
+SETTLE_BYTES = 64 * 1024  # a smaller rise is not the space of an image
+MOST_OVERLAYS = 8  # whose bytes are counted
+CONTENT = "io.containerd.content.v1.content"
+
+
+# ---- Shapes and words
+
+
+class Use(StrEnum):
+    """What bytes are used for; a closed list."""
+
+    IMAGES_IN_USE = "images_in_use"
+    IMAGES_MAY_GO = "images_may_go"
+    IMAGES_TOO_YOUNG = "images_too_young"
+    IMAGES_KEPT = "images_kept"
+    IMAGES_UNJUDGED = "images_unjudged"
+    CONTAINERS_LIVE = "containers_live"
+    CONTAINERS_DEAD = "containers_dead"
+    LOGS_LIVE = "logs_live"
+    LOGS_ROTATED = "logs_rotated"
+    LOGS_OF_GONE_PODS = "logs_of_gone_pods"
+    VOLUMES = "volumes"
+    BEING_FREED = "being_freed"
+    HIDDEN = "hidden"
+    DELETED_OPEN = "deleted_open"
+    ELSE = "else"
+
+
+WORDS: Mapping[Use, tuple[str, str]] = {
+    Use.IMAGES_IN_USE: ("images in use", "move pods away, or use smaller images"),
+    Use.IMAGES_MAY_GO: (
+        "images that may go",
+        "reclaimd removes them under pressure; now: reclaim --signal imagefs.available --all",
+    ),
+    Use.IMAGES_TOO_YOUNG: ("images that are too young", "wait, or lower imageMinimumGCAge"),
+    Use.IMAGES_KEPT: ("images that are pinned or kept", "look at keepImages and at what the runtime pins"),
+    Use.IMAGES_UNJUDGED: ("images (not judged in this pass)", "reclaimd plan tells them apart"),
+    Use.CONTAINERS_LIVE: ("writable layers of containers", "limit ephemeral-storage, or write to a volume"),
+    Use.CONTAINERS_DEAD: ("writable layers of dead containers", "one copy each stays while its pod does: delete pods"),
+    Use.LOGS_LIVE: ("logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"),
+    Use.LOGS_ROTATED: ("rotated logs", "lower the kubelet's containerLogMaxFiles"),
+    Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "they go with garbage collection of containers"),
+    Use.VOLUMES: ("volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"),
+    Use.BEING_FREED: (
+        "removed, and being freed",
+        "nothing: the runtime frees it within seconds, or with its next collection",
+    ),
+    Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
+    Use.DELETED_OPEN: ("deleted files that are still open", "end the processes that hold them: named below"),
+    Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
+}
+"""What each use is called, and what can be done about it."""
+
+_OF_IMAGES: Mapping[str, Use] = {
+    Reason.IN_USE: Use.IMAGES_IN_USE,
+    Reason.TOO_YOUNG: Use.IMAGES_TOO_YOUNG,
+    Reason.PINNED: Use.IMAGES_KEPT,
+    Reason.KEEP_LIST: Use.IMAGES_KEPT,
+    Reason.NEWEST_OF_REPOSITORY: Use.IMAGES_KEPT,
+    Reason.SANDBOX_IMAGE: Use.IMAGES_KEPT,
+    Reason.SANDBOX_IMAGE_UNKNOWN: Use.IMAGES_KEPT,
+    Reason.UNRESOLVED_IMAGE: Use.IMAGES_KEPT,
+}
+COMPRESSED_TO_DISK = 4
+"""How many bytes an image takes at most for each byte of its size where that is of the compressed content (containerd):
+twice to three times as many unpacked, and the content itself."""
+
+_LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
+_GONE = (Result.REMOVED, Result.ALREADY_GONE)
+
+
+class About(StrEnum):
+    """What a remark is about; a closed list."""
+
+    DELETED_OPEN = "deleted_open"
+    PROCESSES_NOT_SEEN = "processes_not_seen"
+    PREALLOCATED = "preallocated"
+    SPARSE = "sparse"
+    RESERVE = "reserve"
+    DELAYED_ALLOCATION = "delayed_allocation"
+    BTRFS_CHUNKS = "btrfs_chunks"
+    PROJECT_QUOTA = "project_quota"
+    THIN_POOL = "thin_pool"
+    OTHER_OVERLAYS = "other_overlays"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of a filesystem."""
+
+    use: Use
+    """What the bytes are used for."""
+    bytes: int
+    """How many there are."""
+    objects: Count | None = None
+    """How many images or containers they are; null where none are counted."""
+    at_least: bool = False
+    """Whether `bytes` is a lower bound."""
+    remedy: str = field(init=False)
+    """What can be done about them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "remedy", WORDS[self.use][1])
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What the parts do not show."""
+
+    about: About
+    """A word of a closed list."""
+    bytes: int | None
+    """Null where it is not about an amount."""
+    at_least: bool = field(kw_only=True, default=False)
+    """Whether `bytes` is a lower bound."""
+    sentence: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Where the bytes of one filesystem are; the parts add up to what is used."""
+
+    path: str
+    """Where it is mounted, or read."""
+    filesystems: tuple[RoleName, ...]
+    """Its roles."""
+    capacity: Count
+    """Bytes."""
+    used: Count
+    """Bytes."""
+    shares: tuple[Share, ...]
+    """The parts, the largest first and everything else last."""
+    remarks: tuple[Remark, ...] = ()
+    """What they do not show; those bytes are in parts that are counted already, or are free."""
+
 
 InTime = Callable[[], bool]
 
@@ -77,18 +261,12 @@ class Tree:
     classify: Callable[[Sequence[str]], str] = lambda _: "all"
 
 
-@dataclass(frozen=True, slots=True)
-class SparseFile:
-    """A file that takes less on the disk than its size says; bytes."""
+class SparseFile(NamedTuple):
+    """A file that takes less on the disk than its size says: how much less, and what it takes; bytes."""
 
-    path: str
-    size: int
+    missing: int
     allocated: int
-
-    @property
-    def missing(self) -> int:
-        """How much less."""
-        return self.size - self.allocated
+    path: str
 
 
 @dataclass(slots=True)
@@ -163,7 +341,7 @@ def _count_file(usage: TreeUsage, group: str, path: str, found: os.stat_result, 
     allocated = found.st_blocks * SECTOR
     usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated
     usage.inodes += 1
-    sparse = SparseFile(path, found.st_size, allocated)
+    sparse = SparseFile(found.st_size - allocated, allocated, path)
     if stat.S_ISREG(found.st_mode) and sparse.missing > (usage.sparsest.missing if usage.sparsest else 0):
         usage.sparsest = sparse
 
@@ -194,31 +372,20 @@ class OpenFile:
     deleted: bool
 
 
-@dataclass(slots=True)
-class ProcessesSeen:
-    """How much of `/proc` was scanned: all processes, those whose files could not be seen, and whether time and memory
-    were enough for the others.
-
-    `others_hidden`: this `/proc` may hide processes (hidepid), or belongs to another PID namespace than the node's.
-    """
-
-    processes: int = 0
-    unreadable: int = 0
-    complete: bool = False
-    others_hidden: bool = False
-
-
 class OpenFilesScan:
     """One scan of all processes. Another thread may ask for the result at any time.
 
     `filesystems`: the filesystem of each `st_dev` that files on it have, including those of overlays. `block_sizes`: of
-    the filesystems that allocate space beyond the end of growing files.
+    the filesystems that allocate space beyond the end of growing files. `others_hidden`: this `/proc` may hide
+    processes (hidepid), or belongs to another PID namespace than the node's. `unreadable`: processes whose files could
+    not be seen. `complete`: time and memory were enough for the others.
     """
 
     def __init__(self, proc: str = PROC):
         self.filesystems: dict[int, int] = {}
         self.block_sizes: dict[int, int] = {}
-        self.seen = ProcessesSeen()
+        self.processes = self.unreadable = 0
+        self.complete = self.others_hidden = False
         self._proc = proc
         self._found: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
         self._forgotten = False
@@ -226,12 +393,24 @@ class OpenFilesScan:
     def run(self, in_time: InTime) -> None:
         """Scans every process, in the order of their numbers. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
-        self.seen.processes = len(pids)
-        self.seen.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
+        self.processes = len(pids)
+        self.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
 
     def found(self, device_id: int) -> tuple[OpenFile, ...]:
         """What was found on a filesystem; each inode once."""
         return tuple(file for (filesystem, _), file in list(self._found.items()) if filesystem == device_id)
+
+    def not_seen(self) -> Remark | None:
+        """Whose open files were not looked at; None if all were."""
+        texts = []
+        if self.unreadable:
+            texts.append(f"{self.unreadable} of {self.processes} processes could not be looked at (CAP_SYS_PTRACE)")
+        if self.others_hidden:
+            texts.append("those outside of its PID namespace or hidden by hidepid were not seen")
+        if not self.complete:
+            texts.append("not all were looked at in time")
+        text = f"files that processes hold open: {'; '.join(texts)}"
+        return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
     def _process(self, pid: int, in_time: InTime) -> bool:
         """Scans one process; false when time is up."""
@@ -241,9 +420,9 @@ class OpenFilesScan:
                     return False
                 self._look(link, info, pid)
         except (FileNotFoundError, ProcessLookupError):  # it has ended
-            self.seen.processes -= 1
+            self.processes -= 1
         except OSError:
-            self.seen.unreadable += 1
+            self.unreadable += 1
         return True
 
     def _links(self, pid: int) -> Iterator[tuple[str, str]]:
@@ -349,54 +528,42 @@ def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[WritableOv
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkUse:
-    """The chunks of one kind; bytes. `total` and `used` as files see them; `on_disk`: `total` with its copies."""
+def btrfs_remarks(device: str, sys: str = SYS) -> Iterator[Remark]:
+    """How the btrfs that has this device (kernel name) gives out its devices; nothing where the kernel does not say.
 
-    total: int
-    used: int
-    on_disk: int
-
-
-@dataclass(frozen=True, slots=True)
-class BtrfsAllocation:
-    """How a btrfs has given out its devices: by kind (`data`, `metadata`, `system`, `mixed`); bytes.
-
-    `unallocated`: of the devices, not in any chunk yet; None if their size is not known. `delayed`: of data, written
-    and without a place yet, or on their way to it (`bytes_may_use`, `bytes_reserved`): statvfs shows them as free.
+    Data that is written and without a place yet, or on its way to it (`bytes_may_use`, `bytes_reserved`): statvfs shows
+    it as free. What is in no chunk is unknown where the size of a device is.
     """
-
-    chunks: Mapping[str, ChunkUse] = field(default_factory=dict)
-    unallocated: int | None = None
-    delayed: int = 0
-
-
-def btrfs_allocation(device: str, sys: str = SYS) -> BtrfsAllocation | None:
-    """The allocation of the btrfs that has this device (kernel name); None where the kernel does not say."""
     root = f"{sys}/fs/btrfs"
     directory = next((f"{root}/{uuid}" for uuid in names_in(root) if device in names_in(f"{root}/{uuid}/devices")), "")
     allocation = f"{directory}/allocation"
-    chunks = {}
+    given_out, metadata, texts = 0, 0, []
     for kind in names_in(allocation) if directory else ():
         total, used, on_disk = (
             number_of(f"{allocation}/{kind}/{name}") for name in ("total_bytes", "bytes_used", "disk_total")
         )
-        if total is not None and used is not None and on_disk is not None:
-            chunks[kind] = ChunkUse(total, used, on_disk)
-    if not chunks:
-        return None
-    given_out = sum(use.on_disk for use in chunks.values())
+        if total is None or used is None or on_disk is None:
+            continue
+        given_out += on_disk
+        copies = f" ({format_bytes(on_disk)} with its copies)" if on_disk != total else ""
+        texts.append(f"{kind} {format_bytes(used)} of {format_bytes(total)}{copies}")
+        if total and kind != "data":
+            metadata += used * on_disk // total
+    if not texts:
+        return
     sectors = [number_of(f"{directory}/devices/{each}/size") for each in names_in(f"{directory}/devices")]
     known = [size * SECTOR for size in sectors if size is not None]
-    unallocated = max(sum(known) - given_out, 0) if len(known) == len(sectors) else None
+    if len(known) == len(sectors):
+        texts.append(f"not in chunks yet {format_bytes(max(sum(known) - given_out, 0))}")
     delayed = sum(number_of(f"{allocation}/data/{name}") or 0 for name in ("bytes_may_use", "bytes_reserved"))
-    return BtrfsAllocation(chunks, unallocated, delayed)
+    yield _delayed(delayed, "free still")
+    text = "without room for metadata, writes fail although bytes are available"
+    yield Remark(About.BTRFS_CHUNKS, metadata, f"in chunks of btrfs: {', '.join(texts)}; {text}")
 
 
-def delayed_allocation_bytes(device: str, block_size: int, sys: str = SYS) -> int | None:
-    """Bytes of an ext4 that are written but have no place on the disk yet; None where the kernel does not say."""
-    blocks = number_of(f"{sys}/fs/ext4/{device}/delayed_allocation_blocks")
-    return None if blocks is None else blocks * block_size
+def _delayed(size: int, count_as: str) -> Remark:
+    text = f"{format_bytes(size)} are written and have no place on the disk yet (delayed allocation)"
+    return Remark(About.DELAYED_ALLOCATION, size, f"{text}; they count as {count_as}")
 
 
 def thin_pool(name: str, uuid: str) -> str | None:
@@ -444,37 +611,28 @@ def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
 # ---- One look
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HiddenSpace:
-    """What was found on one filesystem. None: not known, or it has no such thing.
-
-    `overlays`: those that write to it. `delayed`: bytes of an ext4 that have no place on the disk yet.
-    """
+    """What was found on one filesystem. `others`: the overlays that write to it and are not of the runtime's
+    containers, each with what its upper directory holds, None where that was not counted. `remarks`: what the kernel
+    says of it."""
 
     mount: Mount | None = None
     open_files: Sequence[OpenFile] = ()
-    overlays: Sequence[WritableOverlay] = ()
-    delayed: int | None = None
-    btrfs: BtrfsAllocation | None = None
-    thin_pool: str | None = None
+    remarks: Sequence[Remark] = ()
+    others: Mapping[WritableOverlay, TreeUsage | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """Filesystems by their number (`types.FilesystemIdentity`), and how much was seen of the processes of the node."""
-
-    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
-    processes: ProcessesSeen = field(default_factory=ProcessesSeen)
-
-
-def look(paths: Mapping[str, int], limit: TimeLimit, proc: str = PROC, sys: str = SYS, mounts: str = MOUNTS) -> Survey:
-    """Looks at the filesystems of these paths, each given with the number of its filesystem. Of a btrfs, only files in
-    the subvolumes of these paths are found. Never raises OSError."""
+def look(
+    paths: Mapping[str, int], imagefs: str | None, limit: TimeLimit
+) -> tuple[dict[int, HiddenSpace], Remark | None]:
+    """What is found on the filesystems of these paths, by the number that is given with each, and whose open files were
+    not looked at. Of a btrfs, only files in the subvolumes of these paths are found. Never raises OSError."""
     known: dict[int, HiddenSpace] = {}
-    scan = OpenFilesScan(proc)
+    scan = OpenFilesScan()
 
     def see(in_time: InTime) -> None:
-        table = read_mounts(mounts)
+        table = read_mounts()
         overlays = overlays_by_filesystem(table)
         for path, device_id in paths.items():
             try:
@@ -483,34 +641,44 @@ def look(paths: Mapping[str, int], limit: TimeLimit, proc: str = PROC, sys: str 
                 continue
             mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
             if device_id not in known:
-                known[device_id] = _told_by_the_kernel(mount, block_size, mine, sys)
+                remarks = () if mount is None else tuple(kernel_remarks(mount, block_size))
+                others = dict.fromkeys(not_of_the_runtime(mine, imagefs))
+                known[device_id] = HiddenSpace(mount, (), remarks, others)
             if mount is not None and mount.type == "xfs":
                 scan.block_sizes[device_id] = block_size
             scan.filesystems |= dict.fromkeys((st_dev, *(overlay.device_id for overlay in mine)), device_id)
-        scan.seen.others_hidden = _hides_processes(table, proc)
+        scan.others_hidden = _hides_processes(table)
         scan.run(in_time)
 
     limit.run(see)
     found = {device_id: replace(space, open_files=scan.found(device_id)) for device_id, space in list(known.items())}
-    return Survey(found, scan.seen)
+    return found, scan.not_seen()
 
 
-def _told_by_the_kernel(
-    mount: Mount | None, block_size: int, overlays: Sequence[WritableOverlay], sys: str
-) -> HiddenSpace:
-    device = None if mount is None else kernel_name(mount, sys)
+def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Remark]:
+    """What ext4, btrfs and the device mapper say of a filesystem."""
+    device = kernel_name(mount, sys)
     if device is None:
-        return HiddenSpace(mount, (), overlays)
-    delayed, btrfs = delayed_allocation_bytes(device, block_size, sys), btrfs_allocation(device, sys)
-    return HiddenSpace(mount, (), overlays, delayed, btrfs, thin_pool_below(device, sys))
+        return
+    blocks = number_of(f"{sys}/fs/ext4/{device}/delayed_allocation_blocks")
+    if blocks is not None:
+        yield _delayed(blocks * block_size, "used already")
+    yield from btrfs_remarks(device, sys)
+    pool = thin_pool_below(device, sys)
+    if pool is not None:
+        text = (
+            f"this filesystem is on {pool}: statvfs does not show how full that is, and when it is full, writes fail "
+            "although there is room here (lvs, dmsetup status)"
+        )
+        yield Remark(About.THIN_POOL, None, text)
 
 
-def _hides_processes(mounts: Sequence[Mount], proc: str) -> bool:
-    mount = mount_holding(proc, mounts)
+def _hides_processes(mounts: Sequence[Mount]) -> bool:
+    mount = mount_holding(PROC, mounts)
     if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
         return True
     try:
-        return os.readlink(f"{proc}/self/ns/pid") != FIRST_PID_NAMESPACE
+        return os.readlink(f"{PROC}/self/ns/pid") != FIRST_PID_NAMESPACE
     except OSError:
         return True
 
@@ -538,3 +706,384 @@ def number_of(path: str) -> int | None:
         return int(text_of(path))
     except ValueError:
         return None
+
+
+# ---- Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured besides the observations, in bytes. None: the question was not answered.
+
+    `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
+    `writable_in_store`; `store`: the same, counted on the disk. `content`: the compressed content beside it
+    (containerd), None where there is none. `writable_layers`: by container id. `logs`: by use. `filesystems`: by number
+    (`types.FilesystemIdentity`). `unseen`: whose open files were not looked at. `late_bytes`: freed after the last
+    removal was measured.
+    """
+
+    store_reported: int | None = None
+    store: TreeUsage | None = None
+    content: TreeUsage | None = None
+    writable_in_store: bool = True
+    writable_layers: Mapping[str, int] | None = None
+    logs: TreeUsage | None = None
+    volumes: TreeUsage | None = None
+    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
+    unseen: Remark | None = None
+    late_bytes: int = 0
+
+
+def attribute(
+    observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
+) -> tuple[Attribution, ...]:
+    """One attribution for each observed filesystem; only the first one says which processes were not seen.
+
+    `outcomes`: every object of a pass or a plan. Removed objects count only towards what is being freed.
+    """
+    all_outcomes = tuple(outcomes)
+    present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
+    removed = [outcome for outcome in all_outcomes if outcome.result is Result.REMOVED]
+    spaces, unseen = measured.filesystems, measured.unseen
+    answers: list[Attribution] = []
+    for device_id, roles in roles_by_device(observations).items():
+        identity, stats = observations.filesystems[roles[0]]
+        used = stats.capacity_bytes - stats.free_bytes
+        found = [
+            *(_images(present, removed, measured) if FilesystemRole.IMAGEFS in roles else ()),
+            *(_containers(present, measured) if FilesystemRole.CONTAINERFS in roles else ()),
+            *_logs_and_volumes(measured, device_id),
+        ]
+        rest = max(used - sum(share.bytes for share in found), 0)
+        remarks: list[Remark] = []
+        if (space := spaces.get(device_id)) is not None:
+            deleted = sum(file.bytes for file in space.open_files if file.deleted)
+            found.append(Share(Use.DELETED_OPEN, min(deleted, rest), at_least=unseen is not None))
+            rest -= found[-1].bytes
+            limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
+            remarks += remarks_of(stats, space, _sparsest(measured, device_id), limits)
+            if unseen is not None and device_id == next(iter(spaces)):
+                remarks.append(unseen)
+        shares = sorted((share for share in found if share.bytes or share.objects), key=lambda share: -share.bytes)
+        shares.append(Share(Use.ELSE, rest))
+        answers.append(Attribution(identity.path, roles, stats.capacity_bytes, used, tuple(shares), tuple(remarks)))
+    return tuple(answers)
+
+
+def _images(outcomes: list[Outcome], removed: list[Outcome], measured: Measured) -> list[Share]:
+    sizes: dict[Use, list[int]] = {}
+    for verdict in (outcome.verdict for outcome in outcomes):
+        if verdict.kind is Kind.IMAGE:
+            kept_as = _OF_IMAGES.get(verdict.reason, Use.IMAGES_MAY_GO)
+            use = Use.IMAGES_MAY_GO if verdict.action is Action.REMOVE else kept_as
+            sizes.setdefault(use, []).append(verdict.size_bytes or 0)
+    nominal = sum(map(sum, sizes.values()))
+    on_disk, freeing, hidden, at_least = nominal, 0, 0, False
+    reported, store, content = measured.store_reported, measured.store, measured.content
+    if reported is not None:
+        beside = 0 if content is None else content.total_bytes
+        hidden = max(beside - nominal, 0) if nominal else 0
+        on_disk = beside - hidden
+        at_least = content is not None and (hidden > 0 or not content.complete)
+        if store is not None:
+            hidden += max(store.total_bytes - reported, 0)
+            at_least = at_least or not store.complete
+            reported = min(reported, store.total_bytes) if store.complete else reported
+        written = sum((measured.writable_layers or {}).values()) if measured.writable_in_store else 0
+        on_disk += max(reported - written, 0)
+        if on_disk > nominal * (1 if content is None else COMPRESSED_TO_DISK):
+            freeing = min(_not_freed_yet(removed, measured), on_disk - nominal)
+    left = on_disk - freeing
+    if nominal:
+        shares = [Share(use, sum(each) * left // nominal, len(each)) for use, each in sizes.items()]
+    else:
+        shares = [Share(Use.IMAGES_UNJUDGED, left)]
+    return [*shares, Share(Use.BEING_FREED, freeing), Share(Use.HIDDEN, hidden, None, at_least)]
+
+
+def _not_freed_yet(removed: list[Outcome], measured: Measured) -> int:
+    """What removed images had promised and have freed neither at once nor late."""
+    promised = [(o.verdict.size_bytes or 0, o.freed_bytes) for o in removed if o.verdict.kind is Kind.IMAGE]
+    return max(sum(max(size - freed, 0) for size, freed in promised) - measured.late_bytes, 0)
+
+
+def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:
+    containers = [outcome.verdict for outcome in outcomes if outcome.verdict.kind is Kind.CONTAINER]
+    dead = {verdict.id for verdict in containers if verdict.reason not in _LIVE}
+    written: dict[Use, list[int]] = {Use.CONTAINERS_LIVE: [], Use.CONTAINERS_DEAD: []}
+    for container_id, size in (measured.writable_layers or {}).items():
+        written[Use.CONTAINERS_DEAD if container_id in dead else Use.CONTAINERS_LIVE].append(size)
+    return [Share(use, sum(sizes), len(sizes)) for use, sizes in written.items()]
+
+
+def _logs_and_volumes(measured: Measured, device_id: int) -> Iterator[Share]:
+    logs, volumes = measured.logs, measured.volumes
+    if logs is not None and logs.device_id == device_id:
+        for use, amount in logs.bytes_by_class.items():
+            yield Share(Use(use), amount, at_least=not logs.complete)
+    if volumes is not None and volumes.device_id == device_id:
+        yield Share(Use.VOLUMES, volumes.total_bytes, at_least=not volumes.complete)
+
+
+def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
+    """The use of a file below the kubelet's log directory, from the components of its path there:
+    `<namespace>_<name>_<uid>`, `<container>`, `<n>.log`.
+
+    `gone`: true if the pod of a UID does not exist any more. The kubelet names a rotated log `<n>.log.<time>` or
+    `….gz` (`pkg/kubelet/logs/container_log_manager.go`).
+    """
+    if gone(names[0].rpartition("_")[2]):
+        return Use.LOGS_OF_GONE_PODS
+    return Use.LOGS_ROTATED if len(names) > 1 and ".log." in names[-1] else Use.LOGS_LIVE
+
+
+def sentence(attribution: Attribution, parts: int = 4) -> str:
+    """The largest parts in one sentence."""
+    largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
+    text = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
+    return f"of {format_bytes(attribution.used)} used on {attribution.path}: {text or 'nothing is accounted for'}"
+
+
+# ---- Remarks
+
+
+def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
+    """Of all files that were counted on a filesystem, the one that takes least of its size."""
+    uppers = (usage for space in measured.filesystems.values() for usage in space.others.values())
+    trees = (measured.logs, measured.volumes, measured.store, measured.content, *uppers)
+    found = [tree.sparsest for tree in trees if tree is not None and tree.device_id == device_id]
+    return max(filter(None, found), key=lambda file: file.missing, default=None)
+
+
+def remarks_of(
+    stats: FsStats,
+    space: HiddenSpace,
+    sparsest: SparseFile | None = None,
+    limits: Mapping[str, FsStats | None] = MappingProxyType({}),
+) -> list[Remark]:
+    """All remarks about one filesystem, in the order of `About`. `limits`: as in
+    `project_quota_sentence`."""
+    worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
+    remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
+    small = [each for each in space.remarks if each.about is About.DELAYED_ALLOCATION and (each.bytes or 0) < worth]
+    remarks += [each for each in space.remarks if each not in small]
+    growing = sorted((file for file in space.open_files if not file.deleted), key=lambda file: -file.bytes)
+    beyond = sum(file.bytes for file in growing)
+    if beyond >= worth:
+        text = (
+            f"at least {format_bytes(beyond)} are allocated behind the end of {counted(len(growing), 'file')} open for "
+            f"writing (speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
+            f"{growing[0].path}: nobody's data, and given back later"
+        )
+        remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # of files closed meanwhile too
+    if sparsest is not None and sparsest.missing >= worth:
+        size = format_bytes(sparsest.missing + sparsest.allocated)
+        text = f"{sparsest.path} is sparse: its size is {size}, and it takes {format_bytes(sparsest.allocated)}"
+        remarks.append(Remark(About.SPARSE, sparsest.allocated, text))
+    reserve = stats.free_bytes - stats.available_bytes
+    if space.mount is not None and space.mount.type.startswith("ext") and reserve >= worth:
+        text = f"{format_bytes(reserve)} are free and reserved for root: no pod can use them"
+        remarks.append(Remark(About.RESERVE, reserve, text))
+    if quota := project_quota_sentence(space.mount, limits):
+        remarks.append(Remark(About.PROJECT_QUOTA, None, quota))
+    return sorted(remarks, key=lambda remark: list(About).index(remark.about))
+
+
+def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
+    """One remark for each process that holds many of these bytes, at least one, and one for all the others."""
+    if sum(file.bytes for file in files) < worth:
+        return
+    of_pid: dict[int, list[OpenFile]] = {}
+    for file in files:
+        of_pid.setdefault(file.pid, []).append(file)
+    holders = sorted(((sum(file.bytes for file in held), held) for held in of_pid.values()), key=lambda one: -one[0])
+    shown = [one for one in holders[:MOST_HOLDERS] if one[0] >= worth] or holders[:1]
+    for size, held in shown:
+        most = max(held, key=lambda file: file.bytes)
+        pod = f", pod {most.pod_uid}" if most.pod_uid else ""
+        text = (
+            f"{most.process} (pid {most.pid}{pod}) holds {format_bytes(size)} in {counted(len(held), 'deleted file')} "
+            f"open, {'the largest ' * (len(held) > 1)}{most.path}: they are free once closed"
+        )
+        yield Remark(About.DELETED_OPEN, size, text)
+    if others := holders[len(shown) :]:
+        rest = sum(size for size, _ in others)
+        hold = "1 more process holds" if len(others) == 1 else f"{len(others)} more processes hold"
+        yield Remark(About.DELETED_OPEN, rest, f"{hold} {format_bytes(rest)} of deleted files open")
+
+
+def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Remark]:
+    if others:
+        known = [usage for usage in others.values() if usage is not None]
+        written = sum(usage.total_bytes for usage in known)
+        at_least = len(known) < len(others) or not all(usage.complete for usage in known)
+        text = (
+            f"{counted(len(others), 'writable layer')} of containers that the runtime does not list (docker, podman, "
+            f"another namespace of containerd), {'at least ' * at_least}{format_bytes(written)} written, the first "
+            f"mounted at {next(iter(others)).point}"
+        )
+        yield Remark(About.OTHER_OVERLAYS, written, text, at_least=at_least)
+
+
+def not_of_the_runtime(overlays: Sequence[WritableOverlay], imagefs: str | None) -> tuple[WritableOverlay, ...]:
+    """The overlays that are not of the CRI runtime's containers, as far as paths tell; none before it has answered.
+
+    containerd mounts a container's root at `…/io.containerd.runtime.v2.task/<namespace>/<id>/rootfs`, and what CRI
+    lists is in the namespace `k8s.io`. With another runtime, what lies in its store may be its own, and is left out; so
+    podman's beside CRI-O, which share a store, cannot be told apart.
+    """
+    if imagefs is None:
+        return ()
+    imagefs = imagefs.rstrip("/")
+    parent, _, name = imagefs.rpartition("/")
+    if name.startswith(SNAPSHOTTER):
+        return tuple(overlay for overlay in overlays if TASKS_OF_CRI not in overlay.point)
+    store = parent if name.endswith(IMAGES_OF_STORAGE) else imagefs
+    return tuple(overlay for overlay in overlays if not overlay.upper.startswith(store + "/"))
+
+
+# ---- The survey
+
+
+class ClosingUsageService(UsageService, Protocol):
+    """A usage service with a connection of its own."""
+
+    def close(self) -> None:
+        """Closes the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The directories to count. `imagefs`: the path that the runtime reports, None before it answers."""
+
+    root_directory: str
+    pod_logs_dir: str
+    imagefs: str | None
+
+    @property
+    def content(self) -> str | None:
+        """The directory of containerd's compressed content, beside its snapshotter; None for other runtimes."""
+        if self.imagefs is None or not os.path.basename(self.imagefs).startswith(SNAPSHOTTER):
+            return None
+        return os.path.join(os.path.dirname(self.imagefs), CONTENT)
+
+
+class DiskSurvey:
+    """Measures one node. `observe`, `places` and `pods` are called each time. `service` makes a client with a short
+    deadline, which is closed afterwards; None if there is no runtime."""
+
+    def __init__(
+        self,
+        observe: Callable[[], SignalObservations],
+        places: Callable[[], Places],
+        pods: Callable[[], PodStates],
+        service: Callable[[], ClosingUsageService | None],
+        clock: Clock,
+        count_seconds: float = COUNT_SECONDS,
+    ):
+        self._observe = observe
+        self._places = places
+        self._pods = pods
+        self._service = service
+        self._clock = clock
+        self._counting = TimeLimit("tree usage", clock, count_seconds)
+        self._looking = TimeLimit("hidden space", clock, LOOK_SECONDS)
+        self._workers = Workers("disk survey", 1)
+        self._done_at = float("-inf")
+
+    def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
+        """What the bytes are used for now. Takes some seconds; does not raise if runtime or disk do not answer."""
+        return attribute(observations, outcomes, self._measure(observations))
+
+    def with_attribution(self, record: Pass) -> Pass:
+        """The record with its attributions if the pass was not enough, else the record; blocks while it measures."""
+        if record.result is not PassResult.NOT_ENOUGH:
+            return record
+        observations, outcomes = record.after or record.observations, record.removals + record.kept
+        settled = observations
+        if any(outcome.result is Result.REMOVED for outcome in outcomes):
+            settled = self._settled()
+        late = max(_free_bytes(settled) - _free_bytes(observations), 0)
+        measured = replace(self._measure(settled), late_bytes=late)
+        return replace(record, attributions=attribute(settled, outcomes, measured))
+
+    def _settled(self) -> SignalObservations:
+        """The observations when no more space arrives, or after 5 s."""
+        latest, quiet = self._observe(), 0
+        for _ in range(SETTLE_MOST_POLLS):
+            if quiet == SETTLE_QUIET_POLLS:
+                break
+            time.sleep(SETTLE_POLL_SECONDS)
+            before, latest = latest, self._observe()
+            quiet = 0 if _free_bytes(latest) > _free_bytes(before) + SETTLE_BYTES else quiet + 1
+        return latest
+
+    def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
+        """The same on another thread, at most once a minute; `on_explained` is called there with the record.
+
+        If no thread can be started, that is counted, and the next pass tries again."""
+
+        def explain() -> None:
+            try:
+                on_explained(self.with_attribution(record))
+            finally:
+                self._done_at = self._clock.monotonic()
+
+        quiet_seconds = self._clock.monotonic() - self._done_at
+        if record.result is PassResult.NOT_ENOUGH and quiet_seconds >= SHORTEST_INTERVAL_SECONDS:
+            with suppress(NoThread):
+                self._workers.run(explain)
+
+    @property
+    def threads_not_started(self) -> int:
+        """How many starts of a thread have failed."""
+        return sum(workers.not_started for workers in (self._workers, self._counting.workers, self._looking.workers))
+
+    def _measure(self, observations: SignalObservations) -> Measured:
+        places, pods = self._places(), self._pods()
+        answering = paths_that_answer(observations)
+        identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
+        paths = {identity.path: identity.device_id for identity in identities}
+        filesystems, unseen = look(paths, places.imagefs, self._looking)
+        uppers = [overlay.upper for space in filesystems.values() for overlay in space.others][:MOST_OVERLAYS]
+        trees = [
+            Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
+            Tree(os.path.join(places.root_directory, "pods")),
+            *(Tree(path) for path in (places.content or "", places.imagefs or "", *uppers)),
+        ]
+        logs, volumes, content, store, *of_upper = count_trees(trees, self._counting)
+        counted_of = dict(zip(uppers, of_upper, strict=True))
+        for space in filesystems.values():
+            space.others = {overlay: counted_of.get(overlay.upper) for overlay in space.others}
+        measured = Measured(
+            store=None if store.device_id is None else store,
+            content=None if content.device_id is None else content,
+            logs=logs,
+            volumes=volumes,
+            filesystems=filesystems,
+            unseen=unseen,
+        )
+        service = self._service()
+        if service is None:
+            return measured
+        with closing(service), suppress(RuntimeUnavailable):
+            info = service.image_fs_info()
+            own_filesystem = info.container_filesystems[:1] not in ((), info.image_filesystems[:1])
+            measured = replace(measured, store_reported=info.image_used_bytes, writable_in_store=not own_filesystem)
+            measured = replace(measured, writable_layers=dict(service.writable_layers()))
+        return measured
+
+
+def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The sentence and the fields of a log event for each filesystem that the pass could not relieve."""
+    pressed = {threshold.signal.filesystem for threshold in record.still_met}
+    for attribution in record.attributions:
+        if pressed.intersection(attribution.filesystems):
+            fields = {"pass": record.id, "attribution": to_json(attribution)}
+            yield f"why it was not enough: {sentence(attribution)}", fields
+
+
+def _free_bytes(observations: SignalObservations) -> int:
+    """Free bytes of all filesystems together."""
+    free = {identity.device_id: stats.free_bytes for identity, stats in observations.filesystems.values()}
+    return sum(free.values())

@@ -19,7 +19,6 @@ from eviction.reporting.conditions import (
     ours_crossed,
 )
 from eviction.reporting.configuration_warnings import table_warnings
-from eviction.reporting.disk_survey import explained
 from eviction.reporting.explain import (
     late_threshold_sentence,
     later_than_kubelet,
@@ -29,6 +28,7 @@ from eviction.reporting.explain import (
 )
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
+from eviction.reporting.space import explained
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.events import EventReason, GCEvent

@@ -17,7 +17,6 @@ REMOVING = {
     "eviction.node.node",
     "eviction.reporting.pass_record",
     "eviction.node.one_pass",
-    "eviction.reporting.disk_survey",
     "reclaim.functions",
     "reclaim.execution.executor",
     "reclaim.images.plan",

@@ -14,8 +14,8 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
-from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS
+from eviction.reporting.space import About
 from reclaim.events import EventReason
 from reclaim.pods.states import Why
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES

@@ -13,8 +13,7 @@ from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import load
 from eviction.node.one_pass import usage_of
 from eviction.node.view import NodeView
-from eviction.reporting.attribution import About
-from eviction.reporting.disk_survey import DiskSurvey, Places
+from eviction.reporting.space import About, DiskSurvey, Places
 from reclaim.pods.states import PodStates
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths

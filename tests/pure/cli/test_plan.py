@@ -8,7 +8,7 @@ import pytest
 
 from eviction.cli.plan import MOST_KEPT_LISTED, plan_lines
 from eviction.record import Pass, Trigger
-from eviction.reporting.attribution import Attribution, Share, Use
+from eviction.reporting.space import Attribution, Share, Use
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout

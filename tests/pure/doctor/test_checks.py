@@ -1,8 +1,10 @@
-"""The checks of doctor: each has a node with a finding, and one without."""
+"""The checks of doctor: each with a finding, and without one."""
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,18 +12,49 @@ import pytest
 
 from eviction.cli.doctor import lines
 from eviction.configuration.effective import load
+from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.doctor import checks
-from eviction.doctor.checks import CHECKS, examine, healthy
-from eviction.doctor.facts import HeldImages, NodeFacts, SocketFacts
-from eviction.reporting.configuration_warnings import Finding, Severity
-from eviction.reporting.filesystem_facts import filesystem_facts
+from eviction.doctor.checks import (
+    EARLIEST_WALL,
+    Runtime,
+    check_clock,
+    check_containerd_frees_late,
+    check_daemon,
+    check_filesystem_numbers,
+    check_functions,
+    check_history,
+    check_image_gc_off,
+    check_inodes,
+    check_inotify,
+    check_keeps,
+    check_kubelet_list,
+    check_kubelets_marks,
+    check_log_directories,
+    check_permissions,
+    check_pod_directories,
+    check_pressure,
+    check_readings,
+    check_reserve,
+    check_runtime,
+    check_sandbox_image,
+    check_separate_disk_gc,
+    check_socket,
+    check_store,
+    check_thresholds,
+    check_unresolved_images,
+    check_xfs,
+    healthy,
+)
+from eviction.reporting.configuration_warnings import Finding, Severity, row_problems
+from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts
 from reclaim.services import RuntimeVersion
+from reclaim.types import Listing
 from signals.mounts import Mount
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
-from tests.pure.values import GIB, MIB, observation, observations_of, threshold
+from tests.pure.values import GIB, MIB, NOW_NS, container, image, observation, observations_of, threshold
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
-IMAGES = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
+STORES = "/var/lib/containerd/io.containerd.snapshotter.v1"
 
 
 def filesystem(**fields: int) -> FsStats:
@@ -30,164 +63,217 @@ def filesystem(**fields: int) -> FsStats:
     return FsStats(**{**usual, "inodes_free": 500, "inodes_total": 1000, **fields}, time=0.0)
 
 
-def seen(stats: FsStats, *signals: Signal) -> SignalObservations:
-    observations = [
-        observation(s, stats.inodes_free if s.counts_inodes else stats.available_bytes, 10 * GIB) for s in signals
-    ]
+SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
+
+
+def seen(**fields: int) -> SignalObservations:
+    """Both filesystems on one device; `fields` replace values of it."""
+    stats = filesystem(**fields)
+    observations = [observation(signal, stats.available_bytes, 10 * GIB) for signal in SIGNALS]
     filesystems = {role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", "ext4"), stats) for role in (NODEFS, IMAGEFS)}
     return replace(observations_of(*observations), filesystems=filesystems)
 
 
-SIGNALS = (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)
-SOUND = NodeFacts(
-    observations=seen(filesystem(), *SIGNALS),
-    thresholds=tuple(threshold(signal, "15%") for signal in SIGNALS),
-    kubelet=None,
-    root_directory="/var/lib/kubelet",
-    socket=SocketFacts("/run/containerd/containerd.sock", stat.S_IFSOCK | 0o660, 0),
-    wall=1_800_000_000.0,
-    runtime=RuntimeVersion("containerd", "2.1.4"),
-    sandbox_image="registry.k8s.io/pause:3.10",
-    sandbox_image_pinned=True,
-    newest_created_seconds_ahead=-5.0,
-    imagefs=IMAGES,
-    snapshotters={"overlayfs": 40, "native": 0},
-    content_device=1,
-    inotify_limit=1024,
-    inotify_used=12,
-    pods_readable=True,
-)
+SEEN = seen()
+MARKS = tuple(threshold(signal, "15%") for signal in SIGNALS)
+WALL = NOW_NS / 1e9
+PAUSE = image(1, "registry.k8s.io/pause:3.10", pinned=True)
+CONTAINERD = RuntimeVersion("containerd", "2.1.4")
+LISTING = Listing((PAUSE, image(2, "registry.example/app:1")), (container("c", references=(image(2).id,)),))
+SOUND = Runtime(CONTAINERD, LISTING, "registry.k8s.io/pause:3.10")
+UNPINNED = replace(SOUND, listing=replace(LISTING, images=(PAUSE._replace(pinned=False),)))
+UNNAMED = Runtime(CONTAINERD, Listing())
+
+
+def of_version(name: str, version: str) -> Runtime:
+    return replace(SOUND, version=RuntimeVersion(name, version))
+
+
+def holding(references: tuple[str, ...], age_seconds: float = 3600.0) -> Runtime:
+    """With one container: what it says of its image, and how long ago it was created."""
+    one = container("4711", references=references, age_seconds=age_seconds)
+    return replace(SOUND, listing=replace(LISTING, containers=(one,)))
+
+
+def at_endpoint(mode: int, owner: int = 0) -> os.stat_result:
+    return os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
 
 
 CACHE = Signal("buildcache.available")
 ITS_DISK = (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())
-WITH_CACHE = replace(
-    SOUND,
-    observations=replace(
-        SOUND.observations, filesystems={**SOUND.observations.filesystems, CACHE.filesystem: ITS_DISK}
-    ),
-)
+WITH_CACHE = replace(SEEN, filesystems={**SEEN.filesystems, CACHE.filesystem: ITS_DISK})
 
 
-def with_row(signal: Signal, function: str = "", frees: str | None = None) -> NodeFacts:
+def with_row(signal: Signal, function: str = "", frees: str | None = None) -> Iterable[Finding]:
     """A configured row of one function, name and where it frees; without them it is empty."""
     row = (function,) if function else ()
-    return replace(WITH_CACHE, rows={signal: row}, configured_rows={signal}, frees={function: frees})
+    return row_problems({signal: row}, {signal}, {function: frees}, set(SIGNALS), WITH_CACHE)
 
 
-def found(facts: NodeFacts) -> dict[str, Severity]:
-    return {finding.check: finding.level for finding in examine(facts)}
+def levels(findings: Iterable[Finding]) -> dict[str, Severity]:
+    return {finding.check: finding.level for finding in findings}
 
 
 def test_rows_as_they_should_be_make_no_finding() -> None:
     """A function frees where its signal is short, or on another filesystem of the same device."""
     rows = {SIGNALS[0]: ("prune", "a-name-of-nothing"), CACHE: ("clean",)}
     frees = {"prune": "imagefs", "clean": "buildcache"}
-    its_own = threshold(CACHE, "10%")
-    facts = replace(
-        WITH_CACHE, rows=rows, configured_rows=set(rows), frees=frees, thresholds=(*SOUND.thresholds, its_own)
-    )
-    assert not {"row-empty", "row-unused", "row-elsewhere"} & set(found(facts))
+    assert not list(row_problems(rows, set(rows), frees, {*SIGNALS, CACHE}, WITH_CACHE))
 
 
 def test_a_sound_node_has_no_findings() -> None:
     """Nothing wrong, nothing risky, nothing to note."""
-    assert examine(SOUND) == ()
+    found = [
+        *check_pressure(MARKS, None, SEEN),
+        *check_readings(SEEN, ""),
+        *check_runtime(""),
+        *check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o660)),
+        *check_permissions("/pods", True, ()),
+        *check_pod_directories(""),
+        *check_log_directories({"podLogsDir": "/"}),
+        *check_kubelet_list("", ""),
+        *check_thresholds(MARKS, None, SEEN),
+        *check_kubelets_marks(None, "", ""),
+        *check_functions(()),
+        *check_sandbox_image(SOUND),
+        *check_unresolved_images(SOUND),
+        *check_containerd_frees_late(SOUND),
+        *check_store(f"{STORES}.overlayfs", {"overlayfs": 40, "native": 0}, 1, SEEN),
+        *check_keeps(["registry.example/app"], SOUND),
+        *check_clock(WALL, SOUND),
+        *check_separate_disk_gc(None, None, SOUND),
+        *check_image_gc_off(None),
+        *check_inodes(SEEN),
+        *check_reserve(SEEN),
+        *check_xfs(()),
+        *check_filesystem_numbers(()),
+        *check_inotify(1024, 12),
+        *check_history(""),
+        *check_daemon("", "", False),
+    ]
+    assert found == []
     assert lines(()) == ["nothing is wrong or risky as far as can be seen"]
 
 
-def on_filesystem(**fields: int) -> NodeFacts:
-    return replace(SOUND, observations=seen(filesystem(**fields), *SIGNALS))
+def test_nothing_is_said_of_what_is_not_known() -> None:
+    """Of a node whose runtime is down, and of which nothing was read, there are no guesses."""
+    found = [
+        *check_pressure(MARKS, None, observations_of()),
+        *check_readings(observations_of(), "away"),
+        *check_socket("", None),
+        *check_permissions("/pods", None, ()),
+        *check_thresholds(MARKS, None, observations_of()),
+        *check_sandbox_image(None),
+        *check_unresolved_images(None),
+        *check_containerd_frees_late(None),
+        *check_store(None, {}, None, observations_of()),
+        *check_keeps(["registry.example/ap"], None),
+        *check_clock(WALL, None),
+        *check_separate_disk_gc(None, None, None),
+        *check_inodes(observations_of()),
+        *check_reserve(observations_of()),
+        *check_inotify(None, None),
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(
-    ("facts", "check", "level"),
+    ("findings", "check", "level"),
     [
-        (replace(SOUND, runtime_problem="no connection"), "runtime", Severity.PROBLEM),
-        (replace(SOUND, socket=SocketFacts("/s", stat.S_IFREG | 0o600, 0)), "socket", Severity.PROBLEM),
-        (replace(SOUND, socket=SocketFacts("/s", stat.S_IFSOCK | 0o666, 0)), "socket", Severity.RISK),
-        (replace(SOUND, socket=SocketFacts("/s", stat.S_IFSOCK | 0o600, 1000)), "socket", Severity.RISK),
-        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.0")), "containerd-frees-late", Severity.RISK),
-        (replace(SOUND, runtime=RuntimeVersion("containerd", "v2.0.4")), "containerd-frees-late", Severity.RISK),
-        (replace(SOUND, runtime=RuntimeVersion("containerd", "2.0.4+k3s1")), "containerd-frees-late", Severity.RISK),
-        (replace(SOUND, sandbox_image=None, sandbox_image_pinned=False), "sandbox-image", Severity.PROBLEM),
-        (replace(SOUND, sandbox_image_pinned=False), "sandbox-image", Severity.RISK),
-        (replace(SOUND, unresolved_images=("container 4711",)), "image-unresolved", Severity.PROBLEM),
-        (replace(SOUND, thresholds=SOUND.thresholds[:1]), "thresholds-none", Severity.PROBLEM),
-        (replace(SOUND, thresholds=()), "thresholds-none", Severity.PROBLEM),
-        (replace(SOUND, thresholds=(), observations=observations_of()), "thresholds-none", Severity.PROBLEM),
-        (replace(SOUND, defaults_taken="no kubelet is seen"), "kubelet-config", Severity.RISK),
-        (replace(SOUND, kubelet_remark="several kubelets run here"), "kubelet-config", Severity.RISK),
-        (replace(SOUND, thresholds=(threshold(SIGNALS[0], "11Gi"),)), "thresholds-unreachable", Severity.PROBLEM),
-        (replace(SOUND, thresholds=tuple(threshold(s, "0%") for s in SIGNALS)), "thresholds-none", Severity.PROBLEM),
-        (on_filesystem(inodes_free=0, inodes_total=0), "no-inode-signal", Severity.NOTE),
-        (on_filesystem(free_bytes=5 * GIB + 200 * MIB), "reserve", Severity.NOTE),
-        (on_filesystem(available_bytes=0, free_bytes=MIB), "reserve", Severity.RISK),
-        (on_filesystem(available_bytes=GIB), "pressure", Severity.PROBLEM),
-        (replace(SOUND, inotify_limit=128), "inotify", Severity.NOTE),
-        (replace(SOUND, inotify_used=1000), "inotify", Severity.RISK),
-        (replace(SOUND, imagefs="/x/io.containerd.snapshotter.v1.devmapper"), "store-elsewhere", Severity.PROBLEM),
-        (replace(SOUND, snapshotters={"native": 3}), "store-second-snapshotter", Severity.RISK),
-        (replace(SOUND, content_device=2), "store-split", Severity.RISK),
-        (replace(SOUND, unmatched_keeps=("registry.example/ap",)), "keep-unmatched", Severity.RISK),
-        (replace(SOUND, wall=1000.0), "clock", Severity.PROBLEM),
-        (replace(SOUND, newest_created_seconds_ahead=3600.0), "clock", Severity.RISK),
-        (replace(SOUND, pods_readable=False), "permissions", Severity.PROBLEM),
-        (replace(SOUND, unwritable=(("/var/log/pods", "read-only"),)), "permissions", Severity.RISK),
-        (replace(SOUND, history_problem="/h is left alone: it is not a regular file"), "history", Severity.RISK),
-        (replace(SOUND, kubelet_problem="401 Unauthorized"), "kubelet-list", Severity.RISK),
-        (replace(SOUND, held=HeldImages(3, 90 * MIB, 100)), "terminated-pods", Severity.RISK),
-        (replace(SOUND, daemon_problem="no daemon answers"), "daemon", Severity.NOTE),
-        (replace(SOUND, held_off="paused until 2027"), "held-off", Severity.RISK),
-        (replace(SOUND, dry_run=True), "dry-run", Severity.RISK),
+        (check_runtime("no connection"), "runtime", Severity.PROBLEM),
+        (check_socket("/s", at_endpoint(stat.S_IFREG | 0o600)), "socket", Severity.PROBLEM),
+        (check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o666)), "socket", Severity.RISK),
+        (check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o600, 1000)), "socket", Severity.RISK),
+        (check_containerd_frees_late(of_version("containerd", "2.0.0")), "containerd-frees-late", Severity.RISK),
+        (check_containerd_frees_late(of_version("containerd", "v2.0.4")), "containerd-frees-late", Severity.RISK),
+        (check_containerd_frees_late(of_version("containerd", "2.0.4+k3s1")), "containerd-frees-late", Severity.RISK),
+        (check_sandbox_image(UNNAMED), "sandbox-image", Severity.PROBLEM),
+        (check_sandbox_image(UNPINNED), "sandbox-image", Severity.RISK),
+        (check_sandbox_image(replace(SOUND, listing=Listing())), "sandbox-image", Severity.RISK),
+        (check_unresolved_images(holding(())), "image-unresolved", Severity.PROBLEM),
+        (check_thresholds(MARKS[:1], None, SEEN), "thresholds-none", Severity.PROBLEM),
+        (check_thresholds((), None, SEEN), "thresholds-none", Severity.PROBLEM),
+        (check_thresholds((), None, observations_of()), "thresholds-none", Severity.PROBLEM),
+        (check_kubelets_marks(None, "", "no kubelet is seen"), "kubelet-config", Severity.RISK),
+        (check_thresholds((threshold(SIGNALS[0], "11Gi"),), None, SEEN), "thresholds-unreachable", Severity.PROBLEM),
+        (check_thresholds(tuple(threshold(s, "0%") for s in SIGNALS), None, SEEN), "thresholds-none", Severity.PROBLEM),
+        (check_inodes(seen(inodes_free=0, inodes_total=0)), "no-inode-signal", Severity.NOTE),
+        (check_reserve(seen(free_bytes=5 * GIB + 200 * MIB)), "reserve", Severity.NOTE),
+        (check_reserve(seen(available_bytes=0, free_bytes=MIB)), "reserve", Severity.RISK),
+        (check_pressure(MARKS, None, seen(available_bytes=GIB)), "pressure", Severity.PROBLEM),
+        (check_inotify(128, 12), "inotify", Severity.NOTE),
+        (check_inotify(1024, 1000), "inotify", Severity.RISK),
+        (check_store(f"{STORES}.devmapper", {}, None, SEEN), "store-elsewhere", Severity.PROBLEM),
+        (check_store(f"{STORES}.overlayfs", {"native": 3}, 1, SEEN), "store-second-snapshotter", Severity.RISK),
+        (check_store(f"{STORES}.overlayfs", {}, 2, SEEN), "store-split", Severity.RISK),
+        (check_keeps(["registry.example/ap"], SOUND), "keep-unmatched", Severity.RISK),
+        (check_clock(1000.0, SOUND), "clock", Severity.PROBLEM),
+        (check_clock(EARLIEST_WALL - 1.0, None), "clock", Severity.PROBLEM),
+        (check_clock(WALL, holding(("x",), age_seconds=-3600.0)), "clock", Severity.RISK),
+        (check_permissions("/pods", False, ()), "permissions", Severity.PROBLEM),
+        (check_permissions("/pods", True, [("/var/log/pods", "read-only")]), "permissions", Severity.RISK),
+        (check_pod_directories("it was exchanged"), "pod-directories", Severity.PROBLEM),
+        (check_log_directories({"podLogsDir": "/proc/self/cwd"}), "log-symlink", Severity.RISK),
+        (check_history("/h is left alone: it is not a regular file"), "history", Severity.RISK),
+        (check_kubelet_list("401 Unauthorized", ""), "kubelet-list", Severity.RISK),
+        (check_kubelet_list("", "90.0MiB; images: 3"), "terminated-pods", Severity.RISK),
+        (check_daemon("no daemon answers", "", False), "daemon", Severity.NOTE),
+        (check_daemon("", "paused until 2027", False), "held-off", Severity.RISK),
+        (check_daemon("", "", True), "dry-run", Severity.RISK),
         (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
-        (replace(SOUND, rows={SIGNALS[0]: ()}), "row-empty", Severity.NOTE),
+        (row_problems({SIGNALS[0]: ()}, (), {}, set(SIGNALS), SEEN), "row-empty", Severity.NOTE),
         (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),
         (with_row(CACHE, "prune", "nodefs"), "row-elsewhere", Severity.RISK),
-        (replace(SOUND, function_problems=(("prune", "it does not exist"),)), "function", Severity.PROBLEM),
+        (check_functions([("prune", "it does not exist")]), "function", Severity.PROBLEM),
     ],
 )  # fmt: skip
-def test_each_check_makes_its_finding(facts: NodeFacts, check: str, level: Severity) -> None:
+def test_each_check_makes_its_finding(findings: Iterable[Finding], check: str, level: Severity) -> None:
     """With its level; evidence and remedy are never empty; only notes leave the node healthy."""
-    findings = examine(facts)
-    assert (check, level) in {(finding.check, finding.level) for finding in findings}
-    assert all(finding.sentence and finding.evidence and finding.remedy for finding in findings)
-    assert healthy(findings) is all(finding.level is Severity.NOTE for finding in findings)
+    found = tuple(findings)
+    assert (check, level) in {(finding.check, finding.level) for finding in found}
+    assert all(finding.sentence and finding.evidence and finding.remedy for finding in found)
+    assert healthy(found) is all(finding.level is Severity.NOTE for finding in found)
 
 
 @pytest.mark.parametrize("version", ["1.6.20", "1.7.27", "2.0.5", "2.1.0", "2.0.40", "", "unknown"])
 def test_other_versions_of_containerd_have_no_finding(version: str) -> None:
     """Only 2.0.0 to 2.0.4 do not; CRI-O of the same number is another program."""
-    assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("containerd", version)))
-    assert "containerd-frees-late" not in found(replace(SOUND, runtime=RuntimeVersion("cri-o", "2.0.1")))
+    assert not list(check_containerd_frees_late(of_version("containerd", version)))
+    assert not list(check_containerd_frees_late(of_version("cri-o", "2.0.1")))
+
+
+def kubelet_with(path: Path, fields: str) -> KubeletConfiguration | None:
+    """The kubelet's configuration from a file with these fields."""
+    path.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}")
+    return load(None, {}, {"kubeletConfig": str(path)}).kubelet
 
 
 def test_a_mark_of_the_kubelets_of_a_few_bytes_is_found(tmp_path: Path) -> None:
     """The `10` that was to be `10%`; it is legal there."""
     path = tmp_path / "kubelet.yaml"
-    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-    path.write_text(head + "evictionHard: {nodefs.available: '10'}\n")
-    facts = replace(SOUND, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
-    (tiny,) = (finding for finding in examine(facts) if finding.check == "thresholds-tiny")
-    assert (tiny.level, tiny.evidence) == (Severity.RISK, f"nodefs.available: 10 in {path}")
+    kubelet = kubelet_with(path, "evictionHard: {nodefs.available: '10'}\n")
+    (tiny,) = check_kubelets_marks(kubelet, "", "")
+    assert (tiny.check, tiny.level) == ("thresholds-tiny", Severity.RISK)
+    assert tiny.evidence == f"nodefs.available: 10 in {path}"
+
+
+def test_that_another_kubelet_may_be_meant_is_said_where_one_is_taken(tmp_path: Path) -> None:
+    """A remark about a kubelet that was not asked is nothing where no configuration is taken."""
+    kubelet = kubelet_with(tmp_path / "kubelet.yaml", "")
+    assert levels(check_kubelets_marks(kubelet, "several kubelets run here", "")) == {"kubelet-config": Severity.RISK}
+    assert not list(check_kubelets_marks(None, "several kubelets run here", ""))
 
 
 def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
     """With both numbers; that the kubelet's own image collection is off is worth a note."""
-    path = tmp_path / "kubelet.yaml"
-    path.write_text(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
-    )
-    loaded = load(None, {}, {"kubeletConfig": str(path)})
-    facts = replace(SOUND, kubelet=loaded.kubelet)
-    assert found(facts)["thresholds-late"] is Severity.RISK
-    assert found(facts)["image-gc-off"] is Severity.NOTE
-    late = next(finding for finding in examine(facts) if finding.check == "thresholds-late")
+    fields = "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
+    kubelet = kubelet_with(tmp_path / "kubelet.yaml", fields)
+    assert levels(check_image_gc_off(kubelet)) == {"image-gc-off": Severity.NOTE}
+    (late,) = check_thresholds(MARKS, kubelet, SEEN)
+    assert (late.check, late.level) == ("thresholds-late", Severity.RISK)
     assert "15%" in late.evidence
     assert "20%" in late.evidence
-    earlier = replace(facts, thresholds=tuple(threshold(signal, "25%") for signal in SIGNALS))
-    assert "thresholds-late" not in found(earlier)
+    assert not list(check_thresholds(tuple(threshold(signal, "25%") for signal in SIGNALS), kubelet, SEEN))
 
 
 @pytest.mark.parametrize(
@@ -198,14 +284,12 @@ def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
     tmp_path: Path, kubelets: str, ending: str
 ) -> None:
     """1 GiB is available; nothing is said of a kubelet whose configuration is not known."""
-    path = tmp_path / "kubelet.yaml"
-    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-    path.write_text(f"{head}evictionHard: {{nodefs.available: {kubelets}}}\n")
-    facts = on_filesystem(available_bytes=GIB)
-    beside = replace(facts, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
-    (evidence,) = (one.evidence for one in examine(beside) if one.sentence == "nodefs.available is below its mark")
+    kubelet = kubelet_with(tmp_path / "kubelet.yaml", f"evictionHard: {{nodefs.available: {kubelets}}}\n")
+    short = seen(available_bytes=GIB)
+    found = check_pressure(MARKS, kubelet, short)
+    (evidence,) = (one.evidence for one in found if one.sentence == "nodefs.available is below its mark")
     assert evidence.endswith(ending)
-    assert not any("kubelet's own mark" in one.evidence for one in examine(facts))
+    assert not any("kubelet's own mark" in one.evidence for one in check_pressure(MARKS, None, short))
 
 
 @pytest.mark.parametrize(
@@ -221,19 +305,15 @@ def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
     tmp_path: Path, gate: str, layout: FsLayout, runtime: str, told: bool
 ) -> None:
     """With its gate off, where it sees the split: beside CRI-O. Without a word of the gate it is on."""
-    path = tmp_path / "kubelet.yaml"
-    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-    path.write_text(f"{head}featureGates: {{KubeletSeparateDiskGC: {gate}}}\n")
-    facts = replace(
-        SOUND,
-        observations=replace(SOUND.observations, layout=layout),
-        runtime=RuntimeVersion(runtime, "1.36.0"),
-        kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet,
-    )
-    assert ("separate-disk-gc-off" in found(facts)) is told
-    path.write_text(head)
-    facts = replace(facts, kubelet=load(None, {}, {"kubeletConfig": str(path)}).kubelet)
-    assert "separate-disk-gc-off" not in found(facts)
+    path, beside = tmp_path / "kubelet.yaml", of_version(runtime, "1.36.0")
+    kubelet = kubelet_with(path, f"featureGates: {{KubeletSeparateDiskGC: {gate}}}\n")
+    found = levels(check_separate_disk_gc(kubelet, layout, beside))
+    assert found == ({"separate-disk-gc-off": Severity.RISK} if told else {})
+    assert not list(check_separate_disk_gc(kubelet_with(path, ""), layout, beside))
+
+
+def facts_of(mount: Mount | None, observations: SignalObservations = SEEN) -> tuple[FilesystemFacts, ...]:
+    return filesystem_facts(observations, {} if mount is None else {"/nodefs": mount})
 
 
 @pytest.mark.parametrize(
@@ -249,8 +329,7 @@ def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
 )
 def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount | None, told: str | None) -> None:
     """Of one whose numbers do not, and has no option that matters, there is none; of an unknown type neither."""
-    filesystems = filesystem_facts(SOUND.observations, {} if mount is None else {"/nodefs": mount})
-    findings = examine(replace(SOUND, filesystems=filesystems))
+    findings = check_filesystem_numbers(facts_of(mount))
     assert [(finding.check, finding.level, finding.evidence) for finding in findings] == (
         [] if told is None else [("filesystem-numbers", Severity.NOTE, told)]
     )
@@ -267,36 +346,22 @@ def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount | None, t
 )
 def test_an_xfs_without_allocsize_is_a_risk(mount: Mount | None, told: bool) -> None:
     """It counts as used what it allocated ahead. Of one whose mount options are not known nothing is said."""
-    observations = SOUND.observations
-    seen_as = {role: (replace(one, type="xfs"), stats) for role, (one, stats) in observations.filesystems.items()}
-    if mount is None:
-        observations = replace(observations, filesystems=seen_as)
-    filesystems = filesystem_facts(observations, {} if mount is None else {"/nodefs": mount})
-    findings = found(replace(SOUND, filesystems=filesystems))
-    assert findings.get("xfs-preallocation") is (Severity.RISK if told else None)
+    seen_as = {role: (replace(one, type="xfs"), stats) for role, (one, stats) in SEEN.filesystems.items()}
+    facts = facts_of(mount, SEEN if mount is not None else replace(SEEN, filesystems=seen_as))
+    assert levels(check_xfs(facts)) == ({"xfs-preallocation": Severity.RISK} if told else {})
 
 
 def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
     """Its reason is the evidence; a runtime that is down has its own finding."""
-    hung = replace(SOUND.observations, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
-    assert found(replace(SOUND, observations=hung))["readings"] is Severity.PROBLEM
-    away = replace(SOUND.observations, unavailable=(Unavailable(IMAGEFS, "no connection"),))
-    assert set(found(replace(SOUND, observations=away, runtime_problem="no connection"))) == {"runtime"}
+    hung = replace(SEEN, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
+    assert levels(check_readings(hung, "")) == {"readings": Severity.PROBLEM}
+    away = replace(SEEN, unavailable=(Unavailable(IMAGEFS, "no connection"),))
+    assert not list(check_readings(away, "no connection"))
 
 
-def test_unknown_facts_make_no_findings() -> None:
-    """A node of which only is known that its runtime is down: one problem, no guesses."""
-    marks = SOUND.thresholds
-    bare = NodeFacts(observations_of(), marks, None, "/r", None, 1_800_000_000.0, runtime_problem="away")
-    assert found(bare) == {"runtime": Severity.PROBLEM}
-
-
-def test_the_worst_comes_first() -> None:
-    """Problems, risks, notes; a line for the evidence and one for the remedy, and the count at the end."""
-    facts = replace(SOUND, inotify_limit=128, unmatched_keeps=("x",), pods_readable=False)
-    findings = examine(facts)
-    assert [finding.level for finding in findings] == [Severity.PROBLEM, Severity.RISK, Severity.NOTE]
-    shown = lines(findings)
+def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
+    """And the count is at the end."""
+    shown = lines((*check_permissions("/pods", False, ()), *check_keeps(["x"], SOUND), *check_inotify(128, 12)))
     assert shown[0].startswith("PROBLEM  ")
     assert shown[1].startswith("  seen: ")
     assert shown[2].startswith("  do:   ")
@@ -310,7 +375,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert all("\n" not in line for line in shown)
 
 
-def test_every_check_is_in_the_list() -> None:
-    """Every check in the module is run."""
+def test_every_check_is_run() -> None:
+    """Every check in the module is named where a node is examined."""
     written = {name for name in vars(checks) if name.startswith("check_")}
-    assert written == {check.__name__ for check in CHECKS}
+    assert written <= set(checks.examine.__code__.co_names)

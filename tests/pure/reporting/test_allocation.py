@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eviction.reporting.space import BtrfsAllocation, ChunkUse, btrfs_allocation, delayed_allocation_bytes
+from eviction.reporting.space import About, Remark, btrfs_remarks, kernel_remarks
+from signals.mounts import Mount
 from tests.pure.values import GIB, KIB, MIB
 
-DATA, METADATA = ChunkUse(8 * GIB, 6 * GIB, 8 * GIB), ChunkUse(GIB, 512 * MIB, 2 * GIB)
+CHUNKS = {"data": (8 * GIB, 6 * GIB, 8 * GIB), "metadata": (GIB, 512 * MIB, 2 * GIB)}
 
 
 def a_btrfs(sys: Path) -> Path:
     """A btrfs on two disks of 8 GiB; its directory."""
     here = sys / "fs" / "btrfs" / "12345678-aaaa"
-    for kind, use in (("data", DATA), ("metadata", METADATA)):
+    for kind, numbers in CHUNKS.items():
         (here / "allocation" / kind / "single").mkdir(parents=True)
-        for name, number in (("total_bytes", use.total), ("bytes_used", use.used), ("disk_total", use.on_disk)):
+        for name, number in zip(("total_bytes", "bytes_used", "disk_total"), numbers, strict=True):
             (here / "allocation" / kind / name).write_text(f"{number}\n")
     (here / "allocation" / "data" / "bytes_may_use").write_text(f"{48 * MIB}\n")
     (here / "allocation" / "data" / "bytes_reserved").write_text(f"{16 * MIB}\n")
@@ -28,28 +29,47 @@ def a_btrfs(sys: Path) -> Path:
 
 
 def test_delayed_allocation_is_told_in_blocks(tmp_path: Path) -> None:
-    """Of the filesystem, not of 512 bytes; None on a kernel that does not tell."""
+    """Of the filesystem, not of 512 bytes; nothing on a kernel that does not tell."""
+    for name, number in (("sda1", "8:1"), ("sda2", "8:2")):
+        (tmp_path / "dev" / "block").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "devices" / name).mkdir(parents=True)
+        (tmp_path / "dev" / "block" / number).symlink_to(tmp_path / "devices" / name)
     (tmp_path / "fs" / "ext4" / "sda1").mkdir(parents=True)
     (tmp_path / "fs" / "ext4" / "sda1" / "delayed_allocation_blocks").write_text("300\n")
-    assert delayed_allocation_bytes("sda1", 4 * KIB, str(tmp_path)) == 1200 * KIB
-    assert delayed_allocation_bytes("sda2", 4 * KIB, str(tmp_path)) is None
+    (told,) = kernel_remarks(Mount("/", "8:1", "ext4", "/dev/sda1", ()), 4 * KIB, str(tmp_path))
+    assert (told.about, told.bytes) == (About.DELAYED_ALLOCATION, 1200 * KIB)
+    assert told.sentence == (
+        "1.2MiB are written and have no place on the disk yet (delayed allocation); they count as used already"
+    )
+    assert list(kernel_remarks(Mount("/", "8:2", "ext4", "/dev/sda2", ()), 4 * KIB, str(tmp_path))) == []
 
 
 def test_a_btrfs_is_found_by_any_of_its_devices(tmp_path: Path) -> None:
     """What is in no chunk is the size of all devices less the chunks with their copies."""
     a_btrfs(tmp_path)
-    expected = BtrfsAllocation({"data": DATA, "metadata": METADATA}, unallocated=6 * GIB, delayed=64 * MIB)
-    assert btrfs_allocation("vdb", str(tmp_path)) == btrfs_allocation("vdc", str(tmp_path)) == expected
-    assert btrfs_allocation("vda", str(tmp_path)) is None
+    expected = [
+        Remark(
+            About.DELAYED_ALLOCATION,
+            64 * MIB,
+            "64.0MiB are written and have no place on the disk yet (delayed allocation); they count as free still",
+        ),
+        Remark(
+            About.BTRFS_CHUNKS,
+            GIB,
+            "in chunks of btrfs: data 6.0GiB of 8.0GiB, metadata 512.0MiB of 1.0GiB (2.0GiB with its copies), not in "
+            "chunks yet 6.0GiB; without room for metadata, writes fail although bytes are available",
+        ),
+    ]
+    assert list(btrfs_remarks("vdb", str(tmp_path))) == list(btrfs_remarks("vdc", str(tmp_path))) == expected
+    assert list(btrfs_remarks("vda", str(tmp_path))) == []
 
 
 def test_without_the_size_of_a_device_what_is_not_allocated_is_unknown(tmp_path: Path) -> None:
     """A missing disk of a degraded btrfs; and without any chunk nothing is known at all."""
     here = a_btrfs(tmp_path)
     (here / "devices" / "vdc" / "size").unlink()
-    found = btrfs_allocation("vdb", str(tmp_path))
-    assert found is not None
-    assert (found.unallocated, set(found.chunks)) == (None, {"data", "metadata"})
+    _, chunks = btrfs_remarks("vdb", str(tmp_path))
+    assert "data 6.0GiB of 8.0GiB, metadata 512.0MiB of 1.0GiB (2.0GiB with its copies); " in chunks.sentence
     for kind in ("data", "metadata"):
         (here / "allocation" / kind / "bytes_used").write_text("not a number")
-    assert btrfs_allocation("vdb", str(tmp_path)) is None
+    assert list(btrfs_remarks("vdb", str(tmp_path))) == []

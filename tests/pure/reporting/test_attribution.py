@@ -9,20 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.reporting.attribution import (
+from eviction.reporting.explain import attribution_lines
+from eviction.reporting.json_shapes import to_json
+from eviction.reporting.space import (
     WORDS,
     About,
     Attribution,
+    HiddenSpace,
     Measured,
+    OpenFile,
+    Remark,
     Share,
+    TreeUsage,
     Use,
     attribute,
     class_of_log,
     sentence,
 )
-from eviction.reporting.explain import attribution_lines
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.space import HiddenSpace, OpenFile, ProcessesSeen, Survey, TreeUsage
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
 from tests.pure.values import GIB, MIB, observations_of, seen_filesystems
@@ -245,6 +248,9 @@ def test_every_part_has_a_description_and_a_remedy(use: Use) -> None:
     assert remedy
 
 
+UNSEEN = Remark(About.PROCESSES_NOT_SEEN, None, "1 of 2 processes could not be looked at")
+
+
 @pytest.mark.parametrize(
     ("deleted", "unreadable", "share", "rest"),
     [
@@ -262,8 +268,8 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
         OpenFile("/gone", 7, "java", "", deleted, deleted=True),
         OpenFile("/wal", 7, "java", "", GIB, deleted=False),
     )
-    survey = Survey({1: HiddenSpace(open_files=files)}, ProcessesSeen(2, unreadable, complete=True))
-    (found,) = attribute(ONE, (), Measured(survey=survey))
+    unseen = UNSEEN if unreadable else None
+    (found,) = attribute(ONE, (), Measured(filesystems={1: HiddenSpace(open_files=files)}, unseen=unseen))
     assert share in found.shares
     assert shares(found)[Use.ELSE] == rest
     assert sum(shares(found).values()) == found.used
@@ -272,16 +278,19 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
 def test_remarks_go_with_their_filesystem() -> None:
     """They are below the table, and in JSON; they change no part. Who was not seen is said of the first one only."""
     apart = seen(nodefs=(1, 8 * GIB), imagefs=(2, 8 * GIB), containerfs=(2, 8 * GIB))
-    spaces = {1: HiddenSpace(), 2: HiddenSpace(thin_pool="the thin pool a\x1b")}
-    first, second = attribute(apart, (), Measured(survey=Survey(spaces, ProcessesSeen(1, 0, complete=True))))
+    spaces = {
+        1: HiddenSpace(),
+        2: HiddenSpace(remarks=[Remark(About.THIN_POOL, None, "it is on the thin pool a\x1b: ")]),
+    }
+    first, second = attribute(apart, (), Measured(filesystems=spaces))
     assert first.remarks == ()
     (remark,) = second.remarks
-    assert attribution_lines(second)[-1].startswith("note: this filesystem is on the thin pool a\\x1b: ")
+    assert attribution_lines(second)[-1].startswith("note: it is on the thin pool a\\x1b: ")
     assert to_json(second)["remarks"] == [
         {"about": "thin_pool", "bytes": None, "at_least": False, "sentence": remark.sentence}
     ]
-    first, second = attribute(apart, (), Measured(survey=Survey(spaces, ProcessesSeen(2, 1, complete=True))))
-    assert [remark.about for remark in first.remarks] == [About.PROCESSES_NOT_SEEN]
+    first, second = attribute(apart, (), Measured(filesystems=spaces, unseen=UNSEEN))
+    assert first.remarks == (UNSEEN,)
     assert second.remarks == (remark,)
 
 

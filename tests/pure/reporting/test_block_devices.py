@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.space import kernel_name, thin_pool, thin_pool_below
+from eviction.reporting.space import About, kernel_name, kernel_remarks, thin_pool, thin_pool_below
 from signals.mounts import Mount
 
 
@@ -79,6 +79,21 @@ def test_a_thin_pool_is_told_by_the_uuid_of_lvm_else_by_its_name(name: str, uuid
 def test_the_pool_is_found_through_the_devices_below(sysfs: Sysfs, device: str, pool: str | None) -> None:
     """A plain volume beside it, a disk, and what is not there have none."""
     assert thin_pool_below(device, str(sysfs.root)) == pool
+
+
+@pytest.mark.parametrize(
+    ("number", "pool"),
+    [("253:3", "the thin pool vg-pool-tpool"), ("253:6", "containerd-pool, by its name a thin pool")],
+)
+def test_a_filesystem_on_a_pool_is_told_with_what_its_numbers_do_not_show(sysfs: Sysfs, number: str, pool: str) -> None:
+    """A pool that only its name tells is no certainty: the sentence says by what it is one."""
+    (remark,) = kernel_remarks(mount(number, "/dev/x"), 4096, str(sysfs.root))
+    assert (remark.about, remark.bytes) == (About.THIN_POOL, None)
+    assert remark.sentence == (
+        f"this filesystem is on {pool}: statvfs does not show how full that is, and when it is full, writes fail "
+        "although there is room here (lvs, dmsetup status)"
+    )
+    assert list(kernel_remarks(mount("253:4", "/dev/x"), 4096, str(sysfs.root))) == []
 
 
 def test_devices_in_a_circle_end(tmp_path: Path) -> None:

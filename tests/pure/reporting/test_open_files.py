@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.space import OpenFile, OpenFilesScan, ProcessesSeen, deleted_mappings, pod_uid_of
+from eviction.reporting.space import OpenFile, OpenFilesScan, deleted_mappings, pod_uid_of
 from tests.pure.values import MIB
 from tests.repository import ROOT
 
 UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
 
 
-def scanned(directory: Path, proc: str = "/proc") -> tuple[tuple[OpenFile, ...], ProcessesSeen]:
+def scanned(directory: Path, proc: str) -> tuple[OpenFile, ...]:
     """What is open on the filesystem of a directory."""
     device_id = directory.stat().st_dev
     scan = OpenFilesScan(proc)
     scan.filesystems[device_id] = device_id
     scan.run(lambda: True)
-    return scan.found(device_id), scan.seen
+    return scan.found(device_id)
 
 
 def proc_of_this_process(directory: Path) -> str:
@@ -73,10 +73,10 @@ def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
     file = tmp_path / "gone.log"
     file.write_bytes(os.urandom(MIB))
     alone = proc_of_this_process(tmp_path)
-    before, _ = scanned(tmp_path, alone)
+    before = scanned(tmp_path, alone)
     with file.open("rb") as first, file.open("rb") as second:
         file.unlink()
-        found, _ = scanned(tmp_path, alone)
+        found = scanned(tmp_path, alone)
         assert first.fileno() != second.fileno()
     (mine,) = set(found) - set(before)
     assert mine.deleted
@@ -97,10 +97,10 @@ def test_a_deleted_file_that_is_only_mapped_is_found(tmp_path: Path) -> None:
         mapped = mmap.mmap(opened.fileno(), 0)
     file.unlink()
     alone = proc_of_this_process(tmp_path)
-    found, _ = scanned(tmp_path, alone)
+    found = scanned(tmp_path, alone)
     mapped.close()
     assert str(file) in [one.path for one in found]
-    assert str(file) not in [one.path for one in scanned(tmp_path, alone)[0]]
+    assert str(file) not in [one.path for one in scanned(tmp_path, alone)]
 
 
 def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:
         for descriptor in more:
             os.close(descriptor)
     assert len(asked) == 1
-    assert not scan.seen.complete
+    assert not scan.complete
 
 
 def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
         "from eviction.reporting.space import OpenFilesScan\n"
-        "scan = OpenFilesScan(); scan.run(lambda: True); seen = scan.seen\n"
-        "print(seen.processes, seen.unreadable, seen.complete)"
+        "scan = OpenFilesScan(); scan.run(lambda: True)\n"
+        "print(scan.processes, scan.unreadable, scan.complete)"
     )
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     command = [*without, sys.executable, "-S", "-c", program, str(ROOT)]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
-from eviction.reporting.attribution import About, Remark, not_of_the_runtime, not_seen, remarks_of
 from eviction.reporting.space import (
-    BtrfsAllocation,
-    ChunkUse,
+    About,
     HiddenSpace,
     OpenFile,
-    ProcessesSeen,
+    OpenFilesScan,
+    Remark,
     SparseFile,
-    Survey,
     TreeUsage,
     WritableOverlay,
+    not_of_the_runtime,
+    remarks_of,
 )
 from signals.mounts import Mount
 from signals.types import FsStats
@@ -43,8 +44,7 @@ def told(
     others: Mapping[WritableOverlay, TreeUsage | None] = MappingProxyType({}),
 ) -> list[Remark]:
     """`others`: overlays that are not of the runtime, each with what was counted of it."""
-    of_upper = {overlay.upper: usage for overlay, usage in others.items() if usage is not None}
-    return list(remarks_of(stats(reserve), space, sparsest, tuple(others), of_upper))
+    return remarks_of(stats(reserve), replace(space, others=others), sparsest)
 
 
 def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> OpenFile:
@@ -66,6 +66,7 @@ GROWING = (
     OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
     OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
 )
+DELAYED = Remark(About.DELAYED_ALLOCATION, 200 * MIB, "200.0MiB are written")
 DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}") for number in (1, 2))
 
 
@@ -82,7 +83,7 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             ),
         ),
         (
-            told(HiddenSpace(mounted("xfs")), sparsest=SparseFile("/data/disk.img", 100 * GIB, GIB)),
+            told(HiddenSpace(mounted("xfs")), sparsest=SparseFile(99 * GIB, GIB, "/data/disk.img")),
             About.SPARSE,
             GIB,
             "/data/disk.img is sparse: its size is 100.0GiB, and it takes 1.0GiB",
@@ -93,34 +94,7 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             512 * MIB,
             "512.0MiB are free and reserved for root: no pod can use them",
         ),
-        (
-            told(HiddenSpace(mounted("ext4"), delayed=200 * MIB)),
-            About.DELAYED_ALLOCATION,
-            200 * MIB,
-            "200.0MiB are written and have no place on the disk yet (delayed allocation); they count as used already",
-        ),
-        (
-            told(HiddenSpace(mounted("btrfs"), btrfs=BtrfsAllocation(delayed=64 * MIB)))[:1],
-            About.DELAYED_ALLOCATION,
-            64 * MIB,
-            "64.0MiB are written and have no place on the disk yet (delayed allocation); they count as free still",
-        ),
-        (
-            told(
-                HiddenSpace(
-                    mounted("btrfs"),
-                    btrfs=BtrfsAllocation(
-                        {"data": ChunkUse(8 * GIB, 6 * GIB, 8 * GIB), "metadata": ChunkUse(GIB, GIB // 2, 2 * GIB)}, 0
-                    ),
-                )
-            ),
-            About.BTRFS_CHUNKS,
-            GIB,
-            (
-                "in chunks of btrfs: data 6.0GiB of 8.0GiB, metadata 512.0MiB of 1.0GiB (2.0GiB with its copies), not "
-                "in chunks yet 0B; without room for metadata, writes fail although bytes are available"
-            ),
-        ),
+        (told(HiddenSpace(mounted("ext4"), remarks=[DELAYED])), DELAYED.about, DELAYED.bytes, DELAYED.sentence),
         (
             told(HiddenSpace(mounted("xfs", "prjquota"))),
             About.PROJECT_QUOTA,
@@ -128,15 +102,6 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             (
                 "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and "
                 "statvfs in it tells the numbers of the limit"
-            ),
-        ),
-        (
-            told(HiddenSpace(mounted("ext4"), thin_pool="the thin pool vg-pool-tpool")),
-            About.THIN_POOL,
-            None,
-            (
-                "this filesystem is on the thin pool vg-pool-tpool: statvfs does not show how full that is, and when "
-                "it is full, writes fail although there is room here (lvs, dmsetup status)"
             ),
         ),
         (
@@ -188,10 +153,10 @@ def test_many_small_holders_are_told_by_the_first() -> None:
     "remarks",
     [
         told(HiddenSpace()),
-        told(HiddenSpace(mounted("ext4", "usrquota"), delayed=5 * MIB), reserve=5 * MIB),
+        told(HiddenSpace(mounted("ext4", "usrquota"), remarks=[replace(DELAYED, bytes=5 * MIB)]), reserve=5 * MIB),
         told(HiddenSpace(mounted("xfs")), reserve=512 * MIB),
         told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB, "/x"),))),
-        told(HiddenSpace(mounted("ext4")), sparsest=SparseFile("/x", 2 * MIB, MIB)),
+        told(HiddenSpace(mounted("ext4")), sparsest=SparseFile(MIB, MIB, "/x")),
     ],
 )
 def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> None:
@@ -199,30 +164,32 @@ def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> N
     assert remarks == []
 
 
-def test_a_thin_pool_that_only_its_name_tells_is_no_certainty() -> None:
-    """The sentence says by what it is one."""
-    (remark,) = told(HiddenSpace(mounted("ext4"), thin_pool="data-pool, by its name a thin pool"))
-    assert remark.sentence.startswith("this filesystem is on data-pool, by its name a thin pool: ")
+def test_remarks_are_in_the_order_of_what_they_are_about() -> None:
+    """What the kernel says is among what is worked out."""
+    said = [Remark(About.THIN_POOL, None, ""), Remark(About.BTRFS_CHUNKS, 0, ""), DELAYED]
+    found = told(HiddenSpace(mounted("ext4", "prjquota"), HOLDERS[1:3], remarks=said), reserve=MIB * 512)
+    about = [remark.about for remark in found]
+    assert about == sorted(about, key=list(About).index)
+    assert set(about) == {About.DELETED_OPEN, About.RESERVE, About.PROJECT_QUOTA, *(one.about for one in said)}
 
 
 @pytest.mark.parametrize(
-    ("survey", "ending"),
+    ("unreadable", "others_hidden", "complete", "ending"),
     [
-        (Survey({}, ProcessesSeen(40, 0, complete=True)), None),
-        (
-            Survey({}, ProcessesSeen(40, 38, complete=True)),
-            "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)",
-        ),
-        (
-            Survey({}, ProcessesSeen(1, 0, complete=True, others_hidden=True)),
-            "those outside of its PID namespace or hidden by hidepid were not seen",
-        ),
-        (Survey({}, ProcessesSeen(40, 0, complete=False)), "not all were looked at in time"),
+        (0, False, True, None),
+        (38, False, True, "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)"),
+        (0, True, True, "those outside of its PID namespace or hidden by hidepid were not seen"),
+        (0, False, False, "not all were looked at in time"),
     ],
 )
-def test_who_was_not_looked_at_is_said(survey: Survey, ending: str | None) -> None:
+def test_who_was_not_looked_at_is_said(
+    unreadable: int, others_hidden: bool, complete: bool, ending: str | None
+) -> None:
     """In one line; none where everybody was."""
-    remark = not_seen(survey)
+    scan = OpenFilesScan()
+    scan.processes, scan.unreadable = 40, unreadable
+    scan.others_hidden, scan.complete = others_hidden, complete
+    remark = scan.not_seen()
     assert (None if remark is None else remark.sentence) == (
         None if ending is None else f"files that processes hold open: {ending}"
     )

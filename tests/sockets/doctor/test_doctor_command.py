@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from eviction.doctor.checks import examine
-from eviction.doctor.facts import gather, inotify_instances
+from eviction.doctor.checks import examine, inotify_instances
 from eviction.history_file.store import HistoryStore
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, answer, reclaimd_here, write_configuration
@@ -61,6 +60,8 @@ def test_troubles_of_a_node_are_found_together(make_small_node: SmallNodeFactory
     assert found["sandbox-image"]["level"] == "problem"
     assert found["keep-unmatched"]["evidence"] == "keepImages: 'registry.example/misspelt'"
     assert found["thresholds-none"]["level"] == "problem"
+    levels = [finding["level"] for finding in found.values()]
+    assert levels == sorted(levels, key=["problem", "risk", "note"].index), "the worst comes first"
     text = reclaimd_here("doctor", "--config", file).stdout
     assert text.startswith("PROBLEM  ")
     assert "  do:   update to containerd 2.0.5 or later" in text
@@ -76,7 +77,7 @@ def test_a_container_whose_image_is_unknown_is_named(small_node: SmallNode, tmp_
 
     with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}) as dialect:
         node = small_node.node(evictionHard=MARKS, containerRuntimeEndpoint=dialect.endpoint)
-        (finding,) = [one for one in examine(gather(node)) if one.check == "image-unresolved"]
+        (finding,) = [one for one in examine(node)[0] if one.check == "image-unresolved"]
     assert finding.evidence == f"no image is known for container {container}"
 
 
@@ -94,10 +95,9 @@ def test_without_a_runtime_the_other_checks_still_run(small_node: SmallNode) -> 
 def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
     """Mode 0666: every user who can reach it becomes root."""
     Path(small_node.server.socket_path).chmod(0o666)
-    facts = gather(small_node.node(evictionHard=MARKS))
-    assert facts.socket is not None
-    assert facts.socket.mode & 0o777 == 0o666
-    assert "socket" in {finding.check for finding in examine(facts)}
+    findings, _ = examine(small_node.node(evictionHard=MARKS))
+    (evidence,) = (finding.evidence for finding in findings if finding.check == "socket")
+    assert evidence.endswith(" and has mode 0666")
 
 
 def test_inotify_instances_of_this_user_are_counted(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, KubeletSearch
 from eviction.doctor.checks import examine
-from eviction.doctor.facts import gather
 from eviction.node.node import Node
 from reclaim.pods.pod_list import KubeletUnavailable
 from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, relieve
@@ -199,7 +198,7 @@ def test_doctor_tells_what_terminated_pods_hold_and_what_was_tried(
         small_node.runtime.kill_sandbox(pod.sandbox_id)
 
     def found(node: Node) -> dict[str, Any]:
-        return {finding.check: finding for finding in examine(gather(node))}
+        return {finding.check: finding for finding in examine(node)[0]}
 
     plain = found(small_node.node())["terminated-pods"]
     assert plain.evidence == "8.0MiB; images: 2; pods all of whose containers have exited: 2"

@@ -11,7 +11,7 @@ import pytest
 
 from eviction.drill.runtime.faults import Fail
 from eviction.record import PassResult
-from eviction.reporting.attribution import Use
+from eviction.reporting.space import Use
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here

@@ -121,7 +121,7 @@ def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(tmp
         assert writer.start()
         for number in range(100):
             writer.put(f"{number:03} " + "x" * 1000)
-        assert came_true(lambda: writer.dropped > 0 and not writer._lines)
+        assert came_true(lambda: writer.dropped > 0 and not writer._bytes)
         dropped = writer.dropped
         ballast.unlink()
         writer.put("new")
