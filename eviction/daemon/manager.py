@@ -20,19 +20,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eviction.configuration.decision import poll_policy
 from eviction.configuration.effective import Configuration, needing_restart
 from eviction.control.answer import RequestRefused
-from eviction.control.reclaim import respond_to_client
-from eviction.control.reclaim_queue import ReclaimQueue, Ticket
-from eviction.daemon.lanes import Lane, Lanes
-from eviction.daemon.refresh import Refresh
-from eviction.daemon.row_backoff import RETRY_SECONDS
+from eviction.control.reclaim import ReclaimQueue, Ticket, respond_to_client
 from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
 from eviction.node.node import DRAIN_SECONDS, Node
-from eviction.record import Trigger
+from eviction.node.one_pass import OnePass
+from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
@@ -48,15 +45,234 @@ from eviction.reporting.status import (
 from eviction.telemetry.announcements import Announcements
 from eviction.telemetry.done import Done
 from eviction.telemetry.events import EventSink, LogSink
+from eviction.telemetry.shadow import Shadow
 from eviction.types import Decision, EvictionError, Threshold
-from reclaim.execution.workers import Workers
-from signals.types import KUBELET_ROLES, SignalObservations
+from reclaim.execution.readings import ReadingHangs, ReadingsInTime
+from reclaim.execution.workers import NoThread, Workers
+from reclaim.inventory import GivenUp
+from reclaim.types import NEVER, Result, RuntimeUnavailable
+from signals.clock import Clock
+from signals.types import KUBELET_ROLES, Signal, SignalObservations
 
+RETRY_SECONDS = 1.0  # while the runtime does not answer, and after a pass that freed something but not enough
+LONGEST_PAUSE_SECONDS = 60.0
+LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
+NO_DEVICE = -1  # the lane of what is asked for while its filesystem cannot be read
+REFRESH_SECONDS = 60.0  # between two questions where the images are and who uses them
+PLACES_SECONDS = 2.0  # how long the question where the images are is waited for
+LONGEST_SECONDS = 30.0  # for all questions of one refresh: what was answered of a container is not asked again
 STALLED_PATIENCES = 3.0  # a pass that has not gone forward for so many times `removalPatience` is stuck
 BESIDE_FILESYSTEMS = 4  # a request without a filesystem, a dry run, a refresh, and its question for places
 SHORTEST_STALL_SECONDS = 90.0  # and never before: a stage that reads is left behind after 60 s
 TICK_SECONDS = 0.25  # the longest interval while a pass runs, or a threshold is in its grace period
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
+
+
+@dataclass(slots=True)
+class RowBackoff:
+    """The pause of one row. `until`: its end in monotonic seconds; `seconds`: its length."""
+
+    until: float = float("-inf")
+    seconds: float = 0.0
+
+    def record(self, record: Pass, now: float) -> None:
+        """Sets the pause after a pass: none after success, 1 s after a failure and after any gain, else doubled up to
+        60 s; never longer than until the next object is old enough. `now`: monotonic seconds."""
+        if record.result is PassResult.SATISFIED:
+            self.seconds = 0.0
+        elif record.result is PassResult.FAILED or _freed_something(record):
+            self.seconds = RETRY_SECONDS
+        else:
+            self.seconds = min(max(self.seconds * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
+        waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
+        self.until = now + min([self.seconds, *waits])
+
+
+def _freed_something(record: Pass) -> bool:
+    return any(function.count(Result.REMOVED) for function in record.functions)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a lane is doing, in words; since when (monotonic seconds); `done` is set when it has ended."""
+
+    what: str
+    started: float
+    done: threading.Event
+
+
+class Lane:
+    """One lane. Only one thread may start tasks; `task` may be read by any.
+
+    `on_done`: called on the lane's thread after each task. `begun`: how many tasks have begun so far. `row`: that of
+    the pass that runs, or ran last. `running`: that pass; None: something else, or a request that has not made one yet.
+    `another_waits`: whether another row of this filesystem is due meanwhile. `led`: the lead has begun a pass since the
+    mark was last reached: one is enough. `backoffs`: the pause of each of its rows.
+    """
+
+    def __init__(self, threads: Workers, clock: Clock, log: Log, on_done: Callable[[], None]):
+        self._threads = threads
+        self._clock = clock
+        self._log = log
+        self._on_done = on_done
+        self.task: Task | None = None
+        self.begun = 0
+        self.row: tuple[str, ...] = ()
+        self.running: OnePass | None = None
+        self.another_waits = self.led = False
+        self.backoffs: dict[tuple[str, ...], RowBackoff] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing runs in it."""
+        return self.task is None
+
+    def start(
+        self, what: str, do: Callable[[], None], row: tuple[str, ...] = (), running: OnePass | None = None
+    ) -> bool:
+        """Starts a task; none may be running. An exception in it is logged. Without a thread nothing is started, which
+        is logged too: false."""
+        task = Task(what, self._clock.monotonic(), threading.Event())
+        self.task, self.row, self.running, self.another_waits = task, row, running, False
+        self.begun += 1
+
+        def run() -> None:
+            try:
+                do()
+            except Exception as error:  # noqa: BLE001 # a defect in one pass must not end the daemon
+                self._log.error(f"{what}: {type(error).__name__}: {error}")
+
+        def announce() -> None:
+            self.task = None
+            task.done.set()
+            self._on_done()
+
+        try:
+            self._threads.run(run, announce)
+        except NoThread as error:
+            self.task = None
+            self._log.error(f"{what}: {error}")
+            return False
+        return True
+
+    def backoff(self, row: tuple[str, ...]) -> RowBackoff:
+        """That of one row."""
+        return self.backoffs.setdefault(row, RowBackoff())
+
+    def stalled_seconds(self, now: float) -> float:
+        """How long its pass has not gone forward: none of its calls was answered, no removal ended or was parked."""
+        task, running = self.task, self.running
+        if task is None:
+            return 0.0
+        return max(now - max(task.started, task.started if running is None else running.progress_at), 0.0)
+
+    def leave(self) -> None:
+        """Waits until the task has ended, 1.5 s at most; removals that were sent are waited for before."""
+        task = self.task
+        if task is not None and not task.done.wait(LEAVE_SECONDS):
+            self._log.warning(f"leaving while {task.what}: the runtime has not answered")
+
+
+class Lanes:
+    """Those of the filesystems of a node. `of` is for one thread, the rest for any. `make`: makes one."""
+
+    def __init__(self, make: Callable[[], Lane]):
+        self._make = make
+        self._lanes: dict[int, Lane] = {}
+
+    def of(self, signal: Signal | None, observations: SignalObservations) -> Lane:
+        """The lane of the filesystem that this signal is about now."""
+        observation = None if signal is None else observations.signals.get(signal)
+        where = None if observation is None else observation.filesystem
+        device = NO_DEVICE if where is None else where.device_id
+        if device not in self._lanes:
+            self._lanes = {**self._lanes, device: self._make()}  # read by other threads
+        return self._lanes[device]
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What runs, the longest first."""
+        running = (lane.task for lane in self)
+        return tuple(sorted((task for task in running if task is not None), key=lambda task: task.started))
+
+    def stalled_seconds(self, now: float) -> float:
+        """How long the pass that stands longest has not gone forward."""
+        return max((lane.stalled_seconds(now) for lane in self), default=0.0)
+
+    def paused_seconds(self, now: float) -> float:
+        """Seconds until the last pause of a row ends; 0: there is none."""
+        return max([0.0, *(each.until - now for lane in self for each in list(lane.backoffs.values()))])
+
+    def observed(self, met: tuple[Threshold, ...], observations: SignalObservations) -> None:
+        """After each observation: once no threshold is met all pauses are forgotten, as what comes next is another
+        pressure; where one is, the lead may begin another pass after it."""
+        for threshold in met:
+            self.of(threshold.signal, observations).led = False
+        if not met:
+            for lane in self:
+                lane.backoffs.clear()
+
+
+class Refresh:
+    """`run` asks, on one thread at a time. `due`: when it is to be asked next, monotonic seconds, for any thread.
+
+    `threads`: it takes one of them at most. `passes`: how many passes have begun so far.
+    """
+
+    def __init__(self, node: Node, announcements: Announcements, threads: Workers, passes: Callable[[], int]):
+        self._passes = passes
+        self._node = node
+        self._announcements = announcements
+        self._in_time = ReadingsInTime(threads, PLACES_SECONDS)
+        self._shadow = Shadow(node, announcements.log)
+        node.listeners.add(self._shadow)
+        self.due = float("-inf") if node.configuration.has_runtime else NEVER
+
+    def run(self) -> None:
+        """Asks where the images are and who uses them.
+
+        Under pressure only where they are, each second, as with a place that is wrong nothing can be relieved; who uses
+        them takes a call for each container on some runtimes, minutes for thousands of them, and a pass asks for
+        itself. After an answer that was waited for in vain it is asked again a minute later; where nothing is known
+        yet, each second.
+        """
+        node, announcements = self._node, self._announcements
+        began, passes = node.clock.monotonic(), self._passes()
+        problem, pressed, given_up = self._locate(), announcements.under_pressure, False
+
+        def goes_on() -> bool:
+            in_time = node.clock.monotonic() - began < LONGEST_SECONDS
+            return in_time and self._passes() == passes and not node.stopping.is_set()
+
+        if problem is None and not pressed:
+            try:
+                node.compare_pods()
+                node.detect_images(goes_on)
+            except GivenUp:
+                given_up = True
+            except RuntimeUnavailable as error:
+                problem = str(error)
+        if node.stopping.is_set():
+            return
+        if problem is None:
+            if not given_up and not announcements.under_pressure:
+                node.listeners.detected()
+            self._shadow.look()
+        announcements.runtime_asked(problem, node.pods_problem)
+        now, known = node.clock.monotonic(), node.summary.paths.imagefs is not None
+        silent = known and now - began >= PLACES_SECONDS
+        soon = given_up or (not silent and (problem is not None or pressed))
+        self.due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+
+    def _locate(self) -> str | None:
+        """Asks where the images are, for 2 s at most. None, or one sentence why that is not known."""
+        try:
+            return self._in_time(self._node.locate)
+        except (ReadingHangs, NoThread) as error:
+            return f"where its images are: {error}"
 
 
 class Manager:

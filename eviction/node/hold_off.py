@@ -8,10 +8,27 @@ kubelet's `/healthz` answers, it has started its pods again; the time limit is f
 
 from __future__ import annotations
 
+import re
+import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 LONGEST_PAUSE_SECONDS = 86_400.0  # a pause that is forgotten must end by itself
+ANSWER_SECONDS = 0.5  # for a command, which waits for it
+PATIENCE_SECONDS = 2.0  # for the watch, for which nobody waits
+ASK_SECONDS = 1.0
+FRESH_SECONDS = 6.0
+LONGEST_ANSWER_BYTES = 16 * 1024
+
+_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,5})[ \t]*\r\n", re.IGNORECASE)
+_CLOSE = re.compile(rb"HTTP/1\.0|\r\nconnection:[ \t]*close[ \t]*\r\n", re.IGNORECASE)
+
+Where = tuple[str, int] | str
+"""Host and port, or the path of a unix socket that is forwarded there."""
 
 
 class HoldOff:
@@ -78,3 +95,91 @@ class Holds:
     def why(self) -> str | None:
         """One sentence why nothing may be removed now, or None."""
         return self._pause.why() or self._hold_off.why()
+
+
+def kubelet_is_healthy(where: Where | None) -> bool:
+    """True if the kubelet's `/healthz` answers 200 within half a second. None: false without asking."""
+    if where is None:
+        return False
+    with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:
+        return _asked(kubelet, ANSWER_SECONDS)[0]
+    return False
+
+
+class KubeletWatch:
+    """Asks on a thread of its own, so that nobody else waits for the answer, for so many `seconds` after its start.
+
+    `where`: None: nobody is asked. `was_healthy`: whether it has ever answered 200.
+    """
+
+    def __init__(self, where: Where | None, seconds: float):
+        self.was_healthy = False
+        self._where = where
+        self._seconds = seconds
+        self._since: float | None = None
+        self._last = float("-inf")
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Starts its thread, if there is anything to ask. Raises RuntimeError where none can be started."""
+        if self._where is not None and self._seconds > 0:
+            until = time.monotonic() + self._seconds
+            threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends its thread at the next question."""
+        self._over.set()
+
+    def healthy_since(self) -> float | None:
+        """Since when (monotonic seconds) the kubelet has answered healthy over one connection; None if it does not."""
+        since = self._since
+        return None if since is None or time.monotonic() - self._last > FRESH_SECONDS else since
+
+    def _run(self, where: Where, until: float) -> None:
+        while time.monotonic() < until and not self._over.is_set():
+            with suppress(OSError), _connected(where, PATIENCE_SECONDS) as kubelet:
+                while self._stays_healthy(kubelet) and time.monotonic() < until:
+                    self._last = time.monotonic()
+                    self._since = self._last if self._since is None else self._since
+                    if self._over.wait(ASK_SECONDS):
+                        return
+            self._since = None
+            self._over.wait(ASK_SECONDS)
+
+    def _stays_healthy(self, kubelet: socket.socket) -> bool:
+        """Whether one more question is answered with 200, and the connection stays usable. Raises OSError."""
+        healthy, usable = _asked(kubelet, PATIENCE_SECONDS)
+        self.was_healthy = self.was_healthy or healthy
+        return healthy and usable
+
+
+def _connected(where: Where, seconds: float) -> socket.socket:
+    family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+    kubelet = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        kubelet.settimeout(seconds)
+        kubelet.connect(where)
+    except OSError:
+        kubelet.close()
+        raise
+    return kubelet
+
+
+def _asked(kubelet: socket.socket, seconds: float) -> tuple[bool, bool]:
+    """Whether one question is answered with 200, and whether the whole answer has come and another one may follow it.
+
+    Raises OSError if there is no answer within so many seconds.
+    """
+    ends = time.monotonic() + seconds
+    kubelet.sendall(_REQUEST)
+    answer = b""
+    while len(answer) <= LONGEST_ANSWER_BYTES:
+        kubelet.settimeout(max(ends - time.monotonic(), 0.001))
+        part = kubelet.recv(4096)
+        answer += part
+        head, ended, body = answer.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head + b"\r\n")
+        if not part or (ended and (length is None or len(body) >= int(length[1]))):
+            usable = ended and length is not None and len(body) == int(length[1]) and not _CLOSE.search(head + b"\r\n")
+            return _OK.match(head) is not None, bool(usable)
+    return False, False

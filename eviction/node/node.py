@@ -6,33 +6,36 @@ Daemon, `reclaimd reclaim`, dry run, drill and tests all use this class, so that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import assert_never
 
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, needing_restart, until_restart
+from eviction.configuration.functions import FunctionEntry, FunctionKind
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
+from eviction.decision.headroom import FillRates, update_fill_rates
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
-from eviction.decision.synchronize import EvictionConfig
+from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.listener import Listeners
-from eviction.node.hold_off import Pause
-from eviction.node.kubelet_watch import KubeletWatch
-from eviction.node.one_pass import Cooldowns, Setting
-from eviction.node.responder import Responder
+from eviction.node.hold_off import KubeletWatch, Pause
+from eviction.node.one_pass import AS_CONFIGURED, Cooldowns, OnePass, Request, Setting
 from eviction.node.view import NodeView
+from eviction.record import Pass, Trigger
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import EvictionError
+from eviction.reporting.replay import History, HistoryEntry
+from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
-from reclaim.execution.readings import ReadingsInTime, call_was_answered
+from reclaim.execution.readings import ReadingsInTime, call_was_answered, in_time
 from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
-from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
+from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
@@ -47,7 +50,7 @@ from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
 from signals.summary import NodeSummary
-from signals.types import KUBELET_ROLES
+from signals.types import KUBELET_ROLES, SignalObservations
 
 # Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
@@ -55,11 +58,88 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
 BESIDE_REMOVALS = 4  # that may wait for an answer: a pass, a refresh, a dry run, a reading ahead
+PLUGIN_SECONDS = 30.0  # for the import and the constructor of one
 DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
 
 
 class CannotPrepare(EvictionError):
     """What a pass needs cannot be made. The message is one sentence."""
+
+
+class Responder:
+    """`synchronize` is for one thread at a time; passes of different filesystems may run side by side.
+
+    `fill_rates`: written by `synchronize` alone; a pass that reads more often goes on from them for itself. `lead`:
+    whether passes begin before their mark is reached, where removals take long.
+    """
+
+    def __init__(self, setting: Setting, config: EvictionConfig, extent: Extent, *, lead: bool = True):
+        unknown = config.functions - setting.functions.keys()
+        if unknown:
+            raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
+        self._setting = setting
+        self._extent = extent
+        self.lead = lead
+        self.state = ManagerState(config)
+        self.fill_rates: FillRates = {}
+        self.history = History()
+
+    def set_config(self, config: EvictionConfig, extent: Extent, *, lead: bool) -> None:
+        """Replaces the thresholds. The state of thresholds in both configurations is kept. Not while a pass runs."""
+        self.state = replace(self.state, config=config)
+        self._extent = extent
+        self.lead = lead
+
+    def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
+        """All functions that rows name and that free space on a filesystem that there is."""
+        roles, named = set(map(str, observations.filesystems)), self.state.config.functions
+        functions = self._setting.functions
+        return tuple(name for name in functions if name in named and functions[name].frees in roles)
+
+    @property
+    def lead_seconds(self) -> float:
+        """How long before the kubelet's mark a pass begins at the latest: what removals have lately taken; 0: it is
+        switched off, or there is no time to be gained as the pass goes to the end of its row."""
+        return self._setting.lead_seconds() if self.lead and self._extent is Extent.ENOUGH else 0.0
+
+    def synchronize(self) -> tuple[SignalObservations, Decision]:
+        """Observes the node and decides; remembers both in the history."""
+        observations = self._setting.observe()
+        before = self.state
+        self.state, decision = synchronize(before, observations, observations.time)
+        self.fill_rates = update_fill_rates(self.fill_rates, observations)
+        observations = replace(observations, polls={})  # they are in the fill rates
+        self.history.add(HistoryEntry(before, observations, decision))
+        return observations, decision
+
+    def begin(
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        request: Request = AS_CONFIGURED,
+        *,
+        setting: Setting | None = None,
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> OnePass:
+        """The pass that follows; it has done nothing yet. `setting`: in place of that of all passes."""
+        return OnePass(
+            setting or self._setting,
+            self.state.config,
+            self._extent,
+            self.fill_rates,
+            observations,
+            decision,
+            trigger,
+            request,
+            gives_way=gives_way,
+        )
+
+    def reclaim(
+        self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
+    ) -> Pass:
+        """Makes the pass and runs it. Never raises for what the runtime or one object does."""
+        return self.begin(observations, decision, trigger, request or AS_CONFIGURED).run()
 
 
 class Node(NodeView):
@@ -104,8 +184,8 @@ class Node(NodeView):
         self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
-        directories = KubeletDirectories(configuration.root_directory, in_time)
+        directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        directories = KubeletDirectories(configuration.root_directory, directories_in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
@@ -141,9 +221,7 @@ class Node(NodeView):
             return self._given_functions
         if not self.configuration.functions:
             return FUNCTIONS
-        from eviction.node.own_functions import functions_of  # only where there are any
-
-        return functions_of(self.configuration, self.listeners.program_line)
+        return table_of(*FUNCTIONS.values(), *_own_functions(self.configuration, self.listeners.program_line))
 
     def setting_of_dry_runs(self) -> Setting:
         """For a dry run beside the passes: functions of its own, as a plugin plans on one thread at a time, and
@@ -330,3 +408,42 @@ class Node(NodeView):
     def _places(self) -> Places:
         configuration = self.configuration
         return Places(configuration.root_directory, configuration.pod_logs_dir, self.summary.paths.imagefs)
+
+
+def _own_functions(configuration: Configuration, log: Callable[[str, str], None]) -> Iterator[ReclaimFunction]:
+    """The reclaim functions of the configuration. Plugins are imported and constructed here.
+
+    `log`: takes each line that a program prints. Raises FunctionUnusable.
+    """
+    from reclaim.ballast import BallastSettings, release_ballast_function  # most nodes have none of these functions
+    from reclaim.containerd_garbage import collect_garbage_function
+    from reclaim.plugins import PluginFailed, load, plugin_function
+    from reclaim.programs import Program, ProgramUser, program_function
+    from reclaim.rotated_logs import delete_rotated_logs_function
+
+    def made(function: FunctionEntry) -> ReclaimFunction:
+        name, frees, timeout_seconds = function.name, function.frees, function.timeout_seconds
+        match function.kind:
+            case FunctionKind.PROGRAM:
+                user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
+                program = Program(name, function.argv, timeout_seconds, log, user, asks_plan=function.asks_plan)
+                return program_function(program, frees)
+            case FunctionKind.PLUGIN:
+                try:
+                    options = dict(function.options)
+                    plugin = in_time(lambda: load(function.entry_point, function.distribution, options), PLUGIN_SECONDS)
+                    return plugin_function(name, plugin, frees)
+                except (OSError, PluginFailed) as error:
+                    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                    raise FunctionUnusable(f"reclaimFunctions: {name}: {why}") from None
+            case FunctionKind.BALLAST:
+                return release_ballast_function(name, BallastSettings(function.path, function.size_bytes), frees)
+            case FunctionKind.ROTATED_LOGS:
+                return delete_rotated_logs_function(name, function.keep, frees)
+            case FunctionKind.CONTAINERD_GARBAGE:
+                return collect_garbage_function(name, timeout_seconds, frees)
+            case _:
+                assert_never(function.kind)
+
+    for each in configuration.functions:
+        yield replace(made(each), cooldown_seconds=each.cooldown_seconds)

@@ -9,8 +9,7 @@ import pytest
 
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, RequestRefused
-from eviction.control.reclaim import ReclaimOptions
-from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue, Ticket
+from eviction.control.reclaim import MOST_WAITING, ReclaimOptions, ReclaimQueue, Ticket
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from eviction.control.reclaim_queue import MOST_WAITING
+from eviction.control.reclaim import MOST_WAITING
 from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode

@@ -1,4 +1,6 @@
-"""Makes the ballast of the configuration again after it was released, once there is room for it twice over."""
+"""The files that the daemon keeps: the image records and the ballast. Both are written on threads of their own, so that
+nothing waits for a disk that is full or busy.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,65 @@ from eviction.reporting.log import Log
 from eviction.types import Decision
 from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.execution.workers import NoThread, Workers
+from reclaim.images.records import ImageRecords
+from reclaim.images.records_file import RecordFile, load_in_time
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
-RETRY_SECONDS = 300.0  # between two attempts
+SAVE_AT_END_SECONDS = 1.0
+THREADS = 2  # one that saves, also while loading hangs
+BALLAST_RETRY_SECONDS = 300.0  # between two attempts
+
+
+class ImageRecordsSaver(Listener):
+    """The image records of one daemon and their file (None: not saved). A failure is a warning, written once until it
+    changes."""
+
+    def __init__(self, records: ImageRecords, file: RecordFile | None, log: Log):
+        self._records = records
+        self._file = file
+        self._log = log
+        self._last_problem = ""
+        self._workers = Workers("records", THREADS)
+        self._saved = threading.Event()  # set while nothing is being saved
+        self._saved.set()
+
+    def load(self) -> None:
+        """Restores the records that an earlier process saved, if they can be read within a second."""
+        if self._file is None:
+            return
+        loaded = load_in_time(self._file, self._workers)
+        self._records.restore(loaded.records, loaded.saved)
+        if loaded.missing:
+            self._log.info(loaded.problem)
+        elif loaded.problem:
+            self._log.warning(loaded.problem)
+
+    def detected(self) -> None:
+        """Starts saving, unless an earlier save has not finished. Without a thread nothing is saved, which is a
+        warning."""
+        file = self._file
+        if file is None or not self._saved.is_set():
+            return
+        self._saved.clear()
+        try:
+            self._workers.run(lambda: self._save(file), self._saved.set)
+        except NoThread as error:
+            self._saved.set()
+            self._warn(f"the image records are not saved: {error}")
+
+    def finish(self) -> None:
+        """Saves a last time and waits at most 1 s for it."""
+        self.detected()
+        self._saved.wait(SAVE_AT_END_SECONDS)
+
+    def _save(self, file: RecordFile) -> None:
+        self._warn(file.save(self._records.records))
+
+    def _warn(self, problem: str) -> None:
+        if problem and problem != self._last_problem:
+            self._log.warning(problem)
+        self._last_problem = problem
 
 
 class BallastKeeper(Listener):
@@ -55,7 +112,7 @@ class BallastKeeper(Listener):
         mark = highest_mark(self._node.thresholds(observations.layout), observations, ballast.frees)
         settings = BallastSettings(ballast.path, ballast.size_bytes)
         if room_problem(filesystems[ballast.frees][1].available_bytes, settings, mark) is None:
-            self._next = observations.time + RETRY_SECONDS
+            self._next = observations.time + BALLAST_RETRY_SECONDS
             self._begin(settings, mark)
 
     def close(self) -> None:
