@@ -103,8 +103,7 @@ def update_fill_rate(
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
-    """The falls up to these readings, the last of which is the observation. Readings less than 1 ms apart are skipped.
-    """
+    """The falls so far, the last reading being the observation. Readings less than 1 ms apart do not count."""
     steps, time, amount = list(previous.steps), previous.time, previous.available
     now = readings[-1][0]
     polls = (poll for poll in readings[:-1] if now - poll[0] >= SHORTEST_SECONDS)

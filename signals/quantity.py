@@ -150,7 +150,7 @@ class Percentage:
             text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
             if _percentage(text) == self:
                 return text
-        return f"{self.fraction * 100:.9g}%"  # no text parses to it: not every float32 is another float32 divided by 100
+        return f"{self.fraction * 100:.9g}%"  # no text does: not every float32 is another float32 divided by 100
 
 
 def parse_percentage(text: str) -> Percentage:

@@ -58,8 +58,7 @@ class EvictionConfig:
         return (*self._in_force[layout], *self._kubelets[layout])
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal; none for the kubelet's signals while the layout is unknown.
-        """
+        """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
         return row(signal, observations.layout, self.reclaim_table, self.rows)
 
     def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
