@@ -1,9 +1,15 @@
-"""Hold-off: after a start nothing is removed until the kubelet is healthy, or a configured time has passed; and nothing
-while an operator has paused it.
+"""When nothing may be removed: after a start until the kubelet is healthy or a configured time has passed, and while an
+operator has paused removals.
 
 After a reboot every sandbox is NOTREADY and every container EXITED, although all of them belong to live pods. Once the
 kubelet's `/healthz` answers, it has started its pods again; the time limit is for nodes where nothing answers there.
 `reclaimd reclaim --now` skips the hold-off.
+
+`KubeletWatch` asks over one connection that is kept open. A kubelet that restarts loses the connection, so it cannot
+restart unnoticed between two requests. The connection also counts as lost if an answer is late, is not 200, or closes
+the connection.
+
+The few lines of HTTP are written by hand, because importing an HTTP client (with email and ssl) takes 15 ms.
 """
 
 from __future__ import annotations
@@ -15,11 +21,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-LONGEST_PAUSE_SECONDS = 86_400.0  # a pause that is forgotten must end by itself
-ANSWER_SECONDS = 0.5  # for a command, which waits for it
-PATIENCE_SECONDS = 2.0  # for the watch, for which nobody waits
-ASK_SECONDS = 1.0
-FRESH_SECONDS = 6.0
+LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
+ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
+PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
+ASK_SECONDS = 1.0  # between two requests
+FRESH_SECONDS = 6.0  # an older answer no longer counts
 LONGEST_ANSWER_BYTES = 16 * 1024
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -32,7 +38,7 @@ Where = tuple[str, int] | str
 
 
 class HoldOff:
-    """Holds off until `seconds` after `since`, or until `healthy` returns true. Times: seconds of one clock."""
+    """Holds off until `seconds` after `since`, or until `healthy` returns true. Times are in seconds of one clock."""
 
     def __init__(self, seconds: float, since: float, now: Callable[[], float], healthy: Callable[[], bool]):
         self._over_at = since + seconds
@@ -40,7 +46,7 @@ class HoldOff:
         self._healthy = healthy
 
     def why(self) -> str | None:
-        """One sentence why nothing may be removed yet, or None. Once None, always None."""
+        """Why nothing may be removed yet, in a sentence; None if it may. Once None, always None."""
         left = self._over_at - self._now()
         if left <= 0:
             return None
@@ -51,7 +57,7 @@ class HoldOff:
 
 
 class Pause:
-    """Nothing is removed until a moment that an operator has named. Any thread may call. Times: seconds of one clock.
+    """Nothing is removed until a time that an operator has set. Any thread may call. Times are in seconds of one clock.
 
     `wall`: the time of day, for people.
     """
@@ -62,43 +68,42 @@ class Pause:
         self._until = float("-inf")
 
     def begin(self, seconds: float) -> None:
-        """From now on for so long, at most `LONGEST_PAUSE_SECONDS`; an earlier pause is replaced."""
+        """Pauses from now on, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause."""
         self._until = self._now() + min(seconds, LONGEST_PAUSE_SECONDS)
 
     def end(self) -> None:
-        """Removals may go on."""
         self._until = float("-inf")
 
     @property
     def left_seconds(self) -> float:
-        """How long it lasts; 0 without one."""
+        """How much longer the pause lasts; 0 without one."""
         return max(self._until - self._now(), 0.0)
 
     def until(self) -> str:
-        """Its end by the time of day; empty without one."""
+        """When the pause ends, as a time of day; empty without one."""
         left = self.left_seconds
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall() + left)) if left > 0 else ""
 
     def why(self) -> str | None:
-        """One sentence why nothing may be removed, or None."""
+        """Why nothing may be removed, in a sentence; None if it may."""
         until = self.until()
         return f"paused until {until} (reclaimd resume ends it)" if until else None
 
 
 class Holds:
-    """What holds removals off: the start, or a pause."""
+    """What can hold removals off: the start, or a pause."""
 
     def __init__(self, hold_off: HoldOff, pause: Pause):
         self._hold_off = hold_off
         self._pause = pause
 
     def why(self) -> str | None:
-        """One sentence why nothing may be removed now, or None."""
+        """Why nothing may be removed now, in a sentence; None if it may."""
         return self._pause.why() or self._hold_off.why()
 
 
 def kubelet_is_healthy(where: Where | None) -> bool:
-    """True if the kubelet's `/healthz` answers 200 within half a second. None: false without asking."""
+    """Whether the kubelet's `/healthz` answers 200 within half a second. None: false without asking."""
     if where is None:
         return False
     with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:
@@ -107,7 +112,7 @@ def kubelet_is_healthy(where: Where | None) -> bool:
 
 
 class KubeletWatch:
-    """Asks on a thread of its own, so that nobody else waits for the answer, for so many `seconds` after its start.
+    """Asks `/healthz` again and again on a thread of its own, for this many `seconds` after its start.
 
     `where`: None: nobody is asked. `was_healthy`: whether it has ever answered 200.
     """
@@ -121,17 +126,17 @@ class KubeletWatch:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Starts its thread, if there is anything to ask. Raises RuntimeError where none can be started."""
+        """Starts the thread if there is anything to ask. Raises RuntimeError if no thread can be started."""
         if self._where is not None and self._seconds > 0:
             until = time.monotonic() + self._seconds
             threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True).start()
 
     def close(self) -> None:
-        """Ends its thread at the next question."""
+        """The thread ends before its next request."""
         self._over.set()
 
     def healthy_since(self) -> float | None:
-        """Since when (monotonic seconds) the kubelet has answered healthy over one connection; None if it does not."""
+        """Since when (monotonic seconds) the kubelet has been healthy over one connection; None if it is not."""
         since = self._since
         return None if since is None or time.monotonic() - self._last > FRESH_SECONDS else since
 
@@ -147,7 +152,7 @@ class KubeletWatch:
             self._over.wait(ASK_SECONDS)
 
     def _stays_healthy(self, kubelet: socket.socket) -> bool:
-        """Whether one more question is answered with 200, and the connection stays usable. Raises OSError."""
+        """Whether another request is answered with 200 and the connection stays usable. Raises OSError."""
         healthy, usable = _asked(kubelet, PATIENCE_SECONDS)
         self.was_healthy = self.was_healthy or healthy
         return healthy and usable
@@ -166,9 +171,9 @@ def _connected(where: Where, seconds: float) -> socket.socket:
 
 
 def _asked(kubelet: socket.socket, seconds: float) -> tuple[bool, bool]:
-    """Whether one question is answered with 200, and whether the whole answer has come and another one may follow it.
+    """Whether a request is answered with 200, and whether the whole answer has arrived and another request can follow.
 
-    Raises OSError if there is no answer within so many seconds.
+    Raises OSError if there is no answer within `seconds`.
     """
     ends = time.monotonic() + seconds
     kubelet.sendall(_REQUEST)
