@@ -1,6 +1,5 @@
 """The files that the daemon keeps: the image records and the ballast. Both are written on threads of their own, so that
-nothing waits for a disk that is full or busy.
-"""
+nothing waits for a disk that is full or busy."""
 
 from __future__ import annotations
 
@@ -22,13 +21,15 @@ from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 SAVE_AT_END_SECONDS = 1.0
-THREADS = 2  # one that saves, also while loading hangs
+THREADS = 2  # one saves, even while loading hangs
 BALLAST_RETRY_SECONDS = 300.0  # between two attempts
 
 
 class ImageRecordsSaver(Listener):
-    """The image records of one daemon and their file (None: not saved). A failure is a warning, written once until it
-    changes."""
+    """Loads the image records at the start, and saves them while the daemon runs and at its end.
+
+    `file`: None: they are not saved. A failure is logged as a warning, once until it changes.
+    """
 
     def __init__(self, records: ImageRecords, file: RecordFile | None, log: Log):
         self._records = records
@@ -51,8 +52,7 @@ class ImageRecordsSaver(Listener):
             self._log.warning(loaded.problem)
 
     def detected(self) -> None:
-        """Starts saving, unless an earlier save has not finished. Without a thread nothing is saved, which is a
-        warning."""
+        """Starts saving, unless an earlier save has not finished. Without a thread it only logs a warning."""
         file = self._file
         if file is None or not self._saved.is_set():
             return
@@ -64,7 +64,7 @@ class ImageRecordsSaver(Listener):
             self._warn(f"the image records are not saved: {error}")
 
     def finish(self) -> None:
-        """Saves a last time and waits at most 1 s for it."""
+        """Saves one last time, and waits at most 1 s for it."""
         self.detected()
         self._saved.wait(SAVE_AT_END_SECONDS)
 
@@ -78,10 +78,11 @@ class ImageRecordsSaver(Listener):
 
 
 class BallastKeeper(Listener):
-    """Keeps the file of ballast in place, where the configuration has one. Its methods are for one thread.
+    """Makes the ballast of the configuration again after it was released, once there is room for twice its size. Its
+    methods are for one thread.
 
-    The look at the file and its making are done on a thread of `workers`, of which there is one: a disk may hang. When
-    pressure comes while it is made, what there is of it is removed.
+    The file is checked and made on a thread of `workers`, of which there is one, because a disk may hang. If pressure
+    comes while it is being made, what there is of it is removed.
     """
 
     def __init__(self, node: Node, log: Log, workers: Workers):
@@ -94,15 +95,15 @@ class BallastKeeper(Listener):
         self._abandoned = threading.Event()
 
     def prepare(self) -> None:
-        """Starts the thread that makes it. Raises NoThread."""
+        """Starts the thread that makes the file. Raises NoThread."""
         if self._ballast is not None:
             self._workers.prepare(1)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """After each observation: has what is missing made again. Never under pressure, that is while a threshold is
-        met on any filesystem or a condition is reported; not in a dry run, not while one is made, each 5 minutes at
-        most, and with room for it twice over above the highest mark of its filesystem. Returns at once, never raises.
-        """
+        """After each observation: has a missing ballast made again. Never under pressure, that is, while a threshold is
+        met on any filesystem or a condition is reported; not in a dry run; not while it is being made; at most every 5
+        minutes; and only with room for twice its size above the highest mark of its filesystem. Returns at once, never
+        raises."""
         ballast, filesystems = self._ballast, observations.filesystems
         if decision.thresholds_met or decision.conditions:
             self._abandoned.set()
@@ -132,6 +133,6 @@ class BallastKeeper(Listener):
                 if made:
                     self._log.info(f"the ballast {settings.path} of {format_bytes(settings.size_bytes)} is there again")
 
-        with suppress(NoThread):  # none can be started, or it is at work
+        with suppress(NoThread):  # none can be started, or it is busy
             self._workers.run(restore)
             self._abandoned = abandoned

@@ -2,12 +2,12 @@
 
 Off by default, because on most nodes the kubelet does it. Independent of the manager: neither waits for the other.
 
-* Each loop starts with a pass at once, and waits its period after each pass; passes of one loop never overlap.
+* Each loop begins with a pass at once, and waits its period after each pass; passes of one loop never overlap.
 * With a high threshold of 100 and no maximum age there is no image loop (`StartGarbageCollection` in
   `pkg/kubelet/kubelet.go`).
 * A failed pass is not retried before the next period. In the container loop every failure is an event
-  (`ContainerGCFailed`); in the image loop the first of several is only logged, because statistics may not be available
-  yet, and every further one is an event (`ImageGCFailed`).
+  (`ContainerGCFailed`). In the image loop the first failure in a row is only logged, because statistics may not be
+  available yet, and every further one is an event (`ImageGCFailed`).
 * No pass runs during the hold-off after a start.
 """
 
@@ -36,8 +36,8 @@ CONTAINER, IMAGE = "container", "image"
 
 
 class PeriodicLoop:
-    """One loop on a thread of its own. `what`: it collects, `container` or `image`. `run_pass`: runs a pass and returns
-    its error, empty for success. `may_act`: called before each pass; returns why no pass may run now, or None."""
+    """One loop on a thread of its own. `what` it collects: `container` or `image`. `run_pass`: runs a pass and returns
+    its error, empty on success. `may_act`: called before each pass; returns why no pass may run now, or None."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PeriodicLoop:
             self._stopping.wait(self._period_seconds)
 
     def _announce(self, error: str) -> None:
-        """What is told of a pass depends on whether the one before has failed."""
+        """How a pass is reported depends on whether the previous one failed."""
         collection = f"{self._what} garbage collection"
         if not error:
             level = Level.INFO if self._failed else Level.DEBUG
@@ -93,7 +93,7 @@ class PeriodicLoop:
 
 
 class PeriodicGC:
-    """Both loops over one node. With the manager they share only the node's connection and image records.
+    """Both loops on one node. They share only the node's connection and image records with the manager.
 
     `may_act`: called before each pass; returns why no pass may run now, or None.
     """
@@ -130,7 +130,7 @@ class PeriodicGC:
         return result.reclaim.error
 
     def _context(self) -> ReclaimContext:
-        """Of one pass, whose removals go one after another."""
+        """For one pass, whose removals run one after another."""
         return self._node.context(self._node.make_executor(parallel=1))
 
     def _log_removals(self, what: str, result: ReclaimResult) -> None:
