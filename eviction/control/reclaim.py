@@ -1,7 +1,12 @@
-"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself, with the same answer.
+"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself with the same answer, and the
+daemon's queue of such requests.
 
-Covers: options, hold-off, exit code, output. Does not cover: who runs the pass (`control.reclaim_queue`,
-`eviction.cli.reclaim`), the pass (`node.responder`).
+The daemon runs one pass at a time on each filesystem, and its own go first, so a request that arrives during a pass
+waits, at most 30 s; at most four wait. A dry run waits for other dry runs only. The client gets a line at once, then a
+heartbeat of one line a second, and the result when the pass has ended. A client that disconnects before its turn is
+removed from the queue; a pass that has begun is finished.
+
+`daemon.manager` and `eviction.cli.reclaim` run the requests; the pass itself is in `node.one_pass`.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ EXIT_CODES = {
 @dataclass(frozen=True, slots=True)
 class ReclaimOptions(Output):
     """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
-    `to_the_end`: do not stop early; `now`: no hold-off."""
+    `to_the_end`: do not stop early; `now`: skip the hold-off."""
 
     signal: Signal | None = None
     until: Threshold | None = None
@@ -56,7 +61,7 @@ class ReclaimOptions(Output):
 
 
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
-    """The options from their names on the command line (`-` as `_`). `signals`: those that the node can have.
+    """The options, from their names on the command line (`-` as `_`). `signals`: those that the node can have.
 
     Raises RequestRefused or ThresholdConfigError with one sentence.
     """
@@ -89,8 +94,8 @@ def respond(
     problem: str | None = None,
     setting: Setting | None = None,
 ) -> Answer:
-    """Runs the request on these observations. `problem`: why the runtime cannot be reached, None if it can. `setting`:
-    of the pass, in place of the node's."""
+    """Runs the request with these observations. `problem`: why the runtime cannot be reached, None if it can.
+    `setting`: for the pass, in place of the node's."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -114,10 +119,10 @@ def respond(
 def respond_to_client(
     options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
 ) -> Answer:
-    """The same in the daemon for a client; a dry run is beside the passes.
+    """The same in the daemon, for a client; a dry run runs beside the passes.
 
-    Raises RequestRefused while the daemon does not know where the images are: the command, with a new connection, may
-    find out; FunctionUnusable.
+    Raises RequestRefused while the daemon does not know where the images are (the command, with a new connection, may
+    find out), and FunctionUnusable.
     """
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
@@ -139,21 +144,21 @@ def request_of(
         return Request(row=())
     clear = all(one.signal is not options.signal for one in decision.thresholds_met)
     if options.until is None and clear:
-        extent = Extent.ALL  # as no mark tells where to stop
+        extent = Extent.ALL  # there is no mark at which to stop
     until = None if options.until is None else (options.until,)
     return Request(config.row(options.signal, observations), until, extent)
 
 
 def exit_code(record: Pass) -> int:
-    """The exit code for the result of a pass. A dry run that could not read everything has no whole answer, and ends as
-    one on a runtime that is away."""
+    """The exit code for the result of a pass. A dry run that could not read everything has no complete answer, and
+    exits as if the runtime were unreachable."""
     if record.result is PassResult.DRY_RUN and record.errors:
         return EXIT_RUNTIME
     return EXIT_CODES[record.result]
 
 
 def _held_off(node: Node) -> Answer | None:
-    """Why nothing may be removed: a pause of the daemon, or a boot shortly before."""
+    """Why nothing may be removed: a pause of the daemon, or a recent boot."""
     code, why = EXIT_PAUSED, node.pause.why()
     if why is None:
         since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
@@ -172,16 +177,16 @@ def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObse
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
-    """One request. `answer`: comes when its pass has ended; RequestRefused in its place says why there is none."""
+    """One request. `answer`: set when its pass has ended, or to RequestRefused, which says why there is none."""
 
     options: ReclaimOptions
     answer: Future[Answer] = field(default_factory=Future)
 
 
 class ReclaimQueue:
-    """The requests that wait for their turn. Its methods may be called from any thread.
+    """The requests that wait for their turn. Any thread may call.
 
-    `wake`: called when a request is added. `doing`: what the daemon does now, in words; None for nothing. `signals`:
+    `wake`: called when a request is added. `doing`: what the daemon is doing now, in words; None if nothing. `signals`:
     those that the node can have.
     """
 
@@ -201,7 +206,7 @@ class ReclaimQueue:
         self._closed = False
 
     def ask(self, options: ReclaimOptions) -> Ticket:
-        """Adds a request. Raises RequestRefused when four wait already and after `close`."""
+        """Adds a request. Raises RequestRefused if four are waiting already, and after `close`."""
         ticket = Ticket(options)
         with self._lock:
             if self._closed:
@@ -214,11 +219,10 @@ class ReclaimQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for their turn."""
         return len(self._waiting)
 
     def take(self, wanted: Callable[[Ticket], bool] = lambda _: True) -> Ticket | None:
-        """Removes the first wanted request, which the caller must answer. None if none waits."""
+        """Removes the first wanted request, which the caller must answer. None if there is none."""
         with self._lock:
             ticket = next(filter(wanted, self._waiting), None)
             if ticket is not None:
@@ -232,8 +236,8 @@ class ReclaimQueue:
             ticket.answer.set_exception(RequestRefused("it is stopping"))
 
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
-        """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be that of the client.
-        Raises RequestRefused."""
+        """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the client's too. Raises
+        RequestRefused."""
         ticket = self.ask(read_options(options_of_client(request, loaded), self._signals))
         waited = 0.0
 
