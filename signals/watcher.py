@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.25  # between two reads: as often as the daemon observes while
 REARM_SECONDS = 5.0  # how often missing directories are tried again
 STOP_SECONDS = 1.0
 
-# The kernel reports a directory that is removed or unmounted without being asked (IN_IGNORED).
+# The kernel reports removed and unmounted directories by itself (IN_IGNORED).
 _MASK = pyinotify.IN_CREATE | pyinotify.IN_MOVED_TO | pyinotify.IN_MOVE_SELF | pyinotify.IN_ONLYDIR
 
 # On import pyinotify installs a handler that writes to stderr; the daemon's log must keep its own format.

@@ -7,7 +7,8 @@ file beside `stateFile`.
 * Reading changes nothing and never raises: a file that is missing, that is not a pause of this machine, or that is not
   trusted means no pause. The file is written when a client begins or ends a pause, never between the start and a
   removal.
-* A disk that does not answer is waited for a second; whatever it does later, the file ends up with the latest pause.
+* A disk that does not answer holds a client up for a second; whatever it does later, the file ends up with the latest
+  pause.
 
 What a pause is, is in `node.hold_off`.
 """
@@ -109,7 +110,7 @@ class PauseFile:
     def keep(self, pause: Pause) -> str:
         """Saves the pause as it is now, or removes the file if there is no pause. Returns why that failed and what
         follows, in a sentence, else an empty string."""
-        with self._choosing:  # so that the last call leaves what the pause was last
+        with self._choosing:  # so that the latest pause is the one that is kept
             left = pause.left_seconds
             self._latest = pause_json(left, self._now()) if left else None
         if not self.path:

@@ -36,7 +36,7 @@ from eviction.types import Decision, Extent, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
 MOST_WAITING = 4
-TURN_SECONDS = 30.0  # a request is refused when its turn has not come by then
+TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
 EXIT_CODES = {
@@ -177,7 +177,7 @@ def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObse
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
-    """One request. `answer`: set when its pass has ended, or to RequestRefused, which says why there is none."""
+    """One request. `answer`: set when its pass has ended; RequestRefused in its place says why there is none."""
 
     options: ReclaimOptions
     answer: Future[Answer] = field(default_factory=Future)

@@ -59,7 +59,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
 NO_DEVICE = -1  # the lane of requests whose filesystem cannot be read
 REFRESH_SECONDS = 60.0  # between two refreshes
-PLACES_SECONDS = 2.0  # the longest wait for where the images are
+PLACES_SECONDS = 2.0  # the longest wait for the runtime to say where the images are
 LONGEST_SECONDS = 30.0  # for one whole refresh; the next one does not ask again about containers already answered for
 STALLED_PATIENCES = 3.0  # a pass that has made no progress for this many times `removalPatience` is stuck
 BESIDE_FILESYSTEMS = 4  # a request without a filesystem, a dry run, a refresh, and its question where the images are
@@ -533,7 +533,7 @@ class Manager:
 
         def relieve() -> None:
             record = running.run()
-            if trigger is not Trigger.LEAD:  # a pass of the lead has nothing to reach before its mark is met
+            if trigger is not Trigger.LEAD:  # a pass that the lead began has nothing to reach before its mark is met
                 backoff.record(record, clock.monotonic())
             else:
                 backoff.until = float("-inf")
@@ -543,8 +543,8 @@ class Manager:
         lane.start(f"relieving {acted_on.signal}", relieve, row, running)
 
     def _serve_requests(self, observations: SignalObservations, decision: Decision) -> None:
-        """A request that removes waits for the lane of its signal, behind the passes there; a dry run has a lane beside
-        them."""
+        """A request that removes waits for the lane of its signal, behind the passes there; dry runs have their own
+        lane."""
 
         def lane_of(ticket: Ticket) -> Lane:
             acted_on = None if decision.acted_on is None else decision.acted_on.signal

@@ -68,7 +68,7 @@ class Pause:
         self._until = float("-inf")
 
     def begin(self, seconds: float) -> None:
-        """Pauses from now on, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause."""
+        """Pauses for this long from now, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause."""
         self._until = self._now() + min(seconds, LONGEST_PAUSE_SECONDS)
 
     def end(self) -> None:
@@ -103,7 +103,7 @@ class Holds:
 
 
 def kubelet_is_healthy(where: Where | None) -> bool:
-    """Whether the kubelet's `/healthz` answers 200 within half a second. None: false without asking."""
+    """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
     if where is None:
         return False
     with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:

@@ -51,7 +51,7 @@ AS_CONFIGURED = Request()
 
 
 class Cooldowns:
-    """How long each function of the configuration is not called again: its `cooldown`. Any thread may call."""
+    """Keeps each function of the configuration from being called again within its `cooldown`. Any thread may call."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -62,7 +62,7 @@ class Cooldowns:
         return f"its cooldown is not over, so it rests for {left:.0f} s more" if left > 0 else ""
 
     def called(self, name: str, cooldown_seconds: float, now: float) -> None:
-        """A call has ended at `now`."""
+        """A call ended at `now`."""
         if cooldown_seconds > 0:
             self._until[name] = now + cooldown_seconds
 
@@ -96,7 +96,7 @@ class Entry:
 
 
 class OnePass:
-    """Made for one pass. `run` is for one thread; any thread may read `progress_at`.
+    """One pass, used once. `run` is for one thread; any thread may read `progress_at`.
 
     `extent`: as configured. `fill_rates`: as known when the pass begins. `gives_way`: whether another row of the same
     filesystem is waiting for it.
@@ -246,8 +246,8 @@ class OnePass:
         return measure
 
     def _urgency(self, entry: Entry, observations: SignalObservations) -> float:
-        """By the present fill rate or that at the beginning, which freed bytes hide, whichever is faster. With `extent:
-        all` nothing is urgent."""
+        """By the present fill rate or the one at the beginning of the pass, whichever is faster, because freed bytes
+        hide a fill. With `extent: all` nothing is urgent."""
         if self._extent is Extent.ALL:
             return NEVER
         return urgency(entry.goal, observations, faster(self._begun_rates, self._rates), self._kubelets)
