@@ -58,7 +58,7 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
 DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
-BESIDE_REMOVALS = 4  # calls that may wait for an answer beside removals: of passes, a refresh, a dry run
+BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
 PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
