@@ -41,7 +41,7 @@ class FilesystemRole(str):
         """Raises ValueError for what cannot be a name."""
         if name not in cls._known:
             if not ROLE_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a filesystem; allowed are {ROLE_NAMES_ALLOWED}")
+                raise ValueError(f"{name!r} is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}")
             cls._known[name] = super().__new__(cls, name)
         return cls._known[name]
 
@@ -83,7 +83,7 @@ class Signal(str):
         if name not in cls._known:
             role, _, unit = name.partition(".")
             if unit not in (AVAILABLE, INODES_FREE):
-                raise ValueError(f"{name!r} is no signal; it ends with .{AVAILABLE} or .{INODES_FREE}")
+                raise ValueError(f"{name!r} is not a signal; a signal ends with .{AVAILABLE} or .{INODES_FREE}")
             signal = super().__new__(cls, name)
             signal.filesystem = FilesystemRole(role)
             signal.counts_inodes = unit == INODES_FREE

@@ -51,12 +51,12 @@ def read_output(given: Mapping[str, Any], command: str, others: Collection[str])
     RequestRefused."""
     unknown = given.keys() - OF_OUTPUT - set(others)
     if unknown:
-        raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of {command}")
+        raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
     output, width = given.get("output"), given.get("width")
     if output not in (None, "table", "json"):
         raise RequestRefused(f"--output: {output!r} is neither table nor json")
     if width is not None and not (type(width) is int and width > 0):
-        raise RequestRefused("width: columns are a number above 0")
+        raise RequestRefused("width: the number of columns must be above 0")
     return Output(output == "json", width)
 
 

@@ -61,10 +61,10 @@ def left_seconds(text: bytes, now: Moment) -> float:
     try:
         kept = Kept.model_validate_json(text)
     except ValidationError:
-        raise NotAPause("is no pause of this version of reclaimd") from None
+        raise NotAPause("is not a pause of this version of reclaimd") from None
     begun = kept.begun
     if not (isfinite(begun.wall) and isfinite(begun.monotonic)):
-        raise NotAPause("is no pause that can be")
+        raise NotAPause("is not a possible pause")
     if begun.machine_id and now.machine_id and begun.machine_id != now.machine_id:
         raise NotAPause("is of another machine")
     if begun.boot_id and begun.boot_id == now.boot_id:

@@ -212,7 +212,7 @@ class ReclaimQueue:
             if self._closed:
                 raise RequestRefused("it is stopping")
             if len(self._waiting) >= MOST_WAITING:
-                raise RequestRefused(f"{MOST_WAITING} requests wait already")
+                raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
             self._waiting.append(ticket)
         self._wake()
         return ticket
@@ -251,7 +251,7 @@ class ReclaimQueue:
                 busy = self._doing()
                 if waited >= self._turn_seconds and withdrawn():
                     raise RequestRefused(
-                        f"its turn has not come within {self._turn_seconds:g} s, it is {busy or 'busy'}"
+                        f"its turn did not come within {self._turn_seconds:g} s: it is {busy or 'busy'}"
                     )
                 yield {"accepted": True, "busy": busy}
             yield ticket.answer.result().line()

@@ -59,7 +59,7 @@ class Cooldowns:
     def why_not(self, name: str, now: float) -> str:
         """Why the function is not called, as the end of a sentence; empty if it may be. `now`: monotonic seconds."""
         left = self._until.get(name, now) - now
-        return f"its cooldown is not over, so it rests for {left:.0f} s more" if left > 0 else ""
+        return f"its cooldown lasts another {left:.0f} s" if left > 0 else ""
 
     def called(self, name: str, cooldown_seconds: float, now: float) -> None:
         """A call ended at `now`."""

@@ -49,7 +49,7 @@ def test_a_request_whose_turn_does_not_come_is_refused() -> None:
     made = requests("asking the runtime", turn_seconds=0.5)
     lines = made.converse(REQUEST, {})
     assert next(lines) == {"accepted": True, "busy": "asking the runtime"}
-    with pytest.raises(RequestRefused, match=r"^its turn has not come within 0\.5 s, it is asking the runtime$"):
+    with pytest.raises(RequestRefused, match=r"^its turn did not come within 0\.5 s: it is asking the runtime$"):
         next(lines)
     assert made.waiting == 0
 
@@ -83,7 +83,7 @@ def test_one_too_many_is_refused() -> None:
     made = requests()
     for _ in range(MOST_WAITING):
         made.ask(ReclaimOptions())
-    with pytest.raises(RequestRefused, match="4 requests wait already"):
+    with pytest.raises(RequestRefused, match="4 requests are waiting already"):
         made.ask(ReclaimOptions())
 
 

@@ -308,7 +308,7 @@ def test_a_client_that_is_killed_before_its_turn_leaves_no_request(desk: Desk, d
                 others.enter_context(conversation(desk.control, everything))
             assert came_true(lambda: waits(desk.file) == MOST_WAITING, every_seconds=0.05)
             with conversation(desk.control, {"options": {}, "told": {}}) as lines:
-                assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
+                assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests are waiting already"}
             waiting.kill()
             waiting.wait()
             assert came_true(lambda: waits(desk.file) == MOST_WAITING - 1)
