@@ -81,16 +81,12 @@ class RowBackoff:
         to 60 s; never longer than until the next object is old enough. `now`: monotonic seconds."""
         if record.result is PassResult.SATISFIED:
             self.seconds = 0.0
-        elif record.result is PassResult.FAILED or _freed_something(record):
+        elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
             self.seconds = RETRY_SECONDS
         else:
             self.seconds = min(max(self.seconds * 2, RETRY_SECONDS), LONGEST_PAUSE_SECONDS)
         waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
         self.until = now + min([self.seconds, *waits])
-
-
-def _freed_something(record: Pass) -> bool:
-    return any(function.count(Result.REMOVED) for function in record.functions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +407,9 @@ class Manager:
         if decision.acted_on is not None and not decision.row:
             self._announcements.row_is_empty(decision.acted_on, now)
         trigger = Trigger.WATCH if asked else Trigger.INTERVAL
-        for each in self._alternatives(observations, decision):
+        # each lane acts on the first threshold whose row is neither empty nor paused
+        others = (self._acting_on(threshold, observations, decision) for threshold in decision.others)
+        for each in (decision, *others):
             self._begin_where_due(each, observations, trigger, now)
         for each in self._by_lead(observations, decision):
             self._begin_where_due(each, observations, Trigger.LEAD, now)
@@ -453,7 +451,8 @@ class Manager:
         if self._lanes.tasks:
             return min(interval, TICK_SECONDS)
         longest = policy.ceiling_seconds
-        if decision.acted_on is not None:  # under pressure, and its row is empty or paused: the rest is still watched
+        # under pressure, but the row is empty or paused: the other thresholds are still watched
+        if decision.acted_on is not None:
             lane = self._lanes.of(decision.acted_on.signal, observations)
             pause = lane.backoff(decision.row).until - now if decision.row else RETRY_SECONDS
             if pause <= 0:
@@ -480,12 +479,6 @@ class Manager:
         self._urgent.clear()
 
     # ---- reclaiming
-
-    def _alternatives(self, observations: SignalObservations, decision: Decision) -> Iterator[Decision]:
-        """The decision, and those for the other thresholds that are met. Each lane acts on the first one whose row is
-        neither empty nor paused."""
-        yield decision
-        yield from (self._acting_on(threshold, observations, decision) for threshold in decision.others)
 
     def _by_lead(self, observations: SignalObservations, decision: Decision) -> Iterator[Decision]:
         """Decisions for thresholds that are not met yet, but whose passes begin now."""

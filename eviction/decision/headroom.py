@@ -105,8 +105,7 @@ def near_their_marks(
     """
     near = set()
     for _, observation, headroom in _known(thresholds, observations):
-        assert observation.filesystem is not None
-        device = observation.filesystem.device_id
+        device = _device(observation)
         seconds = headroom / _fastest(observation, fill_rates, policy)
         if 0 <= seconds < policy.ceiling_seconds * (2 if device in before else 1):
             near.add(device)
@@ -218,8 +217,7 @@ def _known(
 
 
 def _fastest(observation: SignalObservation, fill_rates: FillRates, policy: PollPolicy) -> float:
-    assert observation.filesystem is not None
-    return _fastest_of(observation.filesystem.device_id, observation.signal.counts_inodes, fill_rates, policy)
+    return _fastest_of(_device(observation), observation.signal.counts_inodes, fill_rates, policy)
 
 
 def _fastest_of(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:
