@@ -5,8 +5,8 @@ file beside `stateFile`.
 * After a reboot only the time of day tells how long the node was off. It may have been set meanwhile, so there is never
   more left than the length of the pause less the time since the boot (on Linux the monotonic clock begins there).
 * Reading changes nothing and never raises: a file that is missing, that is not a pause of this machine, or that is not
-  trusted means no pause. The file is written when a client begins or ends a pause, never between the start and a
-  removal.
+  trusted means no pause. The file is written when a client begins or ends a pause, never on the path from the start to
+  a removal.
 * A disk that does not answer holds a client up for a second; whatever it does later, the file ends up with the latest
   pause.
 
