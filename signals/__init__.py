@@ -1,1 +1,1 @@
-"""OBSERVE: from filesystems to the kubelet's disk pressure signals. Imports nothing else of this project."""
+"""Reads filesystems and reports the kubelet's disk pressure signals. Imports nothing else from this project."""

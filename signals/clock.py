@@ -1,4 +1,4 @@
-"""The clock as a parameter, so that tests can step it."""
+"""A clock that is passed in, so that tests can step it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time in two ways, both in seconds."""
+    """The current time, in seconds."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an arbitrary zero; for intervals and ages."""
+        """Time that never goes backwards, from an arbitrary zero. For intervals and ages."""
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch; for people, and to compare with timestamps of others. May jump."""
+        """Seconds since the Unix epoch. May jump. For people, and to compare with other programs' timestamps."""
 
 
 class SystemClock:
-    """The clocks of the machine (clock_gettime(2))."""
+    """The system's clocks (clock_gettime(2))."""
 
     def monotonic(self) -> float:
-        """`CLOCK_MONOTONIC`."""
         return time.monotonic()
 
     def wall(self) -> float:
-        """`CLOCK_REALTIME`."""
         return time.time()

@@ -1,19 +1,20 @@
-"""Which filesystem is nodefs, imagefs and containerfs, which ones the configuration adds, and what is read of each.
-Only this module imports psutil.
+"""Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how each is read. Only
+this module imports psutil.
 
-nodefs holds the kubelet's root directory; imagefs and containerfs are where the runtime says that its images and
-writable layers are (CRI `ImageFsInfo`). Roles share a filesystem exactly when they are on one device.
+nodefs holds the kubelet's root directory. imagefs and containerfs are where the runtime keeps its images and writable
+layers (CRI `ImageFsInfo`). Two roles share a filesystem exactly when they are on the same device.
 
-The kubelet has its numbers from cAdvisor, which asks where a filesystem is mounted and tells filesystems apart by what
-was mounted (`fs/fs.go`; `pkg/kubelet/stats/cri_stats_provider.go`). So the subvolumes of a btrfs are one filesystem,
-and a project quota on the kubelet's directory, for which `statvfs` answers there, changes nothing for the kubelet.
+The kubelet gets its numbers from cAdvisor, which reads a filesystem at its mount point and identifies it by the source
+of the mount (`fs/fs.go`; `pkg/kubelet/stats/cri_stats_provider.go`). So all subvolumes of a btrfs are one filesystem,
+and a project quota on the kubelet's directory, which changes what `statvfs` returns there, makes no difference to the
+kubelet.
 
-The kubelet detects the layout once and keeps it until it is restarted. Here it follows from the devices of each
-observation, so it changes when a filesystem is mounted or unmounted while the daemon runs.
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals, and for the split
-layout Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of `ImageFsInfo` differ).
+The kubelet detects the layout once and keeps it until it restarts. Here the layout follows from the devices in each
+observation, so it changes when a filesystem is mounted or unmounted while the daemon runs. Source:
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals, and for the split layout
+Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of `ImageFsInfo` differ).
 
-`statvfs` may block for ever; who bears the wait is said in `probe`.
+`statvfs` can block forever; `probe` makes sure that it blocks only its own thread.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats,
 
 @dataclass(frozen=True, slots=True)
 class FilesystemPaths:
-    """A path on each filesystem of the node. `imagefs` and `containerfs` are None until the runtime has named them;
-    `nodefs` is None on a machine without kubelet and runtime. `own`: those that the configuration adds."""
+    """A path on each filesystem of the node.
+
+    `imagefs` and `containerfs` are None until the runtime has reported them; `nodefs` is None on a machine without a
+    kubelet and a runtime. `own`: the filesystems that the configuration adds.
+    """
 
     nodefs: str | None
     imagefs: str | None = None
@@ -40,7 +44,7 @@ class FilesystemPaths:
     own: Mapping[FilesystemRole, str] = field(default_factory=dict)
 
     def by_role(self) -> dict[FilesystemRole, str | None]:
-        """The path of each role; None while it is not known."""
+        """The path of each role; None while it is unknown."""
         kubelets = {
             FilesystemRole.NODEFS: self.nodefs,
             FilesystemRole.IMAGEFS: self.imagefs,
@@ -49,7 +53,7 @@ class FilesystemPaths:
         return {**(kubelets if self.nodefs is not None else {}), **self.own}
 
     def distinct(self) -> set[str]:
-        """The paths to be read, each once."""
+        """The paths to read, without duplicates."""
         return {path for path in self.by_role().values() if path is not None}
 
 
@@ -59,10 +63,10 @@ def paths_of_node(
     container_filesystems: list[str],
     own: Mapping[FilesystemRole, str] = MappingProxyType({}),
 ) -> FilesystemPaths:
-    """The paths from the kubelet's root directory and the mount points that `ImageFsInfo` lists.
+    """The paths, given the kubelet's root directory and the mount points that `ImageFsInfo` lists.
 
-    Only the first of each list counts, as in the kubelet; empty texts are skipped. If no container filesystem is
-    listed, the writable layers are where the images are.
+    Only the first entry of each list counts, as in the kubelet; empty strings are skipped. If no container filesystem
+    is listed, the writable layers are where the images are.
     """
     imagefs = next((path for path in image_filesystems if path), None)
     containerfs = next((path for path in container_filesystems if path), imagefs)
@@ -70,12 +74,12 @@ def paths_of_node(
 
 
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:
-    """The layout from the devices of the three filesystems.
+    """The layout, given the devices of the three filesystems.
 
-    Images and writable layers that are apart are `split`, wherever the kubelet's data is. The kubelet asks two
-    questions (`pkg/kubelet/stats/provider.go`): HasDedicatedContainerFs is true where the devices of images and
-    writable layers differ, and HasDedicatedImageFs then too, also with the images on the kubelet's own device, as the
-    numbers of the two filesystems are not equal.
+    It is `split` whenever images and writable layers are on different devices, wherever the kubelet's data is. The
+    kubelet checks two things (`pkg/kubelet/stats/provider.go`): HasDedicatedContainerFs is true if images and writable
+    layers are on different devices, and HasDedicatedImageFs is then true as well, even if the images are on the
+    kubelet's own device, because the numbers of the two filesystems differ.
     """
     if imagefs_device != containerfs_device:
         return FsLayout.SPLIT
@@ -83,8 +87,8 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 
 
 def describe(path: str, device_id: int) -> FilesystemIdentity:
-    """The filesystem of this number and the mount that holds `path`, by the kernel's table of this process. Never
-    raises OSError: what is not known is empty."""
+    """The filesystem with this device number and the mount that holds `path`, from this process's mount table. Never
+    raises OSError: what is unknown is empty."""
     try:
         real = os.path.realpath(path)
         mounts = psutil.disk_partitions(all=True)
@@ -98,11 +102,11 @@ def describe(path: str, device_id: int) -> FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of a filesystem and its device. If another filesystem is mounted, the device changes.
+    """The numbers of a filesystem and its device. The device changes if another filesystem is mounted.
 
-    `device_id`: `st_dev`, but one number for all subvolumes of a btrfs. `polls`: what the last polls of this path have
-    read, oldest first: the same for everybody who reads. `in_directory`: the numbers that `statvfs` gives in the
-    directory itself, where they are those of a limit (a project quota).
+    `device_id`: `st_dev`, except that all subvolumes of a btrfs share one number. `polls`: what the last polls of this
+    path read, oldest first, the same for every reader. `in_directory`: what `statvfs` returns in the directory itself,
+    if a project quota limits it.
     """
 
     stats: FsStats
@@ -112,12 +116,12 @@ class Reading:
 
 
 FilesystemReader = Callable[[str, float], Reading]
-"""Reads the filesystem that holds a path at a time (monotonic seconds), that of the reading. May block; raises OSError.
-"""
+"""Reads the filesystem that holds a path. The second argument is the time of the reading (monotonic seconds). May
+block; raises OSError."""
 
 
 def read_statvfs(path: str, now: float) -> Reading:
-    """A whole reading by `statvfs` and `stat`. Raises OSError."""
+    """A full reading, with `statvfs` and `stat`. Raises OSError."""
     found = os.statvfs(path)
     return Reading(
         FsStats(
@@ -133,17 +137,21 @@ def read_statvfs(path: str, now: float) -> Reading:
 
 
 def available_and_inodes_free(path: str) -> tuple[int, int]:
-    """Bytes available and inodes free by `statvfs` alone, for a poll. Raises OSError. It costs 2 µs, and a whole
-    reading at a mount point 21: a daemon at rest close to its marks would take half as much again of a core."""
+    """Bytes available and inodes free from `statvfs` alone, for a poll. Raises OSError.
+
+    This costs 2 µs. A full reading at a mount point costs 21 µs; polling with it, a daemon that idles close to its
+    marks would use half as much CPU again.
+    """
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize, found.f_ffree
 
 
 class KubeletsReader:
-    """Reads a filesystem as the kubelet sees it: at a mount point, and by one number however many subvolumes it has.
+    """Reads a filesystem as the kubelet sees it: at its mount point, and as one filesystem however many subvolumes it
+    has.
 
-    `directories`: paths that no kubelet looks at, read where they are, the numbers of a limit included. `reader` reads
-    one place, `table` is the table of mounts of this process. Any thread may call; may block, raises OSError.
+    `directories`: paths that no kubelet looks at; they are read in place, within any quota. `reader` reads one path;
+    `table` is this process's mount table. Any thread may call. May block; raises OSError.
     """
 
     def __init__(
@@ -156,7 +164,7 @@ class KubeletsReader:
         self._places: dict[str, _Place] = {}
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading. Where the mount point cannot be read, or is another device by now, that of the path."""
+        """One reading. If the mount point cannot be read, or is another device by now, the path itself is read."""
         here = self._reader(path, now)
         place = self._places.get(path)
         if place is None or place.st_dev != here.device_id:
@@ -175,7 +183,7 @@ class KubeletsReader:
         return replace(found, stats=there.stats, in_directory=here.stats if limited else None)
 
     def quick(self, path: str) -> tuple[int, int]:
-        """Bytes available and inodes free where the path was last read."""
+        """Bytes available and inodes free, read where the path was last read."""
         place = self._places.get(path)
         return self._quick_reader(path if place is None else place.point)
 
@@ -188,7 +196,7 @@ class KubeletsReader:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a path is read, as long as its `st_dev` stays: the filesystem, and the point at which it is asked."""
+    """Where a path is read while its `st_dev` stays the same: its filesystem, and the point at which to read it."""
 
     st_dev: int
     device_id: int
@@ -196,7 +204,7 @@ class _Place:
 
 
 def quick_reader_of(reader: FilesystemReader) -> Callable[[str], tuple[int, int]]:
-    """What agrees with `reader` in bytes available and inodes free, and costs less where it reads by `statvfs`."""
+    """Reads the same bytes available and inodes free as `reader`, at less cost if `reader` uses `statvfs`."""
     if isinstance(reader, KubeletsReader):
         return reader.quick
     if reader is read_statvfs:

@@ -1,27 +1,25 @@
-"""How soon to read a filesystem again, and whether what was read calls for an observation.
+"""When to read a filesystem again, and whether a reading calls for an observation.
 
-A reading costs microseconds, so the next one is due when the filesystem *could* have come half the way to its next
-threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the
-threshold the daemon sleeps for seconds; close to it, it reads up to a hundred times a second. earlyoom chooses its
-sleep in the same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
+A reading costs microseconds, so the next one is due when the filesystem *could* have come halfway to its next
+threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the threshold
+the daemon sleeps for seconds; close to it, it reads up to a hundred times a second. earlyoom chooses its sleep in the
+same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
 
-The fastest fill is never taken to be less than a configured rate. A faster one that was observed counts half as much
-after each minute, so one burst keeps the daemon watchful for some minutes and not for ever. For looking again a jump
-counts as a fast fill, as looking is cheap.
+The fastest fill is never taken to be slower than a configured rate. A faster one that was observed loses half its
+weight every minute, so one burst keeps the daemon alert for some minutes but not forever. A jump counts as a fast fill
+here, because reading again is cheap.
 
-What decides how urgent it is, is the *steady rate*, in which a jump does not count. XFS reserves as much again behind
-the end of a file that grows, up to 8 GiB, and gives it back minutes later (xfs(5), `allocsize`); a file is allocated at
-once (fallocate(2)); a shared extent is copied at the first write. So the one step without which the rate is lowest is
-left out, with its time: it takes two falls to believe in a fill at all. The mean is taken over the last quarter of a
-second, or back to the fourth last burst where that is longer ago: a fill that is written in bursts, or read seldom,
-counts as its mean, and one that has stopped fades with the silence.
+Urgency depends on the *steady rate*, in which a jump does not count. XFS preallocates as much again behind the end of a
+growing file, up to 8 GiB, and releases it minutes later (xfs(5), `allocsize`); a file can be allocated at once
+(fallocate(2)); a shared extent is copied at the first write. So one step is left out, together with its time: the one
+without which the rate is lowest. It takes two falls to count as a fill at all. The mean is taken over the last quarter
+of a second, or back to the fourth-last burst if that is longer ago. So a fill that is written in bursts, or read
+seldom, counts at its mean rate, and one that has stopped fades with time.
 
-An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second.
-So between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
-numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`).
-
-Covers: fill rates, intervals, the levels of one filesystem, when to notify. Does not cover: who reads, on which thread
-(`probe`).
+An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second. So
+between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
+numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`). `probe` has the threads
+that read.
 """
 
 from __future__ import annotations
@@ -32,25 +30,25 @@ from dataclasses import dataclass
 
 from signals.types import Poll
 
-HALF_LIFE_SECONDS = 60.0  # of the fastest fill that was observed: a burst that comes back within minutes is expected
-SHORTEST_SECONDS = 0.001  # readings that are closer together say nothing about a rate
-WINDOW_SECONDS = 0.25  # a burst of some polls is no rate: it counts over at least this time
-BURSTS = 4  # so many falls of some size show a fill that is written in bursts, or read seldom
-OF_SOME_SIZE = 1 / 8  # of the second largest fall: a log that grows between the bursts does not hide them
-FARTHEST_SECONDS = 30.0  # six commits of ext4: an earlier step counts no longer
-MOST_STEPS = 64  # in memory
+HALF_LIFE_SECONDS = 60.0  # of the fastest observed fill: a burst may well come back within minutes
+SHORTEST_SECONDS = 0.001  # readings closer together say nothing about a rate
+WINDOW_SECONDS = 0.25  # a burst of a few polls is not a rate: it is averaged over at least this time
+BURSTS = 4  # this many sizable falls show a fill that is written in bursts, or read seldom
+SIZABLE = 1 / 8  # of the second-largest fall: a log that grows between the bursts does not hide them
+FARTHEST_SECONDS = 30.0  # six commits of ext4; earlier steps no longer count
+MOST_STEPS = 64  # kept in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
-IDLE_FLOORS = 5  # polls while nobody fills are so many floors apart: waking up costs more than a poll
-IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default: a slower fill counts as none, as logs always grow
-MIN_NOTIFY_SECONDS = 0.25  # whoever writes in bursts causes at most one observation in this time
+IDLE_FLOORS = 5  # between polls while nothing fills: waking up costs more than a poll
+IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default; a slower fill counts as none, as logs always grow
+MIN_NOTIFY_SECONDS = 0.25  # bursts of writes cause at most one observation in this time
 
 Notify = Callable[[], None]
-"""Says that an observation is due. Called on the thread of the filesystem: it must return at once and raise nothing."""
+"""Reports that an observation is due. Called on the filesystem's thread; must return at once and must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change between two readings, made at `since` and `time` (monotonic seconds)."""
+    """A fall between two readings, made at `since` and `time` (monotonic seconds)."""
 
     since: float
     time: float
@@ -58,7 +56,6 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """The time between the two readings."""
         return self.time - self.since
 
 
@@ -66,10 +63,10 @@ class Step:
 class FillRate:
     """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
-    `available`, `time`: the last reading, `time` in monotonic seconds. `fastest`: the fastest fall between two
-    observations, units a second, halved every minute; a jump counts. `steps`: the falls of the last 30 s, also those
-    between polls, since the amount was first read at `watched_since` (not said: long ago). `steady_rate`: how
-    fast it falls when its largest step is taken away, units a second, at least 0; 0 after 30 s in which nothing fell.
+    `available`, `time`: the last reading; `time` in monotonic seconds. `fastest`: the fastest fall between two
+    observations, units a second, halved every minute; jumps count. `steps`: the falls of the last 30 s, including those
+    between polls. `watched_since`: when the amount was first read; by default, long ago. `steady_rate`: how fast the
+    amount falls without its largest step, units a second, at least 0; it is 0 after 30 s without a fall.
     """
 
     available: int
@@ -86,7 +83,7 @@ def update_fill_rate(
     """The fill rate after an observation of `available` units at `now` (monotonic seconds).
 
     A rise counts as a fall of 0. A reading less than 1 ms after the previous one changes nothing. `previous` is None
-    for the first reading. `polled`: time and amount of polls since then, oldest first.
+    for the first reading. `polled`: the times and amounts of the polls since then, oldest first.
     """
     if previous is None:
         return FillRate(available, now, watched_since=now)
@@ -106,7 +103,7 @@ def update_fill_rate(
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
-    """The falls after these readings, of which the last one is the observation: no two are less than 1 ms apart."""
+    """The falls so far, the last reading being the observation. Readings less than 1 ms apart do not count."""
     steps, time, amount = list(previous.steps), previous.time, previous.available
     now = readings[-1][0]
     polls = (poll for poll in readings[:-1] if now - poll[0] >= SHORTEST_SECONDS)
@@ -119,14 +116,14 @@ def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[S
 
 
 def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
-    """Units a second by which the amount falls without its largest step, at least 0; 0 until it fell twice.
+    """Units a second by which the amount falls without its largest step, at least 0; 0 until it has fallen twice.
 
-    `steps`: falls, oldest first. `watched_since`: when the amount was first read. Times are monotonic seconds.
+    `steps`: the falls, oldest first. `watched_since`: when the amount was first read. Times are in monotonic seconds.
     """
     if len(steps) < 2:
         return 0.0
-    of_some_size = OF_SOME_SIZE * sorted(step.fall for step in steps)[-2]
-    bursts = [step for step in steps if step.fall >= of_some_size][-BURSTS:]
+    sizable = SIZABLE * sorted(step.fall for step in steps)[-2]
+    bursts = [step for step in steps if step.fall >= sizable][-BURSTS:]
     start = max(min(now - WINDOW_SECONDS, bursts[0].since), watched_since)
     inside = [step for step in steps if step.time > start]
     if len(inside) < 2:
@@ -138,15 +135,16 @@ def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> floa
 def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:
     """Seconds until the next observation, within [floor, ceiling].
 
-    `headrooms`: for each watched amount its distance above the threshold (units; below 0 counts as 0) and the fastest
-    fill that is assumed to be possible (units a second, above 0). The amount that is soonest at its threshold decides.
+    `headrooms`: for each watched amount, its distance above the threshold (units; negative counts as 0) and the fastest
+    fill that is assumed to be possible (units a second, above 0). The amount that could reach its threshold first
+    decides.
     """
     soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=math.inf)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
 def is_negligible(rate: float, assumed: float) -> bool:
-    """Whether a fill counts as none: it is below 1/64 of the rate that is assumed to be possible. Units a second."""
+    """Whether a fill counts as none: it is below 1/64 of the assumed rate. Both are in units a second."""
     return rate < assumed * IDLE_SHARE
 
 
@@ -154,9 +152,9 @@ def is_negligible(rate: float, assumed: float) -> bool:
 class WatchedLevels:
     """What the polls of one filesystem compare with, and how often it is polled.
 
-    `available_bytes`, `inodes_free`: the highest threshold that the amount is not below yet, as bytes and as inodes;
-    None: there is none. The two rates are the fastest fills that are assumed to be possible, units a second, above 0.
-    Polls are at least `floor_seconds` and at most `ceiling_seconds` apart.
+    `available_bytes`, `inodes_free`: the highest threshold that the amount is not below yet; None if there is none. The
+    two rates are the fastest fills that are assumed to be possible, units a second, above 0. Polls are at least
+    `floor_seconds` and at most `ceiling_seconds` apart.
     """
 
     available_bytes: int | None
@@ -167,13 +165,13 @@ class WatchedLevels:
     ceiling_seconds: float
 
     def crossed(self, available_bytes: int, inodes_free: int) -> bool:
-        """Whether an amount is below its level; equal is not."""
+        """Whether an amount is below its level; equal does not count."""
         return (self.available_bytes is not None and available_bytes < self.available_bytes) or (
             self.inodes_free is not None and inodes_free < self.inodes_free
         )
 
     def is_idle(self, bytes_rate: float, inodes_rate: float) -> bool:
-        """Whether fills at these rates, units a second, both count as none."""
+        """Whether fills at these rates (units a second) both count as none."""
         return is_negligible(bytes_rate, self.bytes_per_second) and is_negligible(inodes_rate, self.inodes_per_second)
 
     def poll_interval(
@@ -187,8 +185,8 @@ class WatchedLevels:
     ) -> float:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
-        `bytes_rate`, `inodes_rate`: the fastest fills that the polls have found, units a second. `idle`: nothing fills
-        the filesystem now. Then polls are at least five floors apart.
+        `bytes_rate`, `inodes_rate`: the fastest fills that the polls have seen, units a second. `idle`: nothing fills
+        the filesystem now, so polls are at least five floors apart.
         """
         levels = (
             (self.available_bytes, available_bytes, max(self.bytes_per_second, bytes_rate)),
@@ -201,7 +199,7 @@ class WatchedLevels:
 class ThresholdNotifier:
     """Watches one filesystem until an observation is due. Not thread-safe: one thread polls.
 
-    `due_at`: when the next poll is due, monotonic seconds; the first one is due at once.
+    `due_at`: when the next poll is due (monotonic seconds); the first one is due at once.
     """
 
     def __init__(self, levels: WatchedLevels, notify: Notify):
@@ -214,11 +212,11 @@ class ThresholdNotifier:
         self._idle = False
 
     def update(self, available_bytes: int, inodes_free: int, now: float) -> bool:
-        """Takes in one poll, made at `now` (monotonic seconds). True when an observation is due.
+        """Records a poll made at `now` (monotonic seconds). True if an observation is due.
 
-        It is due when an amount is below its level, and when a fill begins on a filesystem that was idle, so that its
-        rate is known before it comes to the level; the second at the earliest 0.25 s after the first poll. Otherwise
-        polling continues at `due_at`.
+        It is due when an amount is below its level, and when a fill begins on an idle filesystem, so that its rate is
+        known before it reaches the level; the latter no sooner than 0.25 s after the first poll. Otherwise polling
+        continues at `due_at`.
         """
         if self.levels.crossed(available_bytes, inodes_free):
             return True

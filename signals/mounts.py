@@ -1,9 +1,7 @@
-"""What is mounted, from the kernel's table of mounts: which mount holds a path, and which filesystem a file is on.
+"""The kernel's mount table: which mount holds a path, and which filesystem a file is on.
 
-Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/proc.rst`, 3.5.
-
-Covers: reading the table as this process sees it, parsing it, where the kubelet asks for the numbers of a filesystem.
-Does not cover: what an option means (`eviction.reporting.filesystem_facts`).
+Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/proc.rst`, 3.5. What the options mean is
+in `eviction.reporting.filesystem_facts`.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ _SEPARATOR = "-"
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount. `device`: `major:minor` of the filesystem, which on btrfs is not the `st_dev` of its files.
+    """One mount. `device`: the filesystem's `major:minor`, which on btrfs is not the `st_dev` of its files.
 
-    `source`: what was mounted, `/dev/sda2` say. `options`: those of the mount and those of the filesystem, each once.
-    `root`: which directory of the filesystem is mounted there.
+    `source`: what is mounted, such as `/dev/sda2`. `options`: those of the mount and of the filesystem, without
+    duplicates. `root`: the directory of the filesystem that is mounted.
     """
 
     point: str
@@ -33,7 +31,7 @@ class Mount:
     root: str = "/"
 
     def option(self, name: str) -> str | None:
-        """The value of `name=value`; an empty text for an option without a value, None where it is not there."""
+        """The value of `name=value`; empty for an option without a value, None if it is not set."""
         for option in self.options:
             key, _, value = option.partition("=")
             if key == name:
@@ -42,7 +40,7 @@ class Mount:
 
 
 def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
-    """The mounts in the lines of a `mountinfo`; a line that is not one is left out."""
+    """The mounts in the lines of a `mountinfo` file; malformed lines are skipped."""
     found = []
     for line in lines:
         fields = line.rstrip("\n").split(" ")
@@ -52,7 +50,7 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
         except ValueError:
             continue
         options = dict.fromkeys([*fields[5].split(","), *of_filesystem.split(",")])
-        # Read-only counts if the mount or the filesystem is: the other one still says `rw`.
+        # Read-only if either the mount or the filesystem is: the other one still says `rw`.
         if "ro" in options:
             options.pop("rw", None)
         point, root = _unescaped(fields[4]), _unescaped(fields[3])
@@ -61,13 +59,13 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
 
 
 def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that a path without symlinks is on: of nested ones the deepest, of several on one point the last."""
+    """The mount that holds a path without symlinks: the deepest of nested mounts, the last of several on one point."""
     index = index_of_holding(path, [mount.point for mount in mounts])
     return None if index is None else mounts[index]
 
 
 def index_of_holding(path: str, points: Sequence[str]) -> int | None:
-    """Which of these mount points, in the order of the kernel, a path without symlinks is on."""
+    """The index of the mount point that holds a path without symlinks. `points`: in the kernel's order."""
     holding = [
         (len(point), index)
         for index, point in enumerate(points)
@@ -77,16 +75,15 @@ def index_of_holding(path: str, points: Sequence[str]) -> int | None:
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
-    """Where the kubelet asks for the numbers of the filesystem of a mount: cAdvisor (`fs/fs.go`, processMounts) goes by
-    the first mount of a source. Here the first one that shows most of the filesystem, as a container sees bind mounts
-    before it.
-    """
+    """Where the kubelet reads the numbers of a mount's filesystem. cAdvisor (`fs/fs.go`, processMounts) uses the first
+    mount of a source. This uses the first one that shows most of the filesystem, because a container sees bind mounts
+    before it."""
     same = [other for other in mounts if other.device == mount.device]
     return min(same, key=lambda other: len(other.root), default=mount).point
 
 
 def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
-    """The mounts that this process sees, in the order of the kernel; none if the table cannot be read."""
+    """The mounts that this process sees, in the kernel's order; none if the table cannot be read."""
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             return parse_mountinfo(file)
@@ -95,17 +92,17 @@ def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
 
 
 def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
-    """The mount that each path is on, as far as it is found. Follows symlinks, so it blocks where a path does."""
+    """The mount of each path for which one is found. Follows symlinks, so it blocks where a path does."""
     mounts = read_mounts(table)
     found = {path: mount_holding(os.path.realpath(path), mounts) for path in paths}
     return {path: mount for path, mount in found.items() if mount is not None}
 
 
 def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:
-    """The filesystem of a file, as one number: from its `st_dev` and its path without symlinks.
+    """The filesystem of a file as one number, given its `st_dev` and its path without symlinks.
 
-    It is `st_dev` where that is the number of a mounted filesystem. On btrfs it never is, as each subvolume has an
-    `st_dev` of its own; then the mount that holds the path says it, as in cAdvisor (`fs/fs.go`, GetDirFsDevice).
+    It is `st_dev` if that is the number of a mounted filesystem. On btrfs it never is, because each subvolume has its
+    own `st_dev`; then the mount that holds the path decides, as in cAdvisor (`fs/fs.go`, GetDirFsDevice).
     """
     if any(_device_id(mount) == st_dev for mount in mounts):
         return st_dev
@@ -114,12 +111,12 @@ def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:
 
 
 def filesystem_id(path: str, table: str = MOUNTS) -> int:
-    """The filesystem that a path is on, one number for all subvolumes of a btrfs. Raises OSError."""
+    """The filesystem that a path is on: one number for all subvolumes of a btrfs. Raises OSError."""
     return filesystem_of(os.stat(path).st_dev, os.path.realpath(path), read_mounts(table))
 
 
 def _device_id(mount: Mount) -> int:
-    """The number of its filesystem, in the form of `st_dev`."""
+    """The number of the mount's filesystem, in the form of `st_dev`."""
     major, _, minor = mount.device.partition(":")
     return os.makedev(int(major), int(minor))
 

@@ -1,13 +1,12 @@
-"""Reads filesystems, each on a thread of its own, so that one that hangs holds up nobody but itself.
+"""Reads each filesystem on a thread of its own, so that one that hangs delays nothing else.
 
-`statvfs` on a dead NFS server, a FUSE daemon that stopped or a failing disk can block for ever, and the caller with it
+`statvfs` on a dead NFS server, a stopped FUSE daemon or a failing disk can block forever, and its caller with it
 (https://github.com/kubernetes/kubernetes/issues/122491). So each filesystem has one daemon thread and at most one
-reading outstanding: a caller waits up to a limit and then goes on without a reading. Between two readings the same
-thread polls the filesystem, if it is near a threshold. A thread that cannot be had is a reading that is not available;
-the next reading tries again.
+outstanding reading: a caller waits up to a limit and then goes on without a reading. Between two readings the same
+thread polls the filesystem if it is near a threshold. If no thread can be started, the reading is unavailable and the
+next one tries again.
 
-Covers: readings with a deadline, polls, what their threads do. Does not cover: the system call and what a filesystem is
-to the node (`filesystems`), when to poll and to notify (`interval`).
+The system call itself is in `filesystems`; `interval` says when to poll and when to notify.
 """
 
 from __future__ import annotations
@@ -27,19 +26,20 @@ PROBE_LIMIT_SECONDS = 2.0
 CLOSED = "is no longer observed"
 
 RunOnThread = Callable[[Callable[[], None]], None]
-"""Has a thread call a function, which returns when its probe is closed. Raises RuntimeError if there is no thread."""
+"""Runs a function on a thread; the function returns when its probe is closed. Raises RuntimeError if there is no
+thread."""
 
 
 def run_on_new_thread(serve: Callable[[], None]) -> None:
-    """Starts a thread for it. Raises RuntimeError."""
-    # daemon: a thread stuck in the kernel must not keep the process from ending
+    """Raises RuntimeError if no thread can be started."""
+    # daemon: a thread stuck in the kernel must not keep the process alive
     threading.Thread(target=serve, name="statvfs", daemon=True).start()
 
 
 class Probe:
     """Reads and polls one path on one thread, from the first order until `close`.
 
-    If a reading is late, its caller gives it up, and the thread stays in the system call. Until that returns, every
+    If a reading is late, its caller gives up, and the thread stays in the system call. Until that returns, every
     further reading fails at once instead of blocking another thread, and there are no polls. Any thread may call.
     """
 
@@ -57,9 +57,9 @@ class Probe:
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()  # held during a reading
-        self._unanswered: queue.SimpleQueue[Reading | OSError] | None = None  # for the answer to a reading given up
-        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None: the thread ends
-        self._ordering = threading.Lock()  # for all writes to what follows; never held while the filesystem is read
+        self._unanswered: queue.SimpleQueue[Reading | OSError] | None = None  # where a late answer arrives
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None ends the thread
+        self._ordering = threading.Lock()  # guards the fields below; never held while the filesystem is read
         self._notifier: ThresholdNotifier | None = None
         self._closed = False
         self._run_on_thread = run_on_thread
@@ -67,14 +67,14 @@ class Probe:
         self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)  # the probe's thread only
 
     def read(self) -> Reading:
-        """A reading, at most `limit_seconds` from now. Raises ReadingUnavailable with a sentence."""
+        """A reading, within `limit_seconds`. Raises ReadingUnavailable with a sentence."""
         with self._one_caller:
             if self._unanswered is not None and self._unanswered.empty():
                 raise ReadingUnavailable(f"{self.path}: the filesystem has not answered an earlier statvfs yet")
             self._unanswered = None  # a late answer says nothing about now
             answers = queue.SimpleQueue[Reading | OSError]()
             with self._ordering:
-                if self._closed:  # an order after the end would never be served
+                if self._closed:  # nothing would serve the order
                     raise ReadingUnavailable(f"{self.path}: {CLOSED}")
                 self._take_thread()
                 self._orders.put(lambda: answers.put(self._answer()))
@@ -90,11 +90,11 @@ class Probe:
         return answer
 
     def watch(self, levels: WatchedLevels, notify: Notify) -> None:
-        """Polls from now on, until an observation is due; then calls `notify` once, on the probe's thread, and stops.
+        """Polls from now on until an observation is due, then calls `notify` once on the probe's thread and stops.
 
         An observation is due when an amount falls below its level, when a fill begins on an idle filesystem, and when
-        the filesystem cannot be read. Other levels replace these, and are polled at once. The same ones change nothing,
-        and the thread is not woken. Returns at once; does nothing when the probe is closed.
+        the filesystem cannot be read. Different levels replace the current ones and are polled at once; the same levels
+        change nothing and do not wake the thread. Returns at once. Does nothing once the probe is closed.
         """
         with self._ordering:
             if self._closed:
@@ -104,14 +104,14 @@ class Probe:
                 return
             try:
                 self._take_thread()
-            except ReadingUnavailable:  # the next reading says it
+            except ReadingUnavailable:  # the next reading reports it
                 return
             self._notifier = ThresholdNotifier(levels, notify)
-            if self._orders.empty():  # else the thread finds the levels after the order that it has
+            if self._orders.empty():  # otherwise the thread picks the levels up after the order that it has
                 self._orders.put(lambda: None)
 
     def close(self) -> None:
-        """Ends the polls, and lets the thread end. One that is stuck in the kernel ends with the process."""
+        """Stops polling and lets the thread end. A thread that is stuck in the kernel ends with the process."""
         with self._ordering:
             self._closed = True
             self._notifier = None
@@ -127,7 +127,7 @@ class Probe:
         self._has_thread = True
 
     def _serve(self) -> None:
-        """On the probe's thread: serves orders, and polls when it is time."""
+        """Runs on the probe's thread: serves orders, and polls when it is time."""
         threading.current_thread().name = f"statvfs {self.path}"
         while True:
             notifier = self._notifier
@@ -150,7 +150,7 @@ class Probe:
             return OSError(f"{type(error).__name__}: {error}")
 
     def _poll(self) -> None:
-        """One poll, and the notification that follows from it unless the levels were replaced meanwhile."""
+        """Polls once, and notifies if an observation is due and the levels have not been replaced meanwhile."""
         notifier = self._notifier
         if notifier is None:
             return
@@ -159,7 +159,7 @@ class Probe:
             available_bytes, inodes_free = self._quick_reader(self.path)
             self._keep(Poll(now, available_bytes, inodes_free))
             observation_due = notifier.update(available_bytes, inodes_free, now)
-        except Exception:  # noqa: BLE001 # the observation says why the filesystem cannot be read
+        except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read
             observation_due = True
         if not observation_due:
             return
@@ -170,7 +170,7 @@ class Probe:
         notifier.notify()
 
     def _keep(self, poll: Poll) -> None:
-        """Of polls that have read the same the first and the last one stay."""
+        """Of successive polls that read the same, only the first and the last are kept."""
         polls = self._polls
         if len(polls) > 1 and polls[-2][1:] == polls[-1][1:] == poll[1:]:
             polls.pop()
@@ -182,7 +182,7 @@ def _reason(error: OSError) -> str:
 
 
 class Probes:
-    """The probes of a node, one for each path, made when the path is first read. Any thread may call."""
+    """The probes of a node, one per path, created when the path is first read. Any thread may call."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Probes:
         run_on_thread: RunOnThread = run_on_new_thread,
     ):
         self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds, run_on_thread)
-        self._lock = threading.Lock()  # over `_probes`; never held while a filesystem is read
+        self._lock = threading.Lock()  # guards `_probes`; never held while a filesystem is read
         self._probes: dict[str, Probe] = {}
 
     def read(self, path: str) -> Reading:
@@ -206,7 +206,7 @@ class Probes:
     def watch(self, path: str, levels: WatchedLevels, notify: Notify) -> None:
         """Polls the filesystem that holds `path` until an observation is due; see `Probe.watch`.
 
-        Does nothing for a path that was never read, or is no longer observed.
+        Does nothing for a path that has never been read or is no longer observed.
         """
         with self._lock:
             probe = self._probes.get(path)
@@ -220,5 +220,4 @@ class Probes:
                 self._probes.pop(path).close()
 
     def close(self) -> None:
-        """Closes every probe."""
         self.keep_only(set())

@@ -3,14 +3,12 @@
 Rules (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/,
 `apimachinery/pkg/api/resource/quantity.go`, Go's `time.ParseDuration`):
 
-* quantity: optional sign, digits with an optional point, at most one suffix: binary `Ki Mi Gi Ti Pi Ei`, decimal
-  `n u m k M G T P E`, or an exponent `e`/`E` with a signed integer. `1E` is one exa, `1E3` is one thousand.
-  Amounts are compared exactly; where a whole number is needed, a fraction is rounded up.
-* percentage: a text that ends in `%`. The number is kept in single precision, as in the kubelet: `10%` of 100Gi is
-  160 bytes more than an exact tenth.
+* quantity: an optional sign, digits with an optional point, at most one suffix: binary `Ki Mi Gi Ti Pi Ei`, decimal `n
+  u m k M G T P E`, or an exponent `e`/`E` with a signed integer. `1E` is one exa, `1E3` is one thousand. Amounts are
+  compared exactly; where a whole number is needed, a fraction is rounded up.
+* percentage: text that ends in `%`. The number is kept in single precision, as in the kubelet: `10%` of 100Gi is 160
+  bytes more than an exact tenth.
 * duration: `30s`, `1m30s`, `1.5h`, `250ms`, `0`.
-
-Covers: parsing and printing. Does not cover: which values a field of the configuration allows.
 """
 
 from __future__ import annotations
@@ -45,17 +43,17 @@ _PERCENT = re.compile(
     re.ASCII,
 )
 LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
-_LARGEST = 2**63 - 1  # amounts, and nanoseconds in Go, are signed 64-bit; larger amounts are capped there
+_LARGEST = 2**63 - 1  # Kubernetes' amounts and Go's nanoseconds are signed 64-bit; larger amounts are capped
 _SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
 _NANO = 10**9
 
 
 def _unnamed(pattern: re.Pattern[str]) -> str:
-    """The pattern without names of groups, which the regular expressions of JSON Schema (ECMA-262) spell otherwise."""
+    """The pattern without group names, which JSON Schema's regular expressions (ECMA-262) spell differently."""
     return re.sub(r"\?P<[a-z]+>", "", pattern.pattern)
 
 
-# For JSON Schema: a text that is refused by all of these is refused below too.
+# For JSON Schema: text that matches none of these is rejected below too.
 QUANTITY_PATTERN = _unnamed(_QUANTITY)
 AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, or zero
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]{1,4})|0+\.?0*|\.0+)"
@@ -66,7 +64,7 @@ DURATION_PATTERN = rf"\+?(?:{_SOME_TIME})|-(?:0|(?:(?:0+\.?0*|\.0+)(?:{_DURATION
 
 
 class QuantityError(SignalsError, ValueError):
-    """A text that cannot be parsed. The message quotes the text and names the allowed form."""
+    """Text that cannot be parsed. The message quotes it and names the allowed form."""
 
 
 def _refuse(text: str, forms: str) -> QuantityError:
@@ -75,10 +73,10 @@ def _refuse(text: str, forms: str) -> QuantityError:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """The exact amount of a Kubernetes quantity, in units (bytes or inodes); may be negative or a fraction.
+    """The exact amount of a Kubernetes quantity in units (bytes or inodes); may be negative or a fraction.
 
-    Raises QuantityError if the text is no quantity or longer than 64 characters. Amounts of 2**63 and more are capped
-    at 2**63 - 1, as by Kubernetes. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
+    Raises QuantityError if the text is not a quantity or is longer than 64 characters. Amounts of 2**63 and more are
+    capped at 2**63 - 1, as in Kubernetes. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
     """
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if match is None:
@@ -105,7 +103,7 @@ def whole(amount: Fraction) -> int:
 def format_quantity(amount: int) -> str:
     """A whole amount as a quantity with the largest exact binary suffix: 536870912 -> `512Mi`, 1000 -> `1000`.
 
-    `parse_quantity` gives the same amount back.
+    `parse_quantity` returns the same amount.
     """
     for suffix, power in reversed(_BINARY.items()):
         if amount and amount % 1024**power == 0:
@@ -124,7 +122,7 @@ def format_bytes(amount: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things for people: `1 object`, `2 objects`."""
+    """A count for people: `1 object`, `2 objects`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -152,15 +150,15 @@ class Percentage:
             text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
             if _percentage(text) == self:
                 return text
-        return f"{self.fraction * 100:.9g}%"  # no text gives it: not every float32 is another float32 divided by 100
+        return f"{self.fraction * 100:.9g}%"  # no text does: not every float32 is another float32 divided by 100
 
 
 def parse_percentage(text: str) -> Percentage:
-    """A text that ends in `%` as a share of a capacity. Raises QuantityError; NaN and infinities are refused.
+    """Text that ends in `%`, as a share of a capacity. Raises QuantityError; NaN and infinities are rejected.
 
-    All trailing `%` are dropped, the rest is read in single precision and divided by 100 in single precision, as
-    the kubelet does (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, negative ones too, and
-    any form of Go's `strconv.ParseFloat`: `0x1p3%` is 8%, `1_0%` is 10%.
+    All trailing `%` are dropped; the rest is read in single precision and divided by 100 in single precision, as in the
+    kubelet (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, including negative ones, and any
+    form that Go's `strconv.ParseFloat` accepts: `0x1p3%` is 8%, `1_0%` is 10%.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -179,17 +177,17 @@ def _percentage(text: str) -> Percentage | None:
     else:
         exponent = max(-200, min(200, int((match["exponent"] or "0").replace("_", ""))))
         amount = Fraction(match["digits"].replace("_", "")) * Fraction(10) ** exponent
-    value = _nearest_single(amount)  # an exponent that was cut is beyond single precision anyway
+    value = _nearest_single(amount)  # an exponent that was clamped is beyond single precision anyway
     if math.isinf(value):
         return None
     return Percentage(single_precision((-value if match["sign"] == "-" else value) / 100))
 
 
 def _nearest_single(amount: Fraction) -> float:
-    """The nearest single-precision number to an amount that is not negative, ties to even, infinite beyond the range.
+    """The nearest single-precision number to a non-negative amount, ties to even, infinite beyond the range.
 
-    Rounded once, as by Go's `strconv.ParseFloat(s, 32)`. Rounded to a double first, a decimal a little above the middle
-    between two singles would become exactly the middle, and then the lower of the two.
+    Rounded once, as in Go's `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn a decimal slightly above
+    the midpoint of two singles into exactly the midpoint, and then into the lower of the two.
     """
     if amount >= _BEYOND_SINGLE:
         return math.inf
@@ -201,8 +199,8 @@ def _nearest_single(amount: Fraction) -> float:
 def parse_duration(text: str) -> float:
     """The seconds of a Go duration; may be negative. Raises QuantityError.
 
-    A bare number other than 0 is refused, and so are days (Go has no such unit) and more than 2**63 - 1 ns (292 years).
-    Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
+    Bare numbers other than 0 are rejected, and so are days (Go has no such unit) and more than 2**63 - 1 ns (292
+    years). Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
     """
     rest = text[1:] if text[:1] in ("+", "-") else text
     if len(text) > LONGEST_TEXT or not rest:

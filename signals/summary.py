@@ -2,14 +2,14 @@
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
-* `*.available` counts `f_bavail`, `*.inodesFree` counts `f_ffree`; the capacity is read anew for each observation.
-* A filesystem that counts no inodes (total 0) has no inode signal, rather than one with 0 % free.
-* Paths on one filesystem have the same numbers. They are read one after another, and a fill in between would make the
-  signals of one filesystem differ; so its latest reading counts for all of them. (The kubelet's numbers come from two
+* `*.available` is `f_bavail`, `*.inodesFree` is `f_ffree`; the capacity is read anew for each observation.
+* A filesystem that does not count inodes (total 0) has no inode signal, rather than one with 0 % free.
+* Paths on one filesystem share its numbers. They are read one after another, and a fill in between would make the
+  signals of one filesystem differ, so its latest reading counts for all of them. (The kubelet's numbers come from two
   providers.) Different sizes on one device stay different: a filesystem that the configuration adds is read at its
-  path, and under a project quota `statvfs` answers for the directory.
-* If a reading is late or fails, the last numbers stay, marked as stale; they count neither as pressure nor as its end.
-  Without earlier numbers the signal is left out. Either way the reason is kept for people.
+  path, where under a project quota `statvfs` answers for the directory.
+* If a reading is late or fails, the last numbers are kept and marked as stale; they count neither as pressure nor as
+  its end. Without earlier numbers the signal is left out. Either way the reason is recorded.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from signals.types import (
 class NodeSummary:
     """Observes the filesystems of this node. Any thread may call.
 
-    `locate` replaces the paths when the runtime says where its images are; an observation that has begun still reads
-    the earlier paths. Device and type of a filesystem are found out once, so an observation costs one reading for each
+    `locate` replaces the paths once the runtime says where its images are; an observation that has begun still reads
+    the old paths. The device and type of a filesystem are looked up once, so an observation costs one reading per
     distinct path.
     """
 
@@ -48,7 +48,7 @@ class NodeSummary:
         self._paths = paths
         self._probes = probes
         self._clock = clock
-        self._lock = threading.Lock()  # over `_paths` and `_last` together; never held while a filesystem is read
+        self._lock = threading.Lock()  # guards `_paths` and `_last` together; never held while a filesystem is read
         self._last: Mapping[str, Reading] = {}
         self._described: dict[tuple[str, int], FilesystemIdentity] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
@@ -59,7 +59,7 @@ class NodeSummary:
         return self._paths
 
     def locate(self, paths: FilesystemPaths) -> None:
-        """Observes these paths from now on, and closes the probes of all others."""
+        """Observes these paths from now on and closes the probes of all others."""
         with self._lock:
             self._paths = paths
             self._last = {path: reading for path, reading in self._last.items() if path in paths.distinct()}
@@ -74,7 +74,7 @@ class NodeSummary:
                 readings[path] = self._probes.read(path)
             except ReadingUnavailable as error:
                 readings[path] = str(error)
-        fresh = _one_a_filesystem({path: it for path, it in readings.items() if isinstance(it, Reading)})
+        fresh = _one_per_filesystem({path: it for path, it in readings.items() if isinstance(it, Reading)})
         last = self._last_with(fresh)
         signals: dict[Signal, SignalObservation] = {}
         unavailable: list[Unavailable] = []
@@ -109,7 +109,8 @@ class NodeSummary:
         )
 
     def _last_with(self, fresh: Mapping[str, Reading]) -> Mapping[str, Reading]:
-        """The last readings, updated by the fresh ones. Those of paths that were replaced meanwhile are not kept."""
+        """The last readings, updated with the fresh ones. Those of paths that were replaced meanwhile are not
+        remembered."""
         with self._lock:
             last = {**self._last, **fresh}
             self._last = {path: reading for path, reading in last.items() if path in self._paths.distinct()}
@@ -121,9 +122,9 @@ class NodeSummary:
         return self._described[path, device_id]
 
 
-def _one_a_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
-    """By path, the latest reading of the filesystem that holds the path, with the polls of all paths on it: one of them
-    is polled."""
+def _one_per_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
+    """For each path, the latest reading of its filesystem, with the polls of all paths on it: only one of them is
+    polled."""
     found = {}
     for path, reading in readings.items():
         here = [each for each in readings.values() if _size(each) == _size(reading)]

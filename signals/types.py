@@ -1,8 +1,8 @@
-"""Signals, readings of filesystems, observations and layouts: values only, and who makes observations.
+"""Signals, filesystem readings, observations and layouts. Values only.
 
-The names and strings of the signals are the kubelet's (`pkg/kubelet/eviction/api/types.go`,
-https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/). A configuration may add filesystems of
-its own; their signals have the same form.
+The names of the signals are the kubelet's (`pkg/kubelet/eviction/api/types.go`,
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/). A configuration may add filesystems;
+their signals have the same form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROLE_NAMES_ALLOWED: Final = "a lower-case letter, and up to 31 lower-case letter
 
 
 class SignalsError(Exception):
-    """Root of the errors of this package."""
+    """The base class of this package's errors."""
 
 
 class ReadingUnavailable(SignalsError):
@@ -26,9 +26,10 @@ class ReadingUnavailable(SignalsError):
 
 
 class FilesystemRole(str):
-    """What a filesystem is for on the node: one of the kubelet's three, or the name of one that the configuration adds.
+    """What a filesystem is for on the node: one of the kubelet's three roles, or the name of one that the configuration
+    adds.
 
-    There is one object of each name, so `is` compares names. One filesystem can have several roles.
+    There is one object per name, so `is` compares names. One filesystem can have several roles.
     """
 
     _known: ClassVar[dict[str, FilesystemRole]] = {}
@@ -36,17 +37,17 @@ class FilesystemRole(str):
     IMAGEFS: ClassVar[FilesystemRole]
     CONTAINERFS: ClassVar[FilesystemRole]
 
-    def __new__(cls, name: str) -> FilesystemRole:  # noqa: PYI034 # one object a name, whatever the class
-        """The role of this name. Raises ValueError for what cannot be a name."""
+    def __new__(cls, name: str) -> FilesystemRole:  # noqa: PYI034 # one object per name, whatever the class
+        """Raises ValueError for what cannot be a name."""
         if name not in cls._known:
             if not ROLE_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a filesystem; allowed are {ROLE_NAMES_ALLOWED}")
+                raise ValueError(f"{name!r} is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}")
             cls._known[name] = super().__new__(cls, name)
         return cls._known[name]
 
     @property
     def kubelets(self) -> bool:
-        """Whether it is one of the kubelet's, whose pressure is the node's."""
+        """Whether it is one of the kubelet's, whose pressure is the node's pressure."""
         return self in KUBELET_ROLES
 
 
@@ -60,11 +61,11 @@ INODES_FREE: Final = "inodesFree"
 
 
 class Signal(str):
-    """How much is left on a filesystem, bytes or inodes: one of the kubelet's disk signals, or of the same form for a
-    filesystem that the configuration adds (`buildcache.available`).
+    """How much is left on a filesystem, in bytes or inodes: one of the kubelet's disk signals, or a signal of the same
+    form for a filesystem that the configuration adds (`buildcache.available`).
 
-    Names are compared byte for byte, as in the kubelet; there is one object of each name. `filesystem`: the role of the
-    filesystem that it is about. `counts_inodes`: true when the unit is inodes, false when it is bytes.
+    Names are compared byte for byte, as in the kubelet; there is one object per name. `filesystem`: the role of its
+    filesystem. `counts_inodes`: true if the unit is inodes, false if it is bytes.
     """
 
     _known: ClassVar[dict[str, Signal]] = {}
@@ -77,12 +78,12 @@ class Signal(str):
     filesystem: FilesystemRole
     counts_inodes: bool
 
-    def __new__(cls, name: str) -> Signal:  # noqa: PYI034 # one object a name, whatever the class
-        """The signal of this name. Raises ValueError for what cannot be one."""
+    def __new__(cls, name: str) -> Signal:  # noqa: PYI034 # one object per name, whatever the class
+        """Raises ValueError for what cannot be a signal."""
         if name not in cls._known:
             role, _, unit = name.partition(".")
             if unit not in (AVAILABLE, INODES_FREE):
-                raise ValueError(f"{name!r} is no signal; it ends with .{AVAILABLE} or .{INODES_FREE}")
+                raise ValueError(f"{name!r} is not a signal; a signal ends with .{AVAILABLE} or .{INODES_FREE}")
             signal = super().__new__(cls, name)
             signal.filesystem = FilesystemRole(role)
             signal.counts_inodes = unit == INODES_FREE
@@ -102,12 +103,12 @@ KUBELET_SIGNALS: Final = tuple(signal for role in KUBELET_ROLES for signal in si
 
 
 def in_order(signals: Iterable[Signal]) -> tuple[Signal, ...]:
-    """The kubelet's first, in its order; then the others by name, bytes before inodes."""
+    """The kubelet's signals first, in its order; then the others by name, bytes before inodes."""
     return tuple(sorted(signals, key=order_of))
 
 
 def order_of(signal: Signal) -> tuple[int, str]:
-    """The place of a signal among others, for sorting."""
+    """The sort key of a signal."""
     return (KUBELET_SIGNALS.index(signal), "") if signal in KUBELET_SIGNALS else (len(KUBELET_SIGNALS), signal)
 
 
@@ -116,7 +117,7 @@ class FsLayout(StrEnum):
 
     `single`: images, writable layers and the kubelet's data on one device. `dedicated-imagefs`: images and writable
     layers together, apart from the kubelet's data. `split`: images and writable layers on different devices; the
-    kubelet's data may be with either, as a rule with the writable layers.
+    kubelet's data may be with either, usually with the writable layers.
     """
 
     SINGLE = "single"
@@ -128,10 +129,9 @@ class FsLayout(StrEnum):
 class FsStats:
     """The numbers of one filesystem at one moment (statvfs(3)).
 
-    `available_bytes` is what an unprivileged process can use (`f_bavail`), as the kubelet counts. `free_bytes`
-    (`f_bfree`) includes the blocks that are reserved for root; on an ext4 that root has filled into this reserve, it
-    rises before `available_bytes` does. `inodes_total == 0`: the filesystem counts no inodes (btrfs, some tmpfs).
-    `time` is in monotonic seconds.
+    `available_bytes` is what an unprivileged process can use (`f_bavail`), as in the kubelet. `free_bytes` (`f_bfree`)
+    includes the blocks reserved for root; on an ext4 whose reserve root has filled, it rises before `available_bytes`
+    does. `inodes_total == 0`: the filesystem does not count inodes (btrfs, some tmpfs). `time` is in monotonic seconds.
     """
 
     available_bytes: int
@@ -143,7 +143,7 @@ class FsStats:
 
 
 class Poll(NamedTuple):
-    """What one poll of a filesystem has read at `time`, monotonic seconds."""
+    """What one poll of a filesystem read at `time` (monotonic seconds)."""
 
     time: float
     available_bytes: int
@@ -152,8 +152,8 @@ class Poll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
-    """Which filesystem a reading is of. `device_id` tells filesystems apart: `st_dev`, but one number for all
-    subvolumes of a btrfs. `mount_point`: of the mount that holds `path`; empty if unknown, as `device` and `type`."""
+    """The filesystem that a reading is of. `device_id` identifies it: `st_dev`, except that all subvolumes of a btrfs
+    share one number. `mount_point`: of the mount that holds `path`; empty if unknown, as are `device` and `type`."""
 
     path: str
     device_id: int
@@ -164,10 +164,10 @@ class FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SignalObservation:
-    """The value of one signal: bytes or inodes; `time` in monotonic seconds, None if unknown.
+    """The value of one signal in bytes or inodes; `time` in monotonic seconds, None if unknown.
 
-    `stale`: the filesystem could not be read. Then the numbers are the last known ones, and no threshold counts as met
-    or as clear by them.
+    `stale`: the filesystem could not be read. The numbers are then the last known ones, and no threshold counts as met
+    or as clear because of them.
     """
 
     signal: Signal
@@ -180,7 +180,7 @@ class SignalObservation:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A filesystem that could not be read, and why (a sentence for people)."""
+    """A filesystem that could not be read, and the reason (a sentence for people)."""
 
     role: FilesystemRole
     reason: str
@@ -191,10 +191,10 @@ class SignalObservations:
     """The signals of the node at one moment.
 
     `layout` is None until it is known (the runtime has not yet said where its images are). A signal that is not in
-    `signals` does not exist on this node, or its filesystem was never read; `unavailable` says why a filesystem could
-    not be read. `filesystems`: the readings by role. `polls`: by role what the last polls have read, oldest first.
-    `limits`: by role what `statvfs` says in the directory itself, where a project quota limits it. `time` is in
-    monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
+    `signals` does not exist on this node, or its filesystem has never been read; `unavailable` has the reason for each
+    filesystem that could not be read. `filesystems`: the readings by role. `polls`: by role, what the last polls read,
+    oldest first. `limits`: by role, what `statvfs` returns in the directory itself, if a project quota limits it.
+    `time` is in monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
     """
 
     signals: Mapping[Signal, SignalObservation]

@@ -1,16 +1,13 @@
 """Watches directories with inotify and asks for an earlier observation. Only this module imports pyinotify.
 
-inotify is a hint only. It does not report writes one level down or through mmap, it stops after an unmount or when
-the directory is replaced, and it drops events when its queue is full. Everything that this project guarantees holds
-with watching switched off; a watch only makes the next observation earlier.
+inotify is only a hint. It does not report writes one level down or through mmap, it stops after an unmount or when the
+directory is replaced, and it drops events when its queue is full. Everything that this project guarantees holds with
+watching switched off; a watch only makes the next observation earlier.
 
-So what an event says is not looked at, only that there was one: the queue is emptied at most four times a second, and
-after that, and every 5 s, all directories are watched anew, which changes nothing for one that is watched already.
-pyinotify's WatchManager creates and holds the watches. Its Notifier is not used: it decodes the whole queue at once
-(16 384 events: several 100 ms), blocks on an empty queue, and fails on a name that is not UTF-8.
-
-Covers: adding and renewing watches, waiting for events. Does not cover: what is observed then, and which directories
-are watched when.
+So it does not matter what an event says, only that there was one. The queue is emptied at most four times a second.
+After that, and every 5 s, all directories are watched anew, which changes nothing for those that are watched already.
+pyinotify's WatchManager creates and holds the watches. Its Notifier is not used: it decodes the whole queue at once (16
+384 events: several 100 ms), blocks on an empty queue, and fails on a name that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -23,26 +20,26 @@ from collections.abc import Callable, Iterable
 
 import pyinotify
 
-READ_BYTES = 1 << 20  # a full queue of 16 384 events is half of it, with names of up to 15 bytes
+READ_BYTES = 1 << 20  # a full queue of 16 384 events takes half of it, with names of up to 15 bytes
 PAUSE_SECONDS = 0.25  # between two reads: as often as the daemon observes while something fills
-REARM_SECONDS = 5.0  # how often a directory that is missing is tried again
+REARM_SECONDS = 5.0  # how often missing directories are tried again
 STOP_SECONDS = 1.0
 
-# The kernel says unasked when a directory is removed or unmounted (IN_IGNORED).
+# The kernel reports removed and unmounted directories by itself (IN_IGNORED).
 _MASK = pyinotify.IN_CREATE | pyinotify.IN_MOVED_TO | pyinotify.IN_MOVE_SELF | pyinotify.IN_ONLYDIR
 
-# On import pyinotify installs a handler that writes to stderr; the log of the daemon must stay in its own format.
+# On import pyinotify installs a handler that writes to stderr; the daemon's log must keep its own format.
 logging.getLogger("pyinotify").handlers.clear()
 logging.getLogger("pyinotify").addHandler(logging.NullHandler())
 logging.getLogger("pyinotify").propagate = False
 
 
 class FsWatcher:
-    """Calls `notify` soon after a file or directory was created in one of the directories, or moved there.
+    """Calls `notify` soon after a file or directory is created in one of the directories, or moved there.
 
-    Directories that do not exist are tried again every 5 s. `notify` is called on the watcher's thread, at most four
-    times a second; it must return at once. If the kernel gives no inotify instance (there are 128 for each user by
-    default), `problem` says so in a sentence and nothing is watched.
+    Missing directories are tried again every 5 s. `notify` is called on the watcher's thread, at most four times a
+    second; it must return at once. If the kernel has no inotify instance left (128 per user by default), `problem` says
+    so in a sentence and nothing is watched.
     """
 
     def __init__(self, directories: Iterable[str], notify: Callable[[], None]):
@@ -56,7 +53,7 @@ class FsWatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts watching. Never raises: without inotify nothing is watched, and `problem` says so."""
+        """Starts watching. Never raises: without inotify nothing is watched, and `problem` says why."""
         try:
             self._manager = pyinotify.WatchManager()
         except (OSError, pyinotify.PyinotifyError) as error:
@@ -77,13 +74,13 @@ class FsWatcher:
             self._thread = thread
 
     def watch(self, directories: Iterable[str]) -> None:
-        """Replaces the set of watched directories. Any thread."""
+        """Replaces the set of watched directories. Any thread may call."""
         self._wanted = frozenset(directories)
         self._wake_up()
 
     @property
     def watched(self) -> frozenset[str]:
-        """The directories that the kernel watches now. Any thread."""
+        """The directories that the kernel is watching. Any thread may call."""
         return frozenset(self._armed)
 
     def stop(self) -> None:
@@ -110,8 +107,8 @@ class FsWatcher:
             os.eventfd_write(self._wake, 1)
 
     def _arm(self, manager: pyinotify.WatchManager) -> None:
-        """Watches what is wanted and there, and nothing else. On the watcher's thread, as inotify_add_watch(2) may
-        block for ever on a dead filesystem."""
+        """Watches those of the wanted directories that exist, and nothing else. Runs on the watcher's thread, because
+        inotify_add_watch(2) may block forever on a dead filesystem."""
         found = manager.add_watch(list(self._wanted), _MASK, quiet=True)
         armed = {path: descriptor for path, descriptor in found.items() if descriptor > 0}
         for descriptor in set(self._armed.values()) - set(armed.values()):

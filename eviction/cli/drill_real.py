@@ -38,8 +38,7 @@ from eviction.exit_codes import (
     EXIT_RUNTIME,
     EXIT_USAGE,
 )
-from eviction.node.hold_off import HoldOff
-from eviction.node.kubelet_watch import kubelet_is_healthy
+from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import amount, signals_table

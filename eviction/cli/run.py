@@ -21,8 +21,7 @@ from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
-from eviction.daemon.ballast import BallastKeeper
-from eviction.daemon.image_records_saver import ImageRecordsSaver
+from eviction.daemon.kept_files import BallastKeeper, ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.decision.headroom import near_their_marks

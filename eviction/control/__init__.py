@@ -1,1 +1,1 @@
-"""The control socket, and the requests that commands send to the running daemon over it."""
+"""The control socket, and the requests that commands send over it to the running daemon."""

@@ -1,4 +1,4 @@
-"""What `reclaimd check` and `reclaimd reclaim` have in common, whoever does the work: their options, and the answer."""
+"""What `reclaimd check` and `reclaimd reclaim` share, in the daemon or on their own: their options, and the answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class RequestRefused(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The options of both: how the answer is printed. `as_json`: a document instead of lines for people; `width`:
-    columns of the terminal of the caller, None for lines of any length."""
+    """The options of both: how the answer is printed. `as_json`: as a document; `width`: columns of the caller's
+    terminal, None for lines of any length."""
 
     as_json: bool = False
     width: int | None = None
@@ -30,9 +30,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people, or none of both.
+    """The exit code, a sentence for stderr (or none), and the output: a document, or lines for people, or neither.
 
-    `record`: the pass, None if there was none.
+    `record`: the pass; None if there was none.
     """
 
     exit_code: int
@@ -47,25 +47,25 @@ class Answer:
 
 
 def read_output(given: Mapping[str, Any], command: str, others: Collection[str]) -> Output:
-    """The options of the output from their names on the command line, `others` being those of the command itself.
-    Raises RequestRefused."""
+    """The output options, from their names on the command line. `others`: the options of the command itself. Raises
+    RequestRefused."""
     unknown = given.keys() - OF_OUTPUT - set(others)
     if unknown:
-        raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: no option of {command}")
+        raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
     output, width = given.get("output"), given.get("width")
     if output not in (None, "table", "json"):
         raise RequestRefused(f"--output: {output!r} is neither table nor json")
     if width is not None and not (type(width) is int and width > 0):
-        raise RequestRefused("width: columns are a number above 0")
+        raise RequestRefused("width: the number of columns must be above 0")
     return Output(output == "json", width)
 
 
 def options_of_client(request: Mapping[str, Any], loaded: Fingerprint) -> Mapping[str, Any]:
-    """The options in a request, still unchecked. `loaded`: the daemon's configuration, which must be that of the
-    client. Raises RequestRefused."""
-    options, told = request.get("options"), request.get("told")
-    if not isinstance(options, dict) or not isinstance(told, dict):
+    """The options in a request, not checked yet. `loaded`: the daemon's configuration, which must be the client's too.
+    Raises RequestRefused."""
+    options, configuration = request.get("options"), request.get("told")
+    if not isinstance(options, dict) or not isinstance(configuration, dict):
         raise RequestRefused("a request contains the options and the configuration of the client")
-    if not same_configuration(told, loaded):
+    if not same_configuration(configuration, loaded):
         raise RequestRefused(OTHER_CONFIGURATION)
     return options

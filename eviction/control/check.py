@@ -1,9 +1,7 @@
 """The answer of `reclaimd check`, the same from the daemon and from the command itself.
 
-The daemon reads the filesystems anew for a check; its own state and decisions are not affected.
-
-Covers: options, exit code, output, the daemon's side of the conversation. Does not cover: asking the daemon
-(`eviction.cli.ask_daemon`).
+The daemon reads the filesystems anew for a check; its own state and decisions are not affected. The client side is in
+`eviction.cli.ask_daemon`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from signals.types import SignalObservations
 if TYPE_CHECKING:
     from eviction.reporting.status import CheckJson  # which a light command does not load
 
-LONGEST_LINE = 80  # bytes; node-problem-detector cuts the message of a plugin there
+LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message there
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,13 @@ class CheckOptions(Output):
 
 
 def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
-    """The options from their names on the command line. Raises RequestRefused with one sentence."""
+    """The options, from their names on the command line. Raises RequestRefused with one sentence."""
     output = read_output(given, "check", {"npd"})
     return CheckOptions(output.as_json, output.width, bool(given.get("npd")))
 
 
 def check(node: NodeView, options: CheckOptions) -> Answer:
-    """Observes the node: exit code 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
+    """Observes the node. Exit code 0: clear; 1: a threshold is met; 4: a signal with a threshold could not be read."""
     observations = node.summary.observe()
     thresholds = node.thresholds(observations.layout)
     met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
@@ -83,7 +81,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
 
 
 def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:
-    """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which must be that of the client.
+    """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which must be the client's too.
 
     Refused while the daemon does not know where the images are: the command, with a new connection, may find out.
     """

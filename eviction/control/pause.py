@@ -1,14 +1,16 @@
-"""A pause for a client: nothing is removed until a moment that it names. It outlives the daemon in a file beside
-`stateFile`.
+"""A pause for a client: nothing is removed until a time that it sets. The pause survives a restart of the daemon in a
+file beside `stateFile`.
 
-* In the same boot the monotonic clock measures what is left, so it does not matter where the time of day was set.
-* After a reboot only the time of day knows how long the node was off. It may have been set meanwhile, so there is never
+* Within one boot the monotonic clock measures what is left, so setting the time of day makes no difference.
+* After a reboot only the time of day tells how long the node was off. It may have been set meanwhile, so there is never
   more left than the length of the pause less the time since the boot (on Linux the monotonic clock begins there).
-* Reading changes nothing and never raises: what is missing, no pause of this machine, or not trusted is no pause. The
-  file is written when a client begins or ends a pause, and never on the way from the start to a removal.
-* A disk that does not answer is waited for a second; what it does later ends with the pause that was told last.
+* Reading changes nothing and never raises: a file that is missing, that is not a pause of this machine, or that is not
+  trusted means no pause. The file is written when a client begins or ends a pause, never on the path from the start to
+  a removal.
+* A disk that does not answer holds a client up for a second; whatever it does later, the file ends up with the latest
+  pause.
 
-Covers: the client, the format, the clocks, the file. Does not cover: what a pause is (`node.hold_off`).
+What a pause is, is in `node.hold_off`.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ THREADS = 24  # one for each client of the control socket at once
 
 
 class NotAPause(EvictionError):
-    """Bytes that are no pause of this version and machine. The message is a sentence without a subject."""
+    """Bytes that are not a pause of this version and machine. The message is a sentence without a subject."""
 
 
 class Kept(Model):
-    """What the file holds: a pause of so many seconds that began in this moment."""
+    """What the file holds: a pause of this many seconds that began at this moment."""
 
     kind: Literal["reclaimd.io/pause"]
     version: Literal[1]
@@ -47,22 +49,22 @@ class Kept(Model):
 
 
 def pause_json(seconds: float, begun: Moment) -> bytes:
-    """A pause of so long that begins at this moment."""
+    """A pause of this length that begins at this moment."""
     return Kept(kind="reclaimd.io/pause", version=1, seconds=seconds, begun=begun).model_dump_json().encode() + b"\n"
 
 
 def left_seconds(text: bytes, now: Moment) -> float:
-    """How long the pause lasts, 0 if it is over; never longer than it was to last. Raises NotAPause, whatever the bytes
-    are."""
+    """How much longer the pause lasts, 0 if it is over; never longer than its length. Raises NotAPause, whatever the
+    bytes are."""
     if len(text) > LARGEST_BYTES:
         raise NotAPause(f"is larger than {LARGEST_BYTES} bytes")
     try:
         kept = Kept.model_validate_json(text)
     except ValidationError:
-        raise NotAPause("is no pause of this version of reclaimd") from None
+        raise NotAPause("is not a pause of this version of reclaimd") from None
     begun = kept.begun
     if not (isfinite(begun.wall) and isfinite(begun.monotonic)):
-        raise NotAPause("is no pause that can be")
+        raise NotAPause("is not a possible pause")
     if begun.machine_id and now.machine_id and begun.machine_id != now.machine_id:
         raise NotAPause("is of another machine")
     if begun.boot_id and begun.boot_id == now.boot_id:
@@ -73,8 +75,8 @@ def left_seconds(text: bytes, now: Moment) -> float:
 
 
 class PauseFile:
-    """The file of one daemon. `state_file`: the path of `stateFile`; empty: no pause outlives the daemon. Making it
-    touches nothing. Any thread may call."""
+    """The file of one daemon. `state_file`: the path of `stateFile`; empty: no pause survives the daemon. The
+    constructor does not touch the file. Any thread may call."""
 
     def __init__(self, state_file: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self.path = f"{state_file}.pause" if state_file else ""
@@ -83,13 +85,13 @@ class PauseFile:
         self._boot_id = current_boot_id() if boot_id is None else boot_id
         self._machine_id = current_machine_id() if machine_id is None else machine_id
         self._writes_in_time = ReadingsInTime(Workers("the pause", THREADS), ANSWER_SECONDS)
-        self._telling, self._writing = threading.Lock(), threading.Lock()
-        self._told: bytes | None = None  # what the file is to hold; None: there is to be none
+        self._choosing, self._writing = threading.Lock(), threading.Lock()
+        self._latest: bytes | None = None  # what the file should hold; None: there should be none
         self._in_use = False  # there may be a file
 
     def restore(self, pause: Pause) -> str:
-        """Goes on with the pause that is kept, if it is not over. Returns why what is there cannot be used, as a
-        sentence, else an empty text."""
+        """Continues the saved pause if it is not over. Returns why what is there cannot be used, in a sentence, else an
+        empty string."""
         if not self.path:
             return ""
         try:
@@ -106,11 +108,11 @@ class PauseFile:
         return ""
 
     def keep(self, pause: Pause) -> str:
-        """Keeps the pause as it is now, or removes what is kept if there is none. Returns why that failed and what
-        follows, as a sentence, else an empty text."""
-        with self._telling:  # so that what is told last is what the pause was last
+        """Saves the pause as it is now, or removes the file if there is no pause. Returns why that failed and what
+        follows, in a sentence, else an empty string."""
+        with self._choosing:  # so that the latest pause is the one that is kept
             left = pause.left_seconds
-            self._told = pause_json(left, self._now()) if left else None
+            self._latest = pause_json(left, self._now()) if left else None
         if not self.path:
             return "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
         self._in_use = True
@@ -122,21 +124,21 @@ class PauseFile:
         return ""
 
     def finish(self, pause: Pause) -> None:
-        """Removes what is kept of a pause that is over, at the end of the daemon: a time of day that is set back could
-        bring it to life. Waits for a second at most."""
+        """Removes the file of a pause that is over, at the end of the daemon: if the time of day is set back, it could
+        come back to life. Waits a second at most."""
         if self._in_use and not pause.left_seconds:
             self.keep(pause)
 
     def _write(self) -> None:
-        """Until the file is what was told last: that may change while the disk does not answer."""
+        """Repeats until the file has the latest pause, which may change while the disk does not answer."""
         with self._writing:
             while True:
-                told = self._told
-                if told is None:
+                latest = self._latest
+                if latest is None:
                     self._file.remove()
                 else:
-                    self._file.replace(told)
-                if told is self._told:
+                    self._file.replace(latest)
+                if latest is self._latest:
                     return
 
     def _now(self) -> Moment:
@@ -144,8 +146,8 @@ class PauseFile:
 
 
 def pause_for_client(request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log) -> Iterator[dict[str, Any]]:
-    """Begins a pause of `seconds`, or with 0 ends it. One line of JSON: `paused_seconds`, `sentence`, `warning` (empty,
-    or why a restart will not find it so). Raises RequestRefused."""
+    """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`, `warning` (empty,
+    or why the pause will not be the same after a restart). Raises RequestRefused."""
     seconds = request.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
         allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"

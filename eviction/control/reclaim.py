@@ -1,24 +1,31 @@
-"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself, with the same answer.
+"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself with the same answer, and the
+daemon's queue of such requests.
 
-Covers: options, hold-off, exit code, output. Does not cover: who runs the pass (`control.reclaim_queue`,
-`eviction.cli.reclaim`), the pass (`node.responder`).
+The daemon runs one pass at a time on each filesystem, and its own go first, so a request that arrives during a pass
+waits, at most 30 s; at most four wait. A dry run waits for other dry runs only. The client gets a line at once, then a
+heartbeat of one line a second, and the result when the pass has ended. A client that disconnects before its turn is
+removed from the queue; a pass that has begun is finished.
+
+`daemon.manager` and `eviction.cli.reclaim` run the requests; the pass itself is in `node.one_pass`.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from eviction.configuration.fingerprint import Fingerprint
 from eviction.configuration.threshold_config import read_value
-from eviction.control.answer import Answer, Output, RequestRefused, read_output
+from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import unreadable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
-from eviction.node.hold_off import HoldOff
-from eviction.node.kubelet_watch import kubelet_is_healthy
+from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.node.one_pass import AS_CONFIGURED, Request, Setting
 from eviction.record import Pass, PassResult, Trigger
@@ -28,6 +35,9 @@ from eviction.reporting.tables import signals_table
 from eviction.types import Decision, Extent, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
 
+MOST_WAITING = 4
+TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
+HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
 EXIT_CODES = {
     PassResult.IDLE: EXIT_OK,
@@ -41,7 +51,7 @@ EXIT_CODES = {
 @dataclass(frozen=True, slots=True)
 class ReclaimOptions(Output):
     """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
-    `to_the_end`: do not stop early; `now`: no hold-off."""
+    `to_the_end`: do not stop early; `now`: skip the hold-off."""
 
     signal: Signal | None = None
     until: Threshold | None = None
@@ -51,7 +61,7 @@ class ReclaimOptions(Output):
 
 
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
-    """The options from their names on the command line (`-` as `_`). `signals`: those that the node can have.
+    """The options, from their names on the command line (`-` as `_`). `signals`: those that the node can have.
 
     Raises RequestRefused or ThresholdConfigError with one sentence.
     """
@@ -84,8 +94,8 @@ def respond(
     problem: str | None = None,
     setting: Setting | None = None,
 ) -> Answer:
-    """Runs the request on these observations. `problem`: why the runtime cannot be reached, None if it can. `setting`:
-    of the pass, in place of the node's."""
+    """Runs the request with these observations. `problem`: why the runtime cannot be reached, None if it can.
+    `setting`: for the pass, in place of the node's."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -109,10 +119,10 @@ def respond(
 def respond_to_client(
     options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
 ) -> Answer:
-    """The same in the daemon for a client; a dry run is beside the passes.
+    """The same in the daemon, for a client; a dry run runs beside the passes.
 
-    Raises RequestRefused while the daemon does not know where the images are: the command, with a new connection, may
-    find out; FunctionUnusable.
+    Raises RequestRefused while the daemon does not know where the images are (the command, with a new connection, may
+    find out), and FunctionUnusable.
     """
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
@@ -134,21 +144,21 @@ def request_of(
         return Request(row=())
     clear = all(one.signal is not options.signal for one in decision.thresholds_met)
     if options.until is None and clear:
-        extent = Extent.ALL  # as no mark tells where to stop
+        extent = Extent.ALL  # there is no mark at which to stop
     until = None if options.until is None else (options.until,)
     return Request(config.row(options.signal, observations), until, extent)
 
 
 def exit_code(record: Pass) -> int:
-    """The exit code for the result of a pass. A dry run that could not read everything has no whole answer, and ends as
-    one on a runtime that is away."""
+    """The exit code for the result of a pass. A dry run that could not read everything has no complete answer, and
+    exits as if the runtime were unreachable."""
     if record.result is PassResult.DRY_RUN and record.errors:
         return EXIT_RUNTIME
     return EXIT_CODES[record.result]
 
 
 def _held_off(node: Node) -> Answer | None:
-    """Why nothing may be removed: a pause of the daemon, or a boot shortly before."""
+    """Why nothing may be removed: a pause of the daemon, or a recent boot."""
     code, why = EXIT_PAUSED, node.pause.why()
     if why is None:
         since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
@@ -163,3 +173,87 @@ def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObse
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return Answer(EXIT_OK, lines=(*table, sentence))
     return Answer(EXIT_OK, document=nothing_to_do_json(sentence, observations))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """One request. `answer`: set when its pass has ended; RequestRefused in its place says why there is none."""
+
+    options: ReclaimOptions
+    answer: Future[Answer] = field(default_factory=Future)
+
+
+class ReclaimQueue:
+    """The requests that wait for their turn. Any thread may call.
+
+    `wake`: called when a request is added. `doing`: what the daemon is doing now, in words; None if nothing. `signals`:
+    those that the node can have.
+    """
+
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        doing: Callable[[], str | None],
+        turn_seconds: float = TURN_SECONDS,
+        signals: Sequence[Signal] = KUBELET_SIGNALS,
+    ):
+        self._signals = signals
+        self._wake = wake
+        self._doing = doing
+        self._turn_seconds = turn_seconds
+        self._waiting: list[Ticket] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def ask(self, options: ReclaimOptions) -> Ticket:
+        """Adds a request. Raises RequestRefused if four are waiting already, and after `close`."""
+        ticket = Ticket(options)
+        with self._lock:
+            if self._closed:
+                raise RequestRefused("it is stopping")
+            if len(self._waiting) >= MOST_WAITING:
+                raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
+            self._waiting.append(ticket)
+        self._wake()
+        return ticket
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def take(self, wanted: Callable[[Ticket], bool] = lambda _: True) -> Ticket | None:
+        """Removes the first wanted request, which the caller must answer. None if there is none."""
+        with self._lock:
+            ticket = next(filter(wanted, self._waiting), None)
+            if ticket is not None:
+                self._waiting.remove(ticket)
+            return ticket
+
+    def close(self) -> None:
+        """Refuses all waiting requests and all later ones."""
+        self._closed = True
+        while (ticket := self.take()) is not None:
+            ticket.answer.set_exception(RequestRefused("it is stopping"))
+
+    def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
+        """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the client's too. Raises
+        RequestRefused."""
+        ticket = self.ask(read_options(options_of_client(request, loaded), self._signals))
+        waited = 0.0
+
+        def withdrawn() -> bool:
+            return self.take(lambda each: each is ticket) is not None
+
+        try:
+            yield {"accepted": True, "busy": self._doing()}
+            while not wait([ticket.answer], HEARTBEAT_SECONDS).done:
+                waited += HEARTBEAT_SECONDS
+                busy = self._doing()
+                if waited >= self._turn_seconds and withdrawn():
+                    raise RequestRefused(
+                        f"its turn did not come within {self._turn_seconds:g} s: it is {busy or 'busy'}"
+                    )
+                yield {"accepted": True, "busy": busy}
+            yield ticket.answer.result().line()
+        finally:
+            withdrawn()

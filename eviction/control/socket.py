@@ -1,13 +1,13 @@
-"""The control socket: a request is one line with a JSON object, the answer one JSON document, or one a line in a
+"""The control socket. A request is one line with a JSON object; the answer is one JSON document, or one per line in a
 conversation.
 
 The unix socket has mode 0600, in a directory of mode 0700: only the daemon's user may connect. An existing directory
-may have a wider mode, as long as nobody else may write to it; others then see the socket and still cannot connect.
+may have a wider mode, as long as nobody else may write to it; others then see the socket but still cannot connect.
 
-One thread reads all requests (`eviction.serving.clients`), so a client that says nothing occupies no other. A whole
-request, of at most 4 KiB, is answered on one of 24 threads, as a conversation lasts as long as a pass. While all are
-occupied further requests are turned away with a sentence. All threads are made at the start. A socket that cannot be
-bound (for lack of inodes, for example) or served is a warning: the daemon runs without one.
+One thread reads all requests (`eviction.serving.clients`), so a silent client occupies no other. A complete request, of
+at most 4 KiB, is answered on one of 24 threads, because a conversation lasts as long as a pass. While all are busy,
+further requests are turned away with a sentence. All threads are made at the start. A socket that cannot be bound (for
+lack of inodes, for example) or served is a warning: the daemon runs without one.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ControlUnavailable(EvictionError):
 
 
 class ControlServer:
-    """Answers requests by the command in them.
+    """Answers requests by their command.
 
-    `commands`: name -> function of the whole request that yields JSON values, one of them for a plain answer; it may
-    raise an EvictionError with one sentence why it refuses. A generator is closed when the client disconnects, and
+    `commands`: name -> function that takes the whole request and yields JSON values, a single one for a plain answer;
+    to refuse, it raises an EvictionError with one sentence. A generator is closed when the client disconnects, and
     occupies one of the threads until it ends.
     """
 
@@ -63,7 +63,7 @@ class ControlServer:
                 directory = os.path.dirname(self._path)
                 os.makedirs(directory, mode=0o700, exist_ok=True)
                 _remove_dead_socket(self._path, directory_refusal(directory))
-                os.fchmod(server.fileno(), 0o600)  # of the socket that is bound: it never has wider permissions
+                os.fchmod(server.fileno(), 0o600)  # before it is bound, so that it never has wider permissions
                 server.bind(self._path)
                 undone.callback(self._unlink)
                 server.listen(BACKLOG)
@@ -88,7 +88,7 @@ class ControlServer:
         self._unlink()
 
     def _unlink(self) -> None:
-        with suppress(OSError):  # removed by somebody else, or a read-only filesystem
+        with suppress(OSError):  # removed by someone else, or the filesystem is read-only
             os.unlink(self._path)
 
     def _hand_over(self, clients: Sequence[Client]) -> None:
@@ -99,10 +99,10 @@ class ControlServer:
                 self._threads.run(partial(self._converse, connection, bytes(client.request)))
             except NoThread:
                 with suppress(OSError), connection:
-                    connection.send(OCCUPIED)  # which fits, and does not wait
+                    connection.send(OCCUPIED)  # short enough not to block
 
     def _converse(self, client: socket.socket, request: bytes) -> None:
-        with client:  # what is raised is lost: mostly the client is too slow, or has disconnected
+        with client:  # exceptions are lost: usually the client is too slow, or has disconnected
             if has_hung_up(client):
                 return
             client.settimeout(TIMEOUT_SECONDS)
@@ -126,8 +126,8 @@ class ControlServer:
 
 
 def ask(path: str, command: str, **fields: object) -> Any:
-    """The daemon's answer to a command with these fields. Raises ControlUnavailable when no daemon answers, and when
-    the socket may belong to another user."""
+    """The daemon's answer to a command with these fields. Raises ControlUnavailable if no daemon answers, or if the
+    socket may belong to another user."""
     if (refusal := socket_refusal(path)) is not None:
         raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
     try:
@@ -147,7 +147,7 @@ def ask(path: str, command: str, **fields: object) -> Any:
 
 
 def has_hung_up(client: socket.socket) -> bool:
-    """Whether the client has closed its connection; false for one that has only ended its request."""
+    """Whether the client has closed its connection; false if it has only ended its request."""
     waiting = select.poll()
     waiting.register(client, 0)  # POLLHUP is always reported
     return bool(waiting.poll(0))
@@ -160,8 +160,8 @@ def _is_whole(request: bytearray) -> bool:
 def _remove_dead_socket(path: str, refusal: str | None) -> None:
     """Removes the socket of a dead daemon.
 
-    Raises ControlUnavailable when a daemon answers on it, when the file is no socket, and when other users could
-    replace it (`refusal`: why the directory is not safe, None if it is); OSError.
+    Raises ControlUnavailable if a daemon answers on it, if the file is not a socket, or if other users could replace it
+    (`refusal`: why the directory is not safe, None if it is); raises OSError.
     """
     if refusal is not None:
         raise ControlUnavailable(f"control socket {path}: not made, as {refusal}")

@@ -1,1 +1,1 @@
-"""The daemon: its loop, and the threads that run beside it."""
+"""The daemon: its loop, and what runs beside it."""

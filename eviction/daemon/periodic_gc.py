@@ -2,12 +2,12 @@
 
 Off by default, because on most nodes the kubelet does it. Independent of the manager: neither waits for the other.
 
-* Each loop starts with a pass at once, and waits its period after each pass; passes of one loop never overlap.
+* Each loop begins with a pass at once, and waits its period after each pass; passes of one loop never overlap.
 * With a high threshold of 100 and no maximum age there is no image loop (`StartGarbageCollection` in
   `pkg/kubelet/kubelet.go`).
 * A failed pass is not retried before the next period. In the container loop every failure is an event
-  (`ContainerGCFailed`); in the image loop the first of several is only logged, because statistics may not be available
-  yet, and every further one is an event (`ImageGCFailed`).
+  (`ContainerGCFailed`). In the image loop the first failure in a row is only logged, because statistics may not be
+  available yet, and every further one is an event (`ImageGCFailed`).
 * No pass runs during the hold-off after a start.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from eviction.node.node import Node
 from eviction.reporting.explain import names_of_removed
@@ -35,65 +36,57 @@ HELD_OFF_SECONDS = 1.0
 CONTAINER, IMAGE = "container", "image"
 
 
+@dataclass(slots=True, eq=False)
 class PeriodicLoop:
-    """One loop on a thread of its own. `what`: it collects, `container` or `image`. `run_pass`: runs a pass and returns
-    its error, empty for success. `may_act`: called before each pass; returns why no pass may run now, or None."""
+    """One loop on a thread of its own. `what` it collects: `container` or `image`. `run_pass`: runs a pass and returns
+    its error, empty on success. `may_act`: called before each pass; returns why no pass may run now, or None. `failed`:
+    whether the last pass did."""
 
-    def __init__(
-        self,
-        what: str,
-        period_seconds: float,
-        run_pass: Callable[[], str],
-        log: Log,
-        events: EventSink,
-        stopping: threading.Event,
-        may_act: Callable[[], str | None],
-    ):
-        self._what = what
-        self._failed = False
-        self._period_seconds = period_seconds
-        self._run_pass = run_pass
-        self._log = log
-        self._events = events
-        self._stopping = stopping
-        self._may_act = may_act
+    what: str
+    period_seconds: float
+    run_pass: Callable[[], str]
+    log: Log
+    events: EventSink
+    stopping: threading.Event
+    may_act: Callable[[], str | None]
+    failed: bool = False
 
     def start(self) -> None:
         """Starts the thread. Raises RuntimeError."""
-        threading.Thread(target=self.run, name=f"{self._what} GC", daemon=True).start()
+        threading.Thread(target=self.run, name=f"{self.what} GC", daemon=True).start()
 
     def run(self) -> None:
         """Runs passes until `stopping` is set. No exception in a pass ends the loop."""
-        while not self._stopping.is_set():
-            if self._may_act() is not None:
-                self._stopping.wait(HELD_OFF_SECONDS)
+        while not self.stopping.is_set():
+            if self.may_act() is not None:
+                self.stopping.wait(HELD_OFF_SECONDS)
                 continue
             try:
-                error = self._run_pass()
+                error = self.run_pass()
             except Exception as defect:  # noqa: BLE001 # a defect in one pass must not end the loop
                 error = f"{type(defect).__name__}: {defect}"
-            if self._stopping.is_set():
+            if self.stopping.is_set():
                 return
             self._announce(error)
-            self._failed = bool(error)
-            self._stopping.wait(self._period_seconds)
+            self.failed = bool(error)
+            self.stopping.wait(self.period_seconds)
 
     def _announce(self, error: str) -> None:
-        """What is told of a pass depends on whether the one before has failed."""
-        collection = f"{self._what} garbage collection"
+        """How a pass is reported depends on whether the previous one failed."""
+        collection = f"{self.what} garbage collection"
         if not error:
-            level = Level.INFO if self._failed else Level.DEBUG
-            self._log.event(level, f"{collection} succeeded{' again' if self._failed else ''}")
-        elif self._what == CONTAINER:
-            self._events.warn(GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {error}"))
-        elif self._failed:
-            self._events.warn(GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {error}"))
+            level = Level.INFO if self.failed else Level.DEBUG
+            self.log.event(level, f"{collection} succeeded{' again' if self.failed else ''}")
+        elif self.what == CONTAINER:
+            self.events.warn(GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {error}"))
+        elif self.failed:
+            self.events.warn(GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {error}"))
         else:
-            self._log.error(f"{collection} failed once; statistics may not be there yet: {error}")
+            self.log.error(f"{collection} failed once; statistics may not be there yet: {error}")
 
 
 class PeriodicGC:
-    """Both loops over one node. With the manager they share only the node's connection and image records.
+    """Both loops on one node. They share only the node's connection and image records with the manager.
 
     `may_act`: called before each pass; returns why no pass may run now, or None.
     """
@@ -130,7 +123,7 @@ class PeriodicGC:
         return result.reclaim.error
 
     def _context(self) -> ReclaimContext:
-        """Of one pass, whose removals go one after another."""
+        """For one pass, whose removals run one after another."""
         return self._node.context(self._node.make_executor(parallel=1))
 
     def _log_removals(self, what: str, result: ReclaimResult) -> None:

@@ -1,15 +1,15 @@
-"""How far each amount is above its thresholds, and how fast it falls: when to observe, how urgent it is, and when a
-pass begins before its mark is reached.
+"""How far each amount is above its thresholds and how fast it falls: when to observe, how urgent it is, and when a pass
+begins before its mark is reached.
 
-Urgency is one number: the seconds until a filesystem reaches what must not be reached (the kubelet's mark where it is
-known, else full), from the room that is left and the steady fill rate. For bytes alone: how many inodes an object frees
-is not known before it is removed, and a minute's worth of them is gone in one `tar`.
+Urgency is one number: the seconds until a filesystem reaches the level that it must not reach (the kubelet's mark if it
+is known, else full), from the space left and the steady fill rate. It covers bytes only: how many inodes an object
+frees is unknown until it is removed, and a single `tar` uses up a minute's worth of them.
 
-Removals take time: on a disk that is written as fast as it can, containerd's fsync alone takes seconds. So a pass
-begins when the urgency is less than what removals have lately taken (the *lead*), and at the latest at our own mark.
+Removals take time: on a disk that is written at full speed, containerd's fsync alone takes seconds. So a pass begins
+when the urgency is less than removals have taken lately (the *lead*), and at the latest at our own mark.
 
-Covers: fill rates, headrooms, the levels that the polls compare with, urgency, the lead. Does not cover: the arithmetic
-of the interval (`signals.interval`), who polls (`signals.probe`), what a pass does (`eviction.node.one_pass`).
+The arithmetic of the interval is in `signals.interval`, the polls are in `signals.probe`, and what a pass does is in
+`eviction.node.one_pass`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FillRates = Mapping[tuple[int, bool], FillRate]
 class PollPolicy:
     """How often a filesystem is read: at least `floor_seconds` and at most `ceiling_seconds` apart.
 
-    `assumed_fill_rate`: bytes a second; a fill of this rate is always taken to be possible.
+    `assumed_fill_rate`: bytes a second; a fill this fast is always assumed to be possible.
     """
 
     floor_seconds: float
@@ -44,13 +44,13 @@ class PollPolicy:
     assumed_fill_rate: float
 
     def assumed_rate(self, *, inodes: bool) -> float:
-        """The rate of a fill that is always taken to be possible, units a second."""
+        """The fill rate that is always assumed to be possible, units a second."""
         return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
 
 
 def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -> dict[tuple[int, bool], FillRate]:
-    """The fill rates after an observation and those of its polls that came after the last one; the rates of filesystems
-    that are gone are forgotten."""
+    """The fill rates after an observation, including its polls since the previous one. Rates of filesystems that are
+    gone are dropped."""
     after: dict[tuple[int, bool], FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
         of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
@@ -68,7 +68,7 @@ NEVER = float("inf")
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
-    """Whether no filesystem was filled recently, at a rate that counts (`signals.interval.is_negligible`)."""
+    """Whether no filesystem has been filled lately at a rate that counts (`signals.interval.is_negligible`)."""
     return all(
         is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
     )
@@ -80,8 +80,8 @@ def observation_interval(
     """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount could reach the
     first threshold that it is not below yet.
 
-    A threshold that is met already does not shorten the interval: it is served now, or has to wait. `thresholds`: the
-    kubelet's own among them where they are known, so that its marks are not passed unseen either.
+    A threshold that is already met does not shorten the interval: it is acted on now, or has to wait. `thresholds`
+    include the kubelet's own if they are known, so that its marks do not pass unseen either.
     """
     headrooms = [
         (headroom, _fastest(observation, fill_rates, policy))
@@ -98,15 +98,14 @@ def near_their_marks(
     policy: PollPolicy,
     before: Container[int] = (),
 ) -> frozenset[int]:
-    """The devices of the filesystems that are worth a watch: those that could be at a mark within the ceiling.
+    """The devices of the filesystems that are worth a watch: those that could reach a mark within the ceiling.
 
-    Farther away the next reading comes in time for every fill that is taken to be possible. Those of `before` stay
-    until it takes twice the ceiling, from where on the interval is the ceiling.
+    Farther away, the next reading is early enough for every fill that is assumed to be possible. Those in `before` stay
+    until it takes twice the ceiling, beyond which the interval is the ceiling.
     """
     near = set()
     for _, observation, headroom in _known(thresholds, observations):
-        assert observation.filesystem is not None
-        device = observation.filesystem.device_id
+        device = _device(observation)
         seconds = headroom / _fastest(observation, fill_rates, policy)
         if 0 <= seconds < policy.ceiling_seconds * (2 if device in before else 1):
             near.add(device)
@@ -126,7 +125,7 @@ def levels_to_watch(
         if headroom < 0 or observation.filesystem is None:
             continue
         device, inodes = observation.filesystem.device_id, threshold.signal.counts_inodes
-        paths.setdefault(device, observation.filesystem.path)  # several roles of one device are read at several paths
+        paths.setdefault(device, observation.filesystem.path)  # a device with several roles is read at several paths
         levels = highest.setdefault(device, {})
         levels[inodes] = max(levels.get(inodes, 0), observation.available - headroom)
     return {
@@ -148,7 +147,7 @@ def urgency(
     fill_rates: FillRates,
     kubelets: Iterable[Threshold] = (),
 ) -> float:
-    """Seconds until the filesystem of these thresholds that is there first is at what must not be reached. `kubelets`:
+    """Seconds until the first of these thresholds' filesystems reaches the level that it must not reach. `kubelets`:
     the kubelet's own thresholds.
 
     Below the kubelet's mark it is the time until nothing is left.
@@ -164,7 +163,7 @@ def urgency(
 
 
 def _kubelets_marks(kubelets: Iterable[Threshold], observations: SignalObservations) -> dict[int, int]:
-    """By device the kubelet's mark in bytes: the highest one that is not reached yet."""
+    """The kubelet's mark in bytes by device: the highest one that is not reached yet."""
     marks: dict[int, int] = {}
     for _, observation, headroom in _known(kubelets, observations):
         if headroom > 0 and not observation.signal.counts_inodes:
@@ -180,8 +179,8 @@ def begins_by_lead(
     kubelets: Iterable[Threshold],
     lead_seconds: float,
 ) -> tuple[Threshold, ...]:
-    """The hard thresholds that are not met, and whose pass begins now: the time until the kubelet's mark is less than
-    the lead. None where that mark is not known."""
+    """The hard thresholds that are not met but whose pass begins now, because the time until the kubelet's mark is less
+    than the lead. None if that mark is unknown."""
     kubelets = tuple(kubelets)
     marks = _kubelets_marks(kubelets, observations)
     return tuple(
@@ -195,7 +194,7 @@ def begins_by_lead(
 
 
 def faster(some: FillRates, others: FillRates) -> FillRates:
-    """Of each amount the fill rate that is steadily faster; of equals, and where one is missing, that of `others`."""
+    """For each amount, the steadily faster fill rate; that of `others` if they are equal or one is missing."""
     return {
         key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
         for key, rate in others.items()
@@ -210,7 +209,7 @@ def _device(observation: SignalObservation) -> int:
 def _known(
     thresholds: Iterable[Threshold], observations: SignalObservations
 ) -> Iterable[tuple[Threshold, SignalObservation, int]]:
-    """The thresholds whose signal was read, with how far it is above the threshold (below 0: it is met)."""
+    """The thresholds whose signal was read, with its distance above the threshold (negative: it is met)."""
     for threshold in thresholds:
         observation = observations.signals.get(threshold.signal)
         if observation is not None and observation.filesystem is not None:
@@ -218,8 +217,7 @@ def _known(
 
 
 def _fastest(observation: SignalObservation, fill_rates: FillRates, policy: PollPolicy) -> float:
-    assert observation.filesystem is not None
-    return _fastest_of(observation.filesystem.device_id, observation.signal.counts_inodes, fill_rates, policy)
+    return _fastest_of(_device(observation), observation.signal.counts_inodes, fill_rates, policy)
 
 
 def _fastest_of(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:

@@ -3,15 +3,16 @@
 When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
-* Containers before images: a dead container keeps its image in use. (Where it is urgent dead containers go side by side
-  with the images that are unused already: `eviction.node.one_pass`.)
+* Containers before images, because a dead container keeps its image in use. (When it is urgent, dead containers are
+  removed side by side with images that are already unused: `eviction.node.one_pass`.)
 * One filesystem for everything: any removal relieves any disk signal.
 * A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
   is empty.
-* Split: images and writable layers are on different filesystems; each is relieved by what is on it. The kubelet takes
-  its own data to be with the writable layers, and so does this table, also where they are with the images or alone.
+* Split: images and writable layers are on different filesystems, and each is relieved by removing what is on it. The
+  kubelet assumes that its own data is with the writable layers. So does this table, even if the data is with the images
+  or on a filesystem of its own.
 
-A configuration replaces rows by its own and adds rows for filesystems of its own (`Rows`).
+A configuration can replace rows, and adds rows for filesystems of its own (`Rows`).
 
 `imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
 """
@@ -28,7 +29,7 @@ from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FilesystemRole, FsLayout, Signal, signals_about
 
 ReclaimTable = Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]
-"""The names of functions by filesystem and layout. What a name stands for is in `reclaim.functions`."""
+"""The names of functions by filesystem and layout. `reclaim.functions` has the functions."""
 
 _C: Final = DELETE_ALL_UNUSED_CONTAINERS
 _I: Final = DELETE_UNUSED_IMAGES
@@ -46,15 +47,15 @@ RECLAIM_TABLE: Final[ReclaimTable] = {
 
 
 class RowEntry(NamedTuple):
-    """One function of a row of the configuration. `below`: it is called only while the signal is below this mark, and
-    stops once it is not; None: as long as the thresholds want it."""
+    """One function in a row of the configuration. `below`: call it only while the signal is below this mark, and stop
+    once it is not; None: as long as the thresholds require."""
 
     function: str
     below: ThresholdValue | None = None
 
 
 Rows = Mapping[Signal, tuple[RowEntry, ...]]
-"""Rows of the configuration; each replaces the built-in row of its signal."""
+"""The rows of the configuration; each replaces the built-in row of its signal."""
 
 NO_ROWS: Final[Rows] = MappingProxyType({})
 
@@ -65,8 +66,9 @@ def row(
     table: ReclaimTable = RECLAIM_TABLE,
     rows: Rows = NO_ROWS,
 ) -> tuple[str, ...]:
-    """The functions for a signal in a layout. Bytes and inodes of a filesystem have the same built-in row; for one of
-    the kubelet's signals there is none while the layout is not known (None), for any other there is none at all.
+    """The functions for a signal in a layout. A filesystem's bytes and inodes have the same built-in row. While the
+    layout is unknown (None), the kubelet's signals have no row; signals of filesystems that the configuration adds have
+    no built-in row at all.
 
     `rows`: those of the configuration.
     """
@@ -79,8 +81,8 @@ def row(
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
-    """The configured row of a signal; None: it has none. That of containerfs is the row of the filesystem that its
-    thresholds are derived from, unless it has one of its own."""
+    """The configured row of a signal, None if there is none. Unless containerfs has a row of its own, it uses the row
+    of the filesystem that its thresholds are derived from."""
     if signal.filesystem is FilesystemRole.CONTAINERFS and signal not in rows and layout is not None:
         in_bytes, in_inodes = signals_about(filesystem_of_writable_layers(layout))
         signal = in_inodes if signal.counts_inodes else in_bytes
@@ -95,7 +97,7 @@ def functions_of(table: ReclaimTable, rows: Rows = NO_ROWS) -> frozenset[str]:
 
 
 def below_of(function: str, signal: Signal, layout: FsLayout | None, rows: Rows) -> ThresholdValue | None:
-    """The mark below which alone this function is called for this signal; None: no such mark."""
+    """The mark below which this function is called for this signal; None if there is no such mark."""
     configured = entries_of(signal, layout, rows) or ()
     return next((entry.below for entry in configured if entry.function == function), None)
 

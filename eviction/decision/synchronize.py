@@ -1,7 +1,7 @@
 """The state of the eviction manager between observations, and its decision.
 
-`synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the
-point where it acts, without clock, I/O or log. The same state and observations give the same decision.
+`synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the point
+where it acts, without clock, I/O or logging. The same state and observations always give the same decision.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from signals.types import FsLayout, Signal, SignalObservation, SignalObservation
 class EvictionConfig:
     """The thresholds as configured, and how long ReclaimPressure is reported after it was last observed (seconds).
 
-    `kubelets`: the kubelet's own thresholds, without a margin; None where they are not known.
-    `longest_gap_seconds`: grace periods start over where two observations are further apart than this. The thresholds
-    in force in each layout are derived once, because every pass asks for them several times. `rows`: those of the
-    configuration, in place of the built-in ones.
+    `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown. `longest_gap_seconds`: grace
+    periods start over if two observations are further apart than this. `rows`: those of the configuration, which
+    replace the built-in ones. The thresholds in force in each layout are derived once, because every pass needs them
+    several times.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -40,7 +40,7 @@ class EvictionConfig:
         layouts = (None, *FsLayout)
         for name, thresholds in (("_in_force", self.thresholds), ("_kubelets", self.kubelets or ())):
             derived = {layout: update_container_fs_thresholds(thresholds, layout) for layout in layouts}
-            object.__setattr__(self, name, derived)  # a frozen dataclass cannot set a field in any other way
+            object.__setattr__(self, name, derived)  # the only way to set a field of a frozen dataclass
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force; those of containerfs are derived from the layout.
@@ -50,20 +50,20 @@ class EvictionConfig:
         return self._in_force[layout]
 
     def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The kubelet's own thresholds in a layout; none where they are not known."""
+        """The kubelet's own thresholds in a layout; none if they are unknown."""
         return self._kubelets[layout]
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds that no filesystem may pass unseen: those in force, and the kubelet's own."""
+        """The thresholds that no filesystem may pass unseen: those in force and the kubelet's own."""
         return (*self._in_force[layout], *self._kubelets[layout])
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal; none for the kubelet's while the layout is not known."""
+        """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
         return row(signal, observations.layout, self.reclaim_table, self.rows)
 
     def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
-        """What a reclaim function has to clear: the thresholds in force that it can relieve, each at the mark below
-        which alone its row calls the function, where that is the lower one."""
+        """What a reclaim function has to clear: the thresholds in force that it can relieve. If its row calls it only
+        below a mark of its own, the lower of the two marks counts."""
         return tuple(
             self._own_mark(function, one, observations) or one for one in self._relieves(function, observations)
         )
@@ -87,16 +87,15 @@ class EvictionConfig:
 
     @property
     def functions(self) -> frozenset[str]:
-        """The names of all functions that rows call."""
         return functions_of(self.reclaim_table, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerState:
-    """What one pass leaves for the next; times are monotonic seconds.
+    """What one pass leaves for the next. Times are in monotonic seconds.
 
     `met`: the thresholds that were met for their grace period; they stay met until the minimum reclaim is reached.
-    `conditions`: those reported last. `last_observed_at`: time of the last pass, whatever could be read; None before
+    `conditions`: those last reported. `last_observed_at`: when the last pass was, whatever could be read; None before
     the first.
     """
 
@@ -113,8 +112,8 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     """One pass: the next state and the decision. `now`: monotonic seconds.
 
     A failed reading freezes the thresholds of its filesystem: they are neither resolved nor acted on, their grace
-    period goes on but cannot end, and conditions neither appear nor expire because of them. Other filesystems are
-    served. (In the kubelet one failed reading freezes the whole pass.) While the layout is not known there is no row to
+    period continues but cannot end, and conditions neither appear nor expire because of them. Other filesystems are
+    served. (In the kubelet one failed reading freezes the whole pass.) While the layout is unknown there is no row to
     call, so nothing is acted on.
 
     After a gap without observations (the process was stopped, the machine suspended) grace periods start over.
@@ -159,7 +158,7 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
 
 
 def _of_the_kubelet(state: ManagerState, observations: SignalObservations) -> frozenset[NodeCondition]:
-    """DiskPressure where the kubelet would report it now."""
+    """DiskPressure, if the kubelet would report it now."""
     kubelets = state.config.kubelets_in_layout(observations.layout)
     before = NodeCondition.DISK_PRESSURE in state.conditions
     below = rules.below_kubelets_marks(kubelets, observations.signals, before=before)
@@ -167,7 +166,7 @@ def _of_the_kubelet(state: ManagerState, observations: SignalObservations) -> fr
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
-    """The state for a pass at `now`: without the times of first observation after a gap."""
+    """The state for a pass at `now`; after a gap, without the times at which thresholds were first observed."""
     last, gap = state.last_observed_at, state.config.longest_gap_seconds
     known = {} if last is not None and now - last > gap else state.first_observed_at
     return replace(state, first_observed_at=known, last_observed_at=now)
@@ -176,7 +175,7 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
 def _ranked(
     thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
 ) -> tuple[Threshold, ...]:
-    """In the order of choice: those with a non-empty row first; none of the kubelet's while the layout is not known.
+    """In order of choice: those with a non-empty row first. None of the kubelet's while the layout is unknown.
 
     Pressure that no function relieves (on a filesystem of the kubelet's own) must not delay pressure that one does.
     """

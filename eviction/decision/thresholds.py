@@ -2,22 +2,23 @@
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
 
-* A threshold is met when its mark is *above* what is available. Where both are equal it is clear.
-* Minimum reclaim triggers nothing. It is added to the mark in two places only: for a threshold that was already acted
-  on, and to tell whether reclaim was successful.
-* A grace period starts when the threshold is first met; one pass without it starts it over. It has passed when
+* A threshold is met when its mark is *above* the available amount. If both are equal, it is clear.
+* The minimum reclaim does not trigger anything. It is added to the mark in two places only: for a threshold that has
+  been acted on, and to tell whether reclaim was successful.
+* A grace period starts when the threshold is first met; one pass without it starts it over. It is over once
   `now - first observed >= grace`.
-* A condition is reported from the first pass at which a threshold is met, whatever its grace period, and after the last
-  one for less than the transition period. Here that is ReclaimPressure, as the thresholds are ours. DiskPressure is
-  what the kubelet would say of the observation by its own thresholds; its transition period is its own affair.
-* A threshold is acted on only with a reading that is newer than that of the pass before.
+* A condition is reported from the first pass at which a threshold is met, whatever its grace period, until the
+  transition period after the last one is over. Here that applies to ReclaimPressure, as the thresholds are ours.
+  DiskPressure is what the kubelet would report for the observation by its own thresholds; its transition period is up
+  to the kubelet.
+* A threshold is acted on only with a reading that is newer than that of the previous pass.
 
-The kubelet leaves the order of several thresholds open. Ours: the largest deficit relative to its mark first, then the
-order of the enum.
+The kubelet leaves the order of several thresholds open. Ours: the largest deficit relative to the mark first, then the
+order of the signals.
 
 A signal without an observation, or with a stale one, is skipped: it raises no condition and blocks nothing.
 
-Thresholds of containerfs never take effect as configured: they are derived.
+Thresholds that are configured for containerfs never take effect: they are derived.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ Observations = Mapping[Signal, SignalObservation]
 
 
 def usable(observations: Observations) -> dict[Signal, SignalObservation]:
-    """The observations that count: stale ones are neither pressure nor health."""
+    """The observations that are not stale: a stale one counts neither as pressure nor as its end."""
     return {signal: observation for signal, observation in observations.items() if not observation.stale}
 
 
 def thresholds_met(
     thresholds: Iterable[Threshold], observations: Observations, *, enforce_min_reclaim: bool
 ) -> tuple[Threshold, ...]:
-    """The thresholds whose mark is above what is available, in the order given."""
+    """The thresholds whose mark is above the available amount, in the order given."""
     mark = Threshold.mark_with_min_reclaim if enforce_min_reclaim else Threshold.mark
     return tuple(
         threshold
@@ -52,7 +53,7 @@ def thresholds_met(
 
 
 def merge_thresholds(first: Iterable[Threshold], second: Iterable[Threshold]) -> tuple[Threshold, ...]:
-    """The first, then each of the second that is not already there (`Threshold.same_as`)."""
+    """The first, then each of the second that is not among them (`Threshold.same_as`)."""
     merged = list(first)
     for threshold in second:
         if not any(threshold.same_as(known) for known in merged):
@@ -63,21 +64,21 @@ def merge_thresholds(first: Iterable[Threshold], second: Iterable[Threshold]) ->
 def thresholds_first_observed_at(
     thresholds: Iterable[Threshold], earlier: Mapping[Threshold, float], now: float
 ) -> dict[Threshold, float]:
-    """When each was first met: its earlier time if it has one, else now; thresholds not in the list are dropped."""
+    """When each was first met: its earlier time if it has one, else now. Thresholds not in the list are dropped."""
     return {threshold: earlier.get(threshold, now) for threshold in thresholds}
 
 
 def node_conditions(thresholds: Iterable[Threshold]) -> frozenset[NodeCondition]:
-    """The conditions that these thresholds of ours raise: ReclaimPressure by each of the kubelet's disk signals,
-    nothing by those of filesystems that the configuration adds."""
+    """The conditions that our thresholds raise: ReclaimPressure for each of the kubelet's disk signals, nothing for
+    filesystems that the configuration adds."""
     return frozenset(NodeCondition.RECLAIM_PRESSURE for one in thresholds if one.signal.filesystem.kubelets)
 
 
 def below_kubelets_marks(kubelets: Iterable[Threshold], observations: Observations, *, before: bool) -> bool:
-    """Whether a signal is below a mark of the kubelet's own, so that the kubelet would report DiskPressure.
+    """Whether a signal is below one of the kubelet's own marks, so that the kubelet would report DiskPressure.
 
-    `before`: whether one was at the last observation. Then it counts as below until all of these signals are read
-    again: what is not read neither raises a condition nor ends it.
+    `before`: whether one was at the last observation. If so, it counts as below until all of these signals are read
+    again: an unread signal neither raises a condition nor ends it.
     """
     own = tuple(kubelets)
     if thresholds_met(own, observations, enforce_min_reclaim=False):
@@ -88,7 +89,7 @@ def below_kubelets_marks(kubelets: Iterable[Threshold], observations: Observatio
 def node_conditions_last_observed_at(
     conditions: Iterable[NodeCondition], earlier: Mapping[NodeCondition, float], now: float
 ) -> dict[NodeCondition, float]:
-    """When each condition was last observed: now for these, the earlier time for others."""
+    """When each condition was last observed: now for these, the earlier time for the others."""
     return {**earlier, **dict.fromkeys(conditions, now)}
 
 
@@ -100,14 +101,14 @@ def node_conditions_observed_since(
 
 
 def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: float) -> tuple[Threshold, ...]:
-    """Those that have been met for their grace period; hard ones at once."""
+    """The thresholds that have been met for their grace period; hard ones at once."""
     return tuple(threshold for threshold, seen in first_observed.items() if now - seen >= threshold.grace_seconds)
 
 
 def thresholds_updated_stats(
     thresholds: Iterable[Threshold], observations: Observations, previous: Observations
 ) -> tuple[Threshold, ...]:
-    """Those whose signal has a newer reading than in the pass before (or one of the two readings has no time)."""
+    """The thresholds whose signal has a newer reading than in the previous pass (or one reading has no time)."""
 
     def is_new(threshold: Threshold) -> bool:
         observation, last = observations.get(threshold.signal), previous.get(threshold.signal)
@@ -121,7 +122,7 @@ def thresholds_updated_stats(
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
-    """How far below its mark the signal is, as a share of the mark; negative when it is clear, 0 without a reading."""
+    """How far below its mark the signal is, as a share of the mark; negative if it is clear, 0 without a reading."""
     observation = observations.get(threshold.signal)
     if observation is None:
         return Fraction(0)
@@ -135,15 +136,15 @@ def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> 
 
 
 def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
-    """The thresholds whose filesystem could not be read. A filesystem that counts no inodes has no inode signal, which
-    is no failure."""
+    """The thresholds whose filesystem could not be read. A filesystem that does not count inodes has no inode signal,
+    which is not a failure."""
     roles = {unavailable.role for unavailable in observations.unavailable}
     return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
 
 
 def highest_mark(thresholds: Iterable[Threshold], observations: SignalObservations, role: FilesystemRole) -> int:
-    """The bytes that have to stay available on the filesystem of a role, with what is reclaimed at least, by whatever
-    signal of that filesystem; 0 without a threshold or a reading."""
+    """How many bytes have to stay available on the filesystem of a role, minimum reclaim included: the highest such
+    mark of all its signals, 0 without a threshold or a reading."""
     found = observations.filesystems.get(role)
     if found is None:
         return 0
@@ -158,23 +159,24 @@ def highest_mark(thresholds: Iterable[Threshold], observations: SignalObservatio
 
 
 def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
-    """Whether a threshold that was met stays so only because its minimum reclaim is not reached."""
+    """Whether a threshold that was met stays met only because its minimum reclaim is not reached."""
     capacity = observation.capacity
     return threshold.mark(capacity) <= observation.available < threshold.mark_with_min_reclaim(capacity)
 
 
 def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
-    """The filesystem that, for the kubelet, holds the writable layers: the thresholds of containerfs are derived from
-    its thresholds. (In the split layout they may be elsewhere; they have the thresholds of nodefs even so.)"""
+    """The filesystem that holds the writable layers from the kubelet's point of view; the thresholds of containerfs are
+    derived from its thresholds. (In the split layout they may be elsewhere, but still have the thresholds of nodefs.)
+    """
     return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
 
 
 def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
     """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
 
-    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs where it is dedicated,
-    nodefs otherwise; matched by unit and by hard or soft; of several the last wins. Configured containerfs thresholds
-    are dropped, also where there is nothing to copy and while the layout is not known (None).
+    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs if it is dedicated,
+    else nodefs. Unit and hard or soft must match; of several, the last wins. Configured containerfs thresholds are
+    dropped, even if there is nothing to copy and while the layout is unknown (None).
     """
     source = None if layout is None else filesystem_of_writable_layers(layout)
     derived: dict[tuple[bool, bool], Threshold] = {}

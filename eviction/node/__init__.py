@@ -1,1 +1,1 @@
-"""One node, assembled, and one pass over it."""
+"""One node with everything that observes it and reclaims on it, and one pass over a row."""

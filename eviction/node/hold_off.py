@@ -1,21 +1,44 @@
-"""Hold-off: after a start nothing is removed until the kubelet is healthy, or a configured time has passed; and nothing
-while an operator has paused it.
+"""When nothing may be removed: after a start until the kubelet is healthy or a configured time has passed, and while an
+operator has paused removals.
 
 After a reboot every sandbox is NOTREADY and every container EXITED, although all of them belong to live pods. Once the
 kubelet's `/healthz` answers, it has started its pods again; the time limit is for nodes where nothing answers there.
 `reclaimd reclaim --now` skips the hold-off.
+
+`KubeletWatch` asks over one connection that is kept open. A kubelet that restarts loses the connection, so it cannot
+restart unnoticed between two requests. The connection also counts as lost if an answer is late, is not 200, or closes
+the connection.
+
+The few lines of HTTP are written by hand, because importing an HTTP client (with email and ssl) takes 15 ms.
 """
 
 from __future__ import annotations
 
+import re
+import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-LONGEST_PAUSE_SECONDS = 86_400.0  # a pause that is forgotten must end by itself
+LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
+ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
+PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
+ASK_SECONDS = 1.0  # between two requests
+FRESH_SECONDS = 6.0  # an older answer no longer counts
+LONGEST_ANSWER_BYTES = 16 * 1024
+
+_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,5})[ \t]*\r\n", re.IGNORECASE)
+_CLOSE = re.compile(rb"HTTP/1\.0|\r\nconnection:[ \t]*close[ \t]*\r\n", re.IGNORECASE)
+
+Where = tuple[str, int] | str
+"""Host and port, or the path of a unix socket that is forwarded there."""
 
 
 class HoldOff:
-    """Holds off until `seconds` after `since`, or until `healthy` returns true. Times: seconds of one clock."""
+    """Holds off until `seconds` after `since`, or until `healthy` returns true. Times are in seconds of one clock."""
 
     def __init__(self, seconds: float, since: float, now: Callable[[], float], healthy: Callable[[], bool]):
         self._over_at = since + seconds
@@ -23,7 +46,7 @@ class HoldOff:
         self._healthy = healthy
 
     def why(self) -> str | None:
-        """One sentence why nothing may be removed yet, or None. Once None, always None."""
+        """Why nothing may be removed yet, in a sentence; None if it may. Once None, always None."""
         left = self._over_at - self._now()
         if left <= 0:
             return None
@@ -34,7 +57,7 @@ class HoldOff:
 
 
 class Pause:
-    """Nothing is removed until a moment that an operator has named. Any thread may call. Times: seconds of one clock.
+    """Nothing is removed until a time that an operator has set. Any thread may call. Times are in seconds of one clock.
 
     `wall`: the time of day, for people.
     """
@@ -45,36 +68,123 @@ class Pause:
         self._until = float("-inf")
 
     def begin(self, seconds: float) -> None:
-        """From now on for so long, at most `LONGEST_PAUSE_SECONDS`; an earlier pause is replaced."""
+        """Pauses for this long from now, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause."""
         self._until = self._now() + min(seconds, LONGEST_PAUSE_SECONDS)
 
     def end(self) -> None:
-        """Removals may go on."""
         self._until = float("-inf")
 
     @property
     def left_seconds(self) -> float:
-        """How long it lasts; 0 without one."""
+        """How much longer the pause lasts; 0 without one."""
         return max(self._until - self._now(), 0.0)
 
     def until(self) -> str:
-        """Its end by the time of day; empty without one."""
+        """When the pause ends, as a time of day; empty without one."""
         left = self.left_seconds
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall() + left)) if left > 0 else ""
 
     def why(self) -> str | None:
-        """One sentence why nothing may be removed, or None."""
+        """Why nothing may be removed, in a sentence; None if it may."""
         until = self.until()
         return f"paused until {until} (reclaimd resume ends it)" if until else None
 
 
 class Holds:
-    """What holds removals off: the start, or a pause."""
+    """What can hold removals off: the start, or a pause."""
 
     def __init__(self, hold_off: HoldOff, pause: Pause):
         self._hold_off = hold_off
         self._pause = pause
 
     def why(self) -> str | None:
-        """One sentence why nothing may be removed now, or None."""
+        """Why nothing may be removed now, in a sentence; None if it may."""
         return self._pause.why() or self._hold_off.why()
+
+
+def kubelet_is_healthy(where: Where | None) -> bool:
+    """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
+    if where is None:
+        return False
+    with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:
+        return _asked(kubelet, ANSWER_SECONDS)[0]
+    return False
+
+
+class KubeletWatch:
+    """Asks `/healthz` again and again on a thread of its own, for this many `seconds` after its start.
+
+    `where`: None: nobody is asked. `was_healthy`: whether it has ever answered 200.
+    """
+
+    def __init__(self, where: Where | None, seconds: float):
+        self.was_healthy = False
+        self._where = where
+        self._seconds = seconds
+        self._since: float | None = None
+        self._last = float("-inf")
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Starts the thread if there is anything to ask. Raises RuntimeError if no thread can be started."""
+        if self._where is not None and self._seconds > 0:
+            until = time.monotonic() + self._seconds
+            threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True).start()
+
+    def close(self) -> None:
+        """The thread ends before its next request."""
+        self._over.set()
+
+    def healthy_since(self) -> float | None:
+        """Since when (monotonic seconds) the kubelet has been healthy over one connection; None if it is not."""
+        since = self._since
+        return None if since is None or time.monotonic() - self._last > FRESH_SECONDS else since
+
+    def _run(self, where: Where, until: float) -> None:
+        while time.monotonic() < until and not self._over.is_set():
+            with suppress(OSError), _connected(where, PATIENCE_SECONDS) as kubelet:
+                while self._stays_healthy(kubelet) and time.monotonic() < until:
+                    self._last = time.monotonic()
+                    self._since = self._last if self._since is None else self._since
+                    if self._over.wait(ASK_SECONDS):
+                        return
+            self._since = None
+            self._over.wait(ASK_SECONDS)
+
+    def _stays_healthy(self, kubelet: socket.socket) -> bool:
+        """Whether another request is answered with 200 and the connection stays usable. Raises OSError."""
+        healthy, usable = _asked(kubelet, PATIENCE_SECONDS)
+        self.was_healthy = self.was_healthy or healthy
+        return healthy and usable
+
+
+def _connected(where: Where, seconds: float) -> socket.socket:
+    family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+    kubelet = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        kubelet.settimeout(seconds)
+        kubelet.connect(where)
+    except OSError:
+        kubelet.close()
+        raise
+    return kubelet
+
+
+def _asked(kubelet: socket.socket, seconds: float) -> tuple[bool, bool]:
+    """Whether a request is answered with 200, and whether the whole answer has arrived and another request can follow.
+
+    Raises OSError if there is no answer within `seconds`.
+    """
+    ends = time.monotonic() + seconds
+    kubelet.sendall(_REQUEST)
+    answer = b""
+    while len(answer) <= LONGEST_ANSWER_BYTES:
+        kubelet.settimeout(max(ends - time.monotonic(), 0.001))
+        part = kubelet.recv(4096)
+        answer += part
+        head, ended, body = answer.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head + b"\r\n")
+        if not part or (ended and (length is None or len(body) >= int(length[1]))):
+            usable = ended and length is not None and len(body) == int(length[1]) and not _CLOSE.search(head + b"\r\n")
+            return _OK.match(head) is not None, bool(usable)
+    return False, False

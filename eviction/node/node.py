@@ -1,38 +1,42 @@
-"""One node, assembled: the client, the summary, the image records, the collector, the responder.
+"""One node: everything that observes it, decides for it and reclaims on it, put together.
 
-Daemon, `reclaimd reclaim`, dry run, drill and tests all use this class, so that all of them run the same code.
+The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`, so all of them run the same code. Its
+`Responder` keeps the state between observations; what one pass does is in `one_pass`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import assert_never
 
 from eviction.configuration.decision import eviction_config
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, needing_restart, until_restart
+from eviction.configuration.functions import FunctionEntry, FunctionKind
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
+from eviction.decision.headroom import FillRates, update_fill_rates
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
-from eviction.decision.synchronize import EvictionConfig
+from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.listener import Listeners
-from eviction.node.hold_off import Pause
-from eviction.node.kubelet_watch import KubeletWatch
-from eviction.node.one_pass import Cooldowns, Setting
-from eviction.node.responder import Responder
+from eviction.node.hold_off import KubeletWatch, Pause
+from eviction.node.one_pass import AS_CONFIGURED, Cooldowns, OnePass, Request, Setting
 from eviction.node.view import NodeView
+from eviction.record import Pass, Trigger
+from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import EvictionError
+from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
-from reclaim.execution.readings import ReadingsInTime, call_was_answered
+from reclaim.execution.readings import ReadingsInTime, call_was_answered, in_time
 from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
-from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
+from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
@@ -47,23 +51,101 @@ from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
 from signals.summary import NodeSummary
-from signals.types import KUBELET_ROLES
+from signals.types import KUBELET_ROLES, SignalObservations
 
-# Imported where they are used, for the sake of commands that do not need them; the daemon imports them at its start.
+# Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
-DIRECTORY_SECONDS = 2.0  # how long one question to the kubelet's directories may take, as for statvfs
-MOST_DIRECTORY_THREADS = 80  # one for each removal of a container side by side, and a pass
-BESIDE_REMOVALS = 4  # that may wait for an answer: a pass, a refresh, a dry run, a reading ahead
-DRAIN_SECONDS = 30.0  # the longest wait for removals that were sent, at the end
+DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
+MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
+BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
+PLUGIN_SECONDS = 30.0  # to import and construct one plugin
+DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
 class CannotPrepare(EvictionError):
-    """What a pass needs cannot be made. The message is one sentence."""
+    """Something that a pass needs cannot be made. The message is one sentence."""
+
+
+class Responder:
+    """Observes the node, decides, and makes the passes that follow. `synchronize` is for one thread at a time; passes
+    on different filesystems may run side by side.
+
+    `fill_rates`: only `synchronize` writes them; a pass, which reads more often, continues from them on its own.
+    `lead`: whether passes begin before their mark is reached when removals take long.
+    """
+
+    def __init__(self, setting: Setting, config: EvictionConfig, extent: Extent, *, lead: bool = True):
+        unknown = config.functions - setting.functions.keys()
+        if unknown:
+            raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
+        self._setting = setting
+        self._extent = extent
+        self.lead = lead
+        self.state = ManagerState(config)
+        self.fill_rates: FillRates = {}
+        self.history = History()
+
+    def set_config(self, config: EvictionConfig, extent: Extent, *, lead: bool) -> None:
+        """Replaces the thresholds; those in both configurations keep their state. Must not be called during a pass."""
+        self.state = replace(self.state, config=config)
+        self._extent = extent
+        self.lead = lead
+
+    def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
+        """All functions that rows name and that free space on a filesystem of this node."""
+        roles, named = set(map(str, observations.filesystems)), self.state.config.functions
+        functions = self._setting.functions
+        return tuple(name for name in functions if name in named and functions[name].frees in roles)
+
+    @property
+    def lead_seconds(self) -> float:
+        """How long before the kubelet's mark a pass begins at the latest: as long as removals have taken lately. 0 if
+        the lead is switched off, or if it gains nothing because the pass goes to the end of its row."""
+        return self._setting.lead_seconds() if self.lead and self._extent is Extent.ENOUGH else 0.0
+
+    def synchronize(self) -> tuple[SignalObservations, Decision]:
+        """Observes the node and decides; records both in the history."""
+        observations = self._setting.observe()
+        before = self.state
+        self.state, decision = synchronize(before, observations, observations.time)
+        self.fill_rates = update_fill_rates(self.fill_rates, observations)
+        observations = replace(observations, polls={})  # the fill rates include them
+        self.history.add(HistoryEntry(before, observations, decision))
+        return observations, decision
+
+    def begin(
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        request: Request = AS_CONFIGURED,
+        *,
+        setting: Setting | None = None,
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> OnePass:
+        """The pass that follows; it has done nothing yet. `setting`: replaces the one that all passes share."""
+        return OnePass(
+            setting or self._setting,
+            self.state.config,
+            self._extent,
+            self.fill_rates,
+            observations,
+            decision,
+            trigger,
+            request,
+            gives_way=gives_way,
+        )
+
+    def reclaim(
+        self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
+    ) -> Pass:
+        """Makes the pass and runs it. Never raises because of the runtime or a single object."""
+        return self.begin(observations, decision, trigger, request or AS_CONFIGURED).run()
 
 
 class Node(NodeView):
-    """One node, assembled. The constructor does no I/O, but for plugins of the configuration, which it imports.
+    """One node. The constructor does no I/O, except that it imports the plugins of the configuration.
 
     `functions`: those of the node; None: as configured. Raises FunctionUnusable for a plugin that cannot be loaded.
     """
@@ -100,12 +182,12 @@ class Node(NodeView):
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.client.on_call = self._called
         self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
-        earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of the runtime that answers then
+        earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
         self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
-        directories = KubeletDirectories(configuration.root_directory, in_time)
+        directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        directories = KubeletDirectories(configuration.root_directory, directories_in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
@@ -136,18 +218,16 @@ class Node(NodeView):
         )
 
     def _made_functions(self) -> FunctionTable:
-        """The built-in functions, and those of the configuration. Raises FunctionUnusable."""
+        """The built-in functions and those of the configuration. Raises FunctionUnusable."""
         if self._given_functions is not None:
             return self._given_functions
         if not self.configuration.functions:
             return FUNCTIONS
-        from eviction.node.own_functions import functions_of  # only where there are any
-
-        return functions_of(self.configuration, self.listeners.program_line)
+        return table_of(*FUNCTIONS.values(), *_own_functions(self.configuration, self.listeners.program_line))
 
     def setting_of_dry_runs(self) -> Setting:
-        """For a dry run beside the passes: functions of its own, as a plugin plans on one thread at a time, and
-        executors that cannot remove. Raises FunctionUnusable."""
+        """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
+        and its executors cannot remove anything. Raises FunctionUnusable."""
         executor = partial(self.make_executor, dry_run=True)
         return replace(self._setting, functions=self._made_functions(), executor=executor)
 
@@ -159,8 +239,8 @@ class Node(NodeView):
         parallel: int | None = None,
         dry_run: bool = False,
     ) -> Executor:
-        """An executor for one pass, over the threads and removals of the node. `parallel`: removals side by side; None:
-        as configured. `dry_run`: it cannot remove, whatever is configured."""
+        """An executor for one pass, with the threads and removals of the node. `parallel`: removals side by side; None:
+        as configured. `dry_run`: it cannot remove anything, whatever is configured."""
         return Executor(
             self.clock,
             self.stopping,
@@ -190,10 +270,10 @@ class Node(NodeView):
         )
 
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Lists images and who uses them, for the records only, beside whatever else is done. `goes_on`: asked from
-        time to time; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
+        """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked
+        from time to time; once it is false, GivenUp is raised. Raises RuntimeUnavailable."""
         listing = self.inventory.snapshot(self.clock.monotonic(), goes_on)
-        if not goes_on():  # an image that a pass has removed meanwhile must not be known again by an older list
+        if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
         self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
@@ -205,8 +285,8 @@ class Node(NodeView):
         return CriClient(runtime, image, ASK_SECONDS) if self.configuration.has_runtime else None
 
     def function_problems(self) -> tuple[tuple[str, str], ...]:
-        """Functions that cannot be called as things are: name, and one sentence why. Asks the runtime only for those
-        that need a certain one, and says nothing of them while it does not answer."""
+        """Functions that cannot be called at present: the name, and the reason in a sentence. Asks the runtime only for
+        functions that need a particular one, and leaves them out while it does not answer."""
         problems = []
         for function in self.functions.values():
             try:
@@ -219,15 +299,15 @@ class Node(NodeView):
         return tuple(problems)
 
     def watch_kubelet(self) -> None:
-        """Begins to watch whether the kubelet is healthy: as long as that ends the hold-off after the start, and always
-        if pods are to count as terminated by what is seen of them. Raises CannotPrepare."""
+        """Begins to watch whether the kubelet is healthy: as long as that can end the hold-off after the start, or
+        always if evidence is to show which pods have terminated. Raises CannotPrepare."""
         try:
             self.kubelet_watch.start()
         except RuntimeError:
             raise CannotPrepare("no thread can be started to watch the kubelet's /healthz") from None
 
     def prepare(self) -> None:
-        """Makes now what a pass needs: threads, descriptors, modules. So nothing of it can fail under pressure.
+        """Makes what a pass needs now: threads, descriptors, modules. So none of it can fail under pressure.
 
         Raises CannotPrepare with one sentence.
         """
@@ -245,12 +325,12 @@ class Node(NodeView):
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is removed, and what would be is only told."""
+        """Whether nothing is removed, only reported."""
         return self._dry_run_asked or self.configuration.dry_run
 
     @property
     def threads_not_started(self) -> int:
-        """How many starts of a thread have failed."""
+        """How many times a thread could not be started."""
         pools = (self.removals.workers, self.probe_threads, self.directory_threads)
         return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
 
@@ -259,13 +339,13 @@ class Node(NodeView):
         self.listeners.called(call, seconds, failed)
 
     def policies(self) -> Policies:
-        """Those of garbage collection, as configured now."""
+        """The garbage collection policies as configured now."""
         return policies_of(self.configuration)
 
     def image_fs_space(self) -> tuple[int, int]:
         """Capacity and available bytes of the image filesystem, for the periodic image GC.
 
-        Asks the runtime for its path, and reads the filesystem on the caller's thread. Raises ReclaimError or OSError.
+        Asks the runtime for its path and reads the filesystem on the caller's thread. Raises ReclaimError or OSError.
         """
         problem = self.locate()
         path = self.summary.paths.imagefs
@@ -275,8 +355,8 @@ class Node(NodeView):
         return stats.capacity_bytes, stats.available_bytes
 
     def restore_image_records(self) -> str:
-        """Loads the saved image records, for a command that does not save them. Returns one sentence why they could not
-        be loaded, else an empty text; a missing file is no failure."""
+        """Loads the saved image records, for a command that does not save them. Returns why they could not be loaded,
+        in a sentence, else an empty string; a missing file is not a failure."""
         if self.record_file is None:
             return ""
         loaded = load_in_time(self.record_file, Workers("records", 1))
@@ -295,7 +375,8 @@ class Node(NodeView):
 
     @property
     def pods_doubt(self) -> Doubt | None:
-        """Why no pod counts as gone: the kubelet's directories are not believed. None if they are, or nobody asks."""
+        """Why no pod counts as gone: the kubelet's directories are not believed. None if they are, or if there is no
+        runtime to ask."""
         return self.pods.doubt if self.configuration.has_runtime else None
 
     def compare_pods(self) -> Doubt | None:
@@ -314,9 +395,9 @@ class Node(NodeView):
         return changed
 
     def close(self) -> None:
-        """Waits for removals that were sent, 30 s at most, and then ends threads and connections.
+        """Waits for removals that were sent, at most 30 s, and then ends threads and connections.
 
-        While a removal is not answered they stay: closing its connection would cancel it.
+        While a removal is unanswered they are kept: closing its connection would cancel it.
         """
         self.directory_threads.close()
         self.kubelet_watch.close()
@@ -330,3 +411,42 @@ class Node(NodeView):
     def _places(self) -> Places:
         configuration = self.configuration
         return Places(configuration.root_directory, configuration.pod_logs_dir, self.summary.paths.imagefs)
+
+
+def _own_functions(configuration: Configuration, log: Callable[[str, str], None]) -> Iterator[ReclaimFunction]:
+    """The reclaim functions of the configuration. Plugins are imported and constructed here.
+
+    `log`: takes each line that a program prints. Raises FunctionUnusable.
+    """
+    from reclaim.ballast import BallastSettings, release_ballast_function  # most nodes have none of these functions
+    from reclaim.containerd_garbage import collect_garbage_function
+    from reclaim.plugins import PluginFailed, load, plugin_function
+    from reclaim.programs import Program, ProgramUser, program_function
+    from reclaim.rotated_logs import delete_rotated_logs_function
+
+    def made(function: FunctionEntry) -> ReclaimFunction:
+        name, frees, timeout_seconds = function.name, function.frees, function.timeout_seconds
+        match function.kind:
+            case FunctionKind.PROGRAM:
+                user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
+                program = Program(name, function.argv, timeout_seconds, log, user, asks_plan=function.asks_plan)
+                return program_function(program, frees)
+            case FunctionKind.PLUGIN:
+                try:
+                    options = dict(function.options)
+                    plugin = in_time(lambda: load(function.entry_point, function.distribution, options), PLUGIN_SECONDS)
+                    return plugin_function(name, plugin, frees)
+                except (OSError, PluginFailed) as error:
+                    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                    raise FunctionUnusable(f"reclaimFunctions: {name}: {why}") from None
+            case FunctionKind.BALLAST:
+                return release_ballast_function(name, BallastSettings(function.path, function.size_bytes), frees)
+            case FunctionKind.ROTATED_LOGS:
+                return delete_rotated_logs_function(name, function.keep, frees)
+            case FunctionKind.CONTAINERD_GARBAGE:
+                return collect_garbage_function(name, timeout_seconds, frees)
+            case _:
+                assert_never(function.kind)
+
+    for each in configuration.functions:
+        yield replace(made(each), cooldown_seconds=each.cooldown_seconds)

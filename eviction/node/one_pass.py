@@ -1,14 +1,14 @@
 """One pass over a row of the reclaim table: measure; relieved? next candidate; check; send; measure.
 
-A pass is an object that is made once and knows its row, what each function of it has to clear, how far it goes, and
-what it is about. It calls every function of the row in order, as the kubelet does; an error of one does not stop the
-next. With `extent: enough` it stops once every threshold that the function can relieve is clear with its minimum
-reclaim. Where it is urgent it begins with the functions whose objects need nothing of each other, side by side, and
-goes on with the row if that is not enough. The loop over candidates is in `reclaim.execution.executor`; how the pass
-ended, in `eviction.record`.
+A pass is an object that is made once and knows its row, what each function has to clear, how far it goes, and what it
+is about. It calls the functions of the row in order, as the kubelet does; an error in one does not stop the next. With
+`extent: enough` it stops once every threshold that the function can relieve is clear, minimum reclaim included. When it
+is urgent, the pass begins with the functions whose objects do not depend on each other, side by side, and continues
+with the row if that is not enough. The loop over candidates is in `reclaim.execution.executor`; how a pass ended is in
+`eviction.record`.
 
 A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
-reached, and ends when it is not urgent any more. Once the mark is reached it is a pass like any other.
+reached, and ends when it is no longer urgent. Once the mark is reached, it is a pass like any other.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Re
 from signals.clock import Clock
 from signals.types import FilesystemRole, SignalObservations
 
-RUN_SECONDS = 1.0  # so long a program is taken to run: what is written meanwhile has to come free as well
+RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a command asks for instead of the configured behaviour; None: as configured.
+    """What a command asks for in place of the configured behaviour; None: as configured.
 
-    `row`: call these functions whatever the pressure. `until`: thresholds to reach instead of the configured ones.
-    `every_function`: also those that wait for a lower mark, to show what they would remove.
+    `row`: call these functions whatever the pressure. `until`: thresholds to reach in place of the configured ones.
+    `every_function`: include those that wait for a lower mark, to show what they would remove.
     """
 
     row: tuple[str, ...] | None = None
@@ -51,28 +51,28 @@ AS_CONFIGURED = Request()
 
 
 class Cooldowns:
-    """How long each function of the configuration rests after a call: for its `cooldown`. Any thread."""
+    """Keeps each function of the configuration from being called again within its `cooldown`. Any thread may call."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def why_not(self, name: str, now: float) -> str:
-        """Why the function is not called, as the end of a sentence; empty: it may be. `now`: monotonic seconds."""
+        """Why the function is not called, as the end of a sentence; empty if it may be. `now`: monotonic seconds."""
         left = self._until.get(name, now) - now
-        return f"its cooldown is not over, so it rests for {left:.0f} s more" if left > 0 else ""
+        return f"its cooldown lasts another {left:.0f} s" if left > 0 else ""
 
     def called(self, name: str, cooldown_seconds: float, now: float) -> None:
-        """A call has ended `now`."""
+        """A call ended at `now`."""
         if cooldown_seconds > 0:
             self._until[name] = now + cooldown_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What every pass of a node has in common.
+    """What all passes of a node have in common.
 
-    `context`: makes what the stages of one pass may use, with its executor and what the pass is about. `fill_rates`:
-    as the loop last wrote them. `lead_seconds`: what removals have lately taken.
+    `context`: makes what the stages of one pass may use, from its executor and what the pass is about. `lead_seconds`:
+    how long removals have taken lately.
     """
 
     observe: Callable[[], SignalObservations]
@@ -87,7 +87,7 @@ class Setting:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One function of the row. `goal`: the thresholds that have to be clear before it may stop. `waits`: it is called
-    only below a mark of its own. `stops`: whether it stops early at all."""
+    only below a mark of its own. `stops`: whether it can stop early at all."""
 
     name: str
     goal: tuple[Threshold, ...]
@@ -96,10 +96,10 @@ class Entry:
 
 
 class OnePass:
-    """Made for one pass; `run` is for one thread, `progress_at` for any.
+    """One pass, used once. `run` is for one thread; any thread may read `progress_at`.
 
-    `extent`: as configured. `fill_rates`: as they are known when it begins. `gives_way`: whether another row of the
-    same filesystem waits for it. `by_lead`: the lead began it, before its mark was reached.
+    `extent`: as configured. `fill_rates`: as known when the pass begins. `gives_way`: whether another row of the same
+    filesystem is waiting for it.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class OnePass:
 
     @property
     def progress_at(self) -> float:
-        """When it last went forward, monotonic seconds: a call that a stage made was answered, a removal ended."""
+        """When it last made progress (monotonic seconds): a stage's call was answered, or a removal ended."""
         return self._executor.progress.at
 
     def run(self) -> Pass:
-        """Calls the functions of the row and observes again. Never raises for what the runtime or one object does."""
+        """Calls the functions of the row and observes again. Never raises because of the runtime or a single object."""
         clock, started_wall = self._setting.clock, self._setting.clock.wall()
         began, before = clock.monotonic(), usage_of(self._setting.observe())
         functions = self._call_functions()
@@ -162,7 +162,7 @@ class OnePass:
         return with_result(record, dry_run=self._executor.dry_run)
 
     def _call_functions(self) -> tuple[ReclaimResult, ...]:
-        """Calls the functions until the disk is relieved; one result for each that was called or skipped."""
+        """Calls the functions until the disk is relieved. One result for each that was called or skipped."""
         calls = self._side_by_side()
         if calls and (not self._crossed or any(call.result.relieved for call in calls.values())):
             return tuple(call.result for call in calls.values())
@@ -175,22 +175,22 @@ class OnePass:
             call = calls.get(entry.name) or self._call(entry)
             results[entry.name] = call.run(self._measure(entry))
             self._called(entry)
-            # one that waits for a lower mark is relieved there, which the thresholds may not be
+            # a function that waits for a lower mark is relieved at that mark, but the thresholds may not be
             if entry.stops and not entry.waits and call.result.relieved:
                 break
         return tuple(results.values())
 
     def _side_by_side(self) -> dict[str, Call]:
-        """Where it is urgent: the functions with which the row begins and whose objects need nothing of each other, if
-        they have the same thresholds to clear. Their first stages take turns."""
+        """If it is urgent: the functions at the start of the row whose objects do not depend on each other, provided
+        that they have the same thresholds to clear. Their first stages take turns."""
         functions = self._setting.functions
-        leading = list(takewhile(lambda one: functions[one.name].side_by_side and not one.waits, self._entries))
-        if self._extent is Extent.ALL or len(leading) < 2 or len({entry.goal for entry in leading}) > 1:
+        first = list(takewhile(lambda one: functions[one.name].side_by_side and not one.waits, self._entries))
+        if self._extent is Extent.ALL or len(first) < 2 or len({entry.goal for entry in first}) > 1:
             return {}
-        measure = self._measure(leading[0])
+        measure = self._measure(first[0])
         if measure(0).seconds_left >= URGENT_SECONDS:
             return {}
-        calls = {entry.name: self._call(entry) for entry in leading}
+        calls = {entry.name: self._call(entry) for entry in first}
         works = {name: work for name, call in calls.items() if (work := call.first()) is not None}
         self._executor.execute(tuple(works.values()), measure)
         for name, work in works.items():
@@ -208,7 +208,7 @@ class OnePass:
         return Entry(name, goal, waits, waits or (self._extent is Extent.ENOUGH and bool(goal)))
 
     def _why_not(self, entry: Entry) -> str:
-        """Why a function is not called; empty: it is."""
+        """Why a function is not called; empty if it is."""
         if entry.waits:
             now = self._setting.observe()
             if not thresholds_met(entry.goal, usable(now.signals), enforce_min_reclaim=True):
@@ -223,13 +223,13 @@ class OnePass:
             self._setting.cooldowns.called(entry.name, seconds, self._setting.clock.monotonic())
 
     def _measure(self, entry: Entry) -> MeasureDisk:
-        """Measures the disk between removals of this function."""
+        """Measures the disk between the removals of this function."""
         role = self._setting.functions[entry.name].frees
 
-        def measure(credit_bytes: int) -> DiskState:
+        def measure(promised_bytes: int) -> DiskState:
             observations = self._setting.observe()
             self._rates = update_fill_rates(self._rates, observations)
-            seen = _credited(observations, role, credit_bytes)
+            seen = _with_promised(observations, role, promised_bytes)
             unmet = thresholds_met(entry.goal, usable(seen.signals), enforce_min_reclaim=True)
             seconds_left = self._urgency(entry, observations)
             self._crossed = self._crossed or bool(
@@ -246,14 +246,15 @@ class OnePass:
         return measure
 
     def _urgency(self, entry: Entry, observations: SignalObservations) -> float:
-        """As fast as it fills, or filled when the pass began, which freed bytes hide. With `extent: all` nothing is."""
+        """By the present fill rate or the one at the beginning of the pass, whichever is faster, because freed bytes
+        hide a fill. With `extent: all` nothing is urgent."""
         if self._extent is Extent.ALL:
             return NEVER
         return urgency(entry.goal, observations, faster(self._begun_rates, self._rates), self._kubelets)
 
     def pressure(self) -> Pressure:
-        """What the pass acts on, and what is missing for it now, with its minimum reclaim and what is written while a
-        program runs."""
+        """What the pass acts on, and how much is missing for it now, including the minimum reclaim and what is written
+        while a program runs."""
         acted_on = self._decision.acted_on if self._request.row is None else None
         goal = dict.fromkeys(threshold for entry in self._entries for threshold in entry.goal)
         acted_on = acted_on or next(iter(goal), None)
@@ -307,13 +308,15 @@ def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalOb
     return any(threshold.signal in signals and signals[threshold.signal].stale for threshold in thresholds)
 
 
-def _credited(observations: SignalObservations, role: FilesystemRole | None, credit_bytes: int) -> SignalObservations:
-    """The observations as they would be with so many bytes more available on the filesystem of this role."""
-    if not credit_bytes or role is None or role not in observations.filesystems:
+def _with_promised(
+    observations: SignalObservations, role: FilesystemRole | None, promised_bytes: int
+) -> SignalObservations:
+    """The observations as if this many more bytes were available on the filesystem of this role."""
+    if not promised_bytes or role is None or role not in observations.filesystems:
         return observations
     device = observations.filesystems[role][0].device_id
     signals = {
-        signal: replace(observation, available=observation.available + credit_bytes)
+        signal: replace(observation, available=observation.available + promised_bytes)
         if not signal.counts_inodes
         and observation.filesystem is not None
         and observation.filesystem.device_id == device

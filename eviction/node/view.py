@@ -1,7 +1,7 @@
 """A read-only view of one node: its runtime endpoint, the CRI client and the summary of its filesystems.
 
-`node.Node` extends it by everything that removes. Commands that only read (`reclaimd check`, `reclaimd config`) use the
-view alone and so start without importing the rest.
+`node.Node` adds everything that removes. Commands that only read (`reclaimd check`, `reclaimd config`) use the view
+alone, so they start without importing the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from signals.probe import Probes
 from signals.summary import NodeSummary
 from signals.types import FsLayout
 
-MOST_PROBE_THREADS = 32  # one for each filesystem, and those that are stuck in one that was there before
+MOST_PROBE_THREADS = 32  # one for each filesystem, and those stuck in filesystems that were there before
 
 
 class NodeView:
@@ -55,11 +55,12 @@ class NodeView:
         return eviction_config(self.configuration).in_layout(layout)
 
     def locate(self) -> str | None:
-        """Asks the runtime where images and writable layers are. None, or one sentence why that is not known.
+        """Asks the runtime where images and writable layers are. Returns None, or the reason in a sentence if that is
+        unknown.
 
-        After a failure the paths of an earlier answer stay in use: the filesystem is there without the runtime. Where
-        no endpoint is configured, and no runtime has ever answered, the socket is chosen anew: it may have come since.
-        Nobody is asked where there is no runtime.
+        After a failure the paths of an earlier answer stay in use, because the filesystem is there without the runtime.
+        If no endpoint is configured and no runtime has ever answered, the socket is chosen anew, as it may have
+        appeared since. If there is no runtime, nobody is asked.
         """
         if not self.configuration.has_runtime:
             return None

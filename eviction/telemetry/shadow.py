@@ -4,7 +4,7 @@ So an operator sees beside a kubelet what reclaimd would have done and how much 
 
 Only while the daemon is in a dry run: afterwards what is gone may be its own work.
 
-Covers: remembering and comparing. Does not cover: how often (`daemon.refresh`).
+Covers: remembering and comparing. Does not cover: how often (`daemon.manager`).
 """
 
 from __future__ import annotations

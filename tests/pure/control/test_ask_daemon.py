@@ -138,7 +138,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
         ({"until": "1Gi"}, "--until sets the mark of the signal named by --signal"),
         ({"signal": "nodefs.available", "until": "much"}, "until"),
         ({"output": "xml"}, "--output: 'xml' is neither table nor json"),
-        ({"force": True}, "force: no option of reclaim"),
+        ({"force": True}, "force: not an option of reclaim"),
     ],
 )
 def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sentence: str) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, RequestRefused
-from eviction.control.reclaim import ReclaimOptions
-from eviction.control.reclaim_queue import MOST_WAITING, ReclaimQueue, Ticket
+from eviction.control.reclaim import MOST_WAITING, ReclaimOptions, ReclaimQueue, Ticket
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
@@ -50,7 +49,7 @@ def test_a_request_whose_turn_does_not_come_is_refused() -> None:
     made = requests("asking the runtime", turn_seconds=0.5)
     lines = made.converse(REQUEST, {})
     assert next(lines) == {"accepted": True, "busy": "asking the runtime"}
-    with pytest.raises(RequestRefused, match=r"^its turn has not come within 0\.5 s, it is asking the runtime$"):
+    with pytest.raises(RequestRefused, match=r"^its turn did not come within 0\.5 s: it is asking the runtime$"):
         next(lines)
     assert made.waiting == 0
 
@@ -84,7 +83,7 @@ def test_one_too_many_is_refused() -> None:
     made = requests()
     for _ in range(MOST_WAITING):
         made.ask(ReclaimOptions())
-    with pytest.raises(RequestRefused, match="4 requests wait already"):
+    with pytest.raises(RequestRefused, match="4 requests are waiting already"):
         made.ask(ReclaimOptions())
 
 

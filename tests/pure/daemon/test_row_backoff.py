@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.daemon.row_backoff import RowBackoff
+from eviction.daemon.manager import RowBackoff
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict

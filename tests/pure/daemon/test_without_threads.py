@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.daemon.image_records_saver import ImageRecordsSaver
-from eviction.daemon.lanes import Lane
+from eviction.daemon.kept_files import ImageRecordsSaver
+from eviction.daemon.manager import Lane
 from eviction.reporting.log import Log
 from reclaim.execution.workers import Workers
 from reclaim.images.records import ImageRecords

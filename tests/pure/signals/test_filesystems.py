@@ -92,7 +92,7 @@ def test_a_signal_is_about_one_filesystem_in_one_unit(
 )
 def test_signal_names_are_compared_byte_for_byte(name: str) -> None:
     """A name that is not exactly of the kubelet's form is no signal."""
-    with pytest.raises(ValueError, match=r"is no signal; it ends with|is no name of a filesystem; allowed are"):
+    with pytest.raises(ValueError, match=r"is not a signal; a signal ends with|is not a filesystem name; allowed are"):
         Signal(name)
 
 

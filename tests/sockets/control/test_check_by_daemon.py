@@ -110,7 +110,7 @@ def test_a_request_that_the_daemon_may_not_answer_is_refused(small_node: SmallNo
     for request, sentence in (
         ({"options": {}, "told": {"files": [["/elsewhere", 0, 0]]}}, "another configuration"),
         ({"options": {"output": "xml"}, "told": {}}, "neither table nor json"),
-        ({"options": {"all": True}, "told": {}}, "no option of check"),
+        ({"options": {"all": True}, "told": {}}, "not an option of check"),
         ({"told": {}}, "contains the options"),
     ):
         with conversation(control, {"command": "check", **request}) as lines:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from eviction.control.reclaim_queue import MOST_WAITING
+from eviction.control.reclaim import MOST_WAITING
 from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
@@ -308,7 +308,7 @@ def test_a_client_that_is_killed_before_its_turn_leaves_no_request(desk: Desk, d
                 others.enter_context(conversation(desk.control, everything))
             assert came_true(lambda: waits(desk.file) == MOST_WAITING, every_seconds=0.05)
             with conversation(desk.control, {"options": {}, "told": {}}) as lines:
-                assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests wait already"}
+                assert json.loads(lines.readline()) == {"refused": f"{MOST_WAITING} requests are waiting already"}
             waiting.kill()
             waiting.wait()
             assert came_true(lambda: waits(desk.file) == MOST_WAITING - 1)

@@ -209,7 +209,7 @@ def test_a_function_rests_after_a_call(small_node: SmallNode) -> None:
     assert len(relieve(node).removals) == 2
     again = relieve(node)
     assert (len(files.calls), again.removals) == (1, ())
-    assert "prune was not called: its cooldown is not over, so it rests for" in again.reason
+    assert "prune was not called: its cooldown lasts another" in again.reason
 
 
 def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.runtime.faults import Hang
-from eviction.node.kubelet_watch import KubeletWatch
+from eviction.node.hold_off import KubeletWatch
 from eviction.node.node import Node
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.types import Reason

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.node.kubelet_watch import kubelet_is_healthy
+from eviction.node.hold_off import kubelet_is_healthy
 from eviction.telemetry.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
