@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from reclaim.execution.readings import LOOK_SECONDS, in_time
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
+from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import identity_of
 from reclaim.pod_logs.names import Identity

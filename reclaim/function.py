@@ -8,7 +8,7 @@ from typing import Final
 
 from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
-from reclaim.execution.remover import Stage
+from reclaim.execution.removals import Stage
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Inventory

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from reclaim.execution.executor import Executor, Work, aggregate, never_relieved
-from reclaim.execution.remover import Stage
+from reclaim.execution.removals import Stage
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,

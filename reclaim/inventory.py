@@ -25,14 +25,13 @@ directories of pods are believed (`pods`).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from reclaim.cri.retry import retried
-from reclaim.images.in_use import images_in_use
-from reclaim.images.references import ImageIndex, means
+from reclaim.images.references import ImageIndex, images_in_use, means
 from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
@@ -354,3 +353,28 @@ def _check(goes_on: Callable[[], bool]) -> None:
     """Raises GivenUp where the caller says no."""
     if not goes_on():
         raise GivenUp("the lists were given up")
+
+
+RETRY_FOR_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.05
+
+def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
+    """The answer of `read`, repeated for up to half a second while it fails with a transient error.
+
+    Raises the last RuntimeUnavailable.
+    """
+    try:
+        return read()
+    except RuntimeUnavailable as first:
+        if not first.transient:
+            raise
+        import tenacity
+
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
+            stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
+            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
+            sleep=sleep,
+            reraise=True,
+        )
+        return attempts(read)

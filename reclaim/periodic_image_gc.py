@@ -23,10 +23,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from reclaim.events import GCEvent
 from reclaim.function import ReclaimContext
 from reclaim.images.plan import decide_space, invalid_capacity, not_enough_freed, plan_image_gc, plan_maximum_age
-from reclaim.types import Action, Outcome, Plan, Reason, ReclaimResult, Result, Rule, RuntimeUnavailable, Verdict
+from reclaim.types import (
+    Action,
+    GCEvent,
+    Outcome,
+    Plan,
+    Reason,
+    ReclaimResult,
+    Result,
+    Rule,
+    RuntimeUnavailable,
+    Verdict,
+)
 from reclaim.unused_images import ListedImages, UnusedImages
 
 IMAGE_GC = "GarbageCollectImages"

@@ -59,8 +59,8 @@ from io import FileIO
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
-from reclaim.execution.readings import in_time
-from reclaim.execution.remover import Ready, Stage
+from reclaim.execution.removals import Ready, Stage
+from reclaim.execution.workers import in_time
 from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
 from reclaim.trust import Credentials, owner_only_refusal, this_process
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict

@@ -33,8 +33,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from reclaim.execution.readings import in_time
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
+from reclaim.execution.workers import in_time
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory

@@ -24,8 +24,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from reclaim.containers import NOT_DEAD, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.containers import (
+    NOT_DEAD,
+    ContainerGCPolicy,
+    LogEntry,
+    NoState,
+    StatusAnswer,
+    judge_link,
+    plan_container_gc,
+    plan_log_symlinks,
+    plan_pod_logs,
+    plan_sandbox_gc,
+)
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimContext
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
@@ -40,7 +51,6 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.pod_logs.plan import LogEntry, NoState, StatusAnswer, judge_link, plan_log_symlinks, plan_pod_logs
 from reclaim.pods.states import PodStateProvider, PodStates, is_pod_uid
 from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
 from reclaim.types import (

@@ -9,11 +9,10 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from reclaim.execution.remover import GONE, Ready, Refused, Stage, Wait
+from reclaim.execution.removals import GONE, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
-from reclaim.images.in_use import ImagesInUse, images_in_use
-from reclaim.images.newest import NewestOfRepositories, repositories_of
-from reclaim.images.plan import plan_image_gc
+from reclaim.images.plan import NewestOfRepositories, plan_image_gc, repositories_of
+from reclaim.images.references import ImagesInUse, images_in_use
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict

@@ -14,8 +14,7 @@ from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.node.node import Node
 from eviction.telemetry.announcements import Announcements
 from eviction.telemetry.shadow import Shadow
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.inventory import GivenUp
 from reclaim.types import NEVER, RuntimeUnavailable
 

@@ -25,21 +25,20 @@ from eviction.node.responder import Responder
 from eviction.node.view import NodeView
 from eviction.reporting.disk_survey import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import EvictionError
+from reclaim.containerd import brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
-from reclaim.execution.readings import ReadingsInTime, call_was_answered
 from reclaim.execution.removals import Removals, most_in_flight
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
 from reclaim.functions import FUNCTIONS, FunctionTable
-from reclaim.images.in_use import images_in_use
 from reclaim.images.records import ImageRecords
 from reclaim.images.records_file import RecordFile, load_in_time
+from reclaim.images.references import images_in_use
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.believed_pods import BelievedPods
 from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.kubelet_pods import KubeletPods
 from reclaim.pods.starts import Sightings, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable
@@ -110,7 +109,7 @@ class Node(NodeView):
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
         seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
-        self.pods = BelievedPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
+        self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
         self.experience = Experience()
         self.sightings = Sightings(self.clock)

@@ -12,8 +12,8 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionEntry, FunctionKind
 from eviction.types import FunctionUnusable
 from reclaim.ballast import BallastSettings, release_ballast_function
-from reclaim.containerd_garbage import collect_garbage_function
-from reclaim.execution.readings import in_time
+from reclaim.containerd import collect_garbage_function
+from reclaim.execution.workers import in_time
 from reclaim.function import ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.plugins import PluginFailed, load, plugin_function

@@ -30,8 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, filesystem_of, mount_holding, read_mounts
 

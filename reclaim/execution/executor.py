@@ -24,10 +24,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from reclaim.execution.readings import Progress, Readings
-from reclaim.execution.removals import Removal, Removals, most_in_flight
-from reclaim.execution.remover import Stage, remove_one
-from reclaim.execution.workers import NoThread
+from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
+from reclaim.execution.workers import NoThread, Progress, Readings
 from reclaim.types import NEVER, DiskState, DiskVerdict, MeasureDisk, Outcome, Plan, Reason, Result, Verdict
 from signals.clock import Clock
 

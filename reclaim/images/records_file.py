@@ -44,8 +44,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.types import ImageRecord
 from signals.clock import Clock
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from reclaim.execution.readings import ReadingsInTime
+from reclaim.execution.workers import ReadingsInTime
 from reclaim.pods.states import PodStates, RootIdentity, Why, doubt, is_pod_uid
 from reclaim.types import ReclaimError
 

@@ -7,12 +7,12 @@ Does not cover: the sources, which are the kubelet's pod directories (`kubelet_d
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from reclaim.types import Listing
+from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
@@ -182,3 +182,82 @@ class PodStateProvider(Protocol):
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
         that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""
+
+
+# ---- whether the directories are trusted
+
+SETTLE_SECONDS = 10.0
+LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; what a runtime reports may be longer
+
+
+def doubt_about(
+    states: PodStates,
+    listing: Listing | None,
+    believed: RootIdentity | None,
+    where: str,
+    now_ns: int,
+) -> Doubt | None:
+    """Why these directories are not believed; None if they are.
+
+    `states`: as read before and after the lists, with the kubelet's list where it is known. `listing`: None if the
+    runtime gave no complete lists. `believed`: on which root they were believed last. `where`: the path of `pods`, for
+    the sentence. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
+    """
+    if states.present is None:
+        return states.doubt or doubt(Why.UNREADABLE, f"{where} cannot be read")
+    if listing is None:
+        return not_compared(where)
+    parts = _parts(listing)
+    running = [part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)]
+    without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
+    if without:
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {where}")
+    unexplained = _unexplained(states, {part.pod_uid for part in parts}, where)
+    if unexplained is not None:
+        return unexplained
+    if believed is None or states.identity == believed:
+        return None
+    latest_ns = now_ns - SETTLE_SECONDS * 1e9  # of something with a directory; without a creation time it is not known
+    explained = (part for part in running if part.pod_uid in states.present)
+    return None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(where)
+
+
+def not_compared(where: str) -> Doubt:
+    """The doubt before the first comparison, and while the runtime gives no complete lists."""
+    return doubt(Why.NOT_COMPARED, f"{where} has not been compared with complete lists of the runtime")
+
+
+def exchanged(where: str) -> Doubt:
+    """The doubt about another directory than the believed one."""
+    return doubt(
+        Why.EXCHANGED, f"{where} is another directory than before and explains nothing that has run for a while"
+    )
+
+
+def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt | None:
+    """A doubt if the directories explain nothing of what is held, or nothing of what the kubelet says is alive."""
+    present, kubelet = states.present or frozenset(), states.kubelet or {}
+    alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
+    if alive and present.isdisjoint(alive):
+        what = f"{where} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
+        return doubt(Why.EXPLAINS_NOTHING, what)
+    if not present.isdisjoint(held) or (states.known and states.sources_ready):
+        return None
+    if not held:
+        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
+    what = "has a directory of none of them" if present else "is empty"
+    return doubt(
+        Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pod{'s' * (len(held) != 1)} and {where} {what}"
+    )
+
+
+def _parts(listing: Listing) -> list[Container | PodSandbox]:
+    """Containers and sandboxes that carry the kubelet's label with a valid UID; others are not a kubelet's."""
+    parts: list[Container | PodSandbox] = [*listing.containers]
+    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
+    return [part for part in parts if is_pod_uid(part.pod_uid)]
+
+
+def _pod(part: Container | PodSandbox) -> str:
+    return f"{part.pod_namespace}/{part.pod_name}"[:LONGEST_NAME]

@@ -36,11 +36,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from reclaim.pods.belief import doubt_about, exchanged, not_compared
 from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
-from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt
+from reclaim.pods.states import Doubt, PodStates, RootIdentity, Why, doubt, doubt_about, exchanged, not_compared
 from reclaim.types import NEVER, Listing
 from signals.clock import Clock
 
@@ -51,7 +50,7 @@ HealthySince = Callable[[], float | None]
 """Since when (monotonic) one and the same kubelet has answered healthy; None if it does not now. Does not wait."""
 
 
-class BelievedPods:
+class KubeletPods:
     """A PodStateProvider. May be used from several threads.
 
     `ask`: gives the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked. `healthy_since`:
