@@ -136,8 +136,8 @@ BREAKS = (
     Break(
         "a witness makes older than the clocks are known",
         RECORDS,
-        "max(witnessed, self._known_since, self._detected_at)",
-        "witnessed",
+        "max(pulled, self._known_since, self._detected_at)",
+        "pulled",
     ),
     Break(
         "the time off counts after a reboot",
@@ -240,7 +240,7 @@ BREAKS = (
     # ---- which pods exist
     Break("directories without those of running pods are believed", STATES, "    if without:\n", "    if False:\n"),
     Break(
-        "exchanged directories are believed", STATES, "if believed is None or states.identity == believed:", "if True:"
+        "exchanged directories are believed", STATES, "if trusted is None or states.identity == trusted:", "if True:"
     ),
     Break(
         "empty directories are believed",

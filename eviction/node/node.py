@@ -39,7 +39,7 @@ from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_directories import KubeletDirectories
 from reclaim.pods.kubelet_pods import KubeletPods
-from reclaim.pods.starts import Sightings, parts_of_pods
+from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
@@ -112,7 +112,7 @@ class Node(NodeView):
         self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
         self.experience = Experience()
-        self.sightings = Sightings(self.clock)
+        self.part_ages = PartAges(self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
@@ -180,7 +180,7 @@ class Node(NodeView):
             self.pods,
             self.inventory,
             self.records,
-            self.sightings,
+            self.part_ages,
             self.clock,
             self.policies(),
             self.log_paths,
@@ -197,7 +197,7 @@ class Node(NodeView):
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
         self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
         began = self.pods.start_times() or {}
-        self.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
+        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image

@@ -1,8 +1,13 @@
-"""Threads that exist before they are needed.
+"""Threads that exist before they are needed, and readings on them that may hang.
 
-A thread that is started when it is needed may not start: the limit of processes (`pids.max`, `TasksMax=`) is reached on
-just the node that is in trouble. So the daemon prepares its threads once, and what needs one takes it from here. A
-command that does one pass prepares none, and each of its tasks has a thread of its own.
+A thread that is started when it is needed may fail to start: the limit of processes (`pids.max`, `TasksMax=`) is
+reached on exactly the node that is in trouble. So the daemon prepares its threads once and takes them from here. A
+command that does one pass prepares none, and each of its tasks gets a thread of its own.
+
+Anything that may hang is read on such a thread, so that a hanging reading delays nobody but itself. Calls of the
+runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime` waits for a fixed
+time. A stage may read for as long as it takes: it is considered hung once it has neither ended nor got an answer from
+the runtime for a minute. It is then abandoned, and not started again until it has ended.
 """
 
 from __future__ import annotations
@@ -17,20 +22,20 @@ from reclaim.types import ReclaimError
 from signals.clock import Clock
 
 Task = Callable[[], object]
-"""What a thread does. An exception that it raises is lost: it has to report by itself."""
+"""What a thread does. An exception it raises is lost: the task must report by itself."""
 
 Announce = Callable[[], object]
-"""Tells that a task is done, and returns soon. An exception that it raises is lost."""
+"""Reports that a task is done, and returns quickly. An exception it raises is lost."""
 
 
 class NoThread(ReclaimError, RuntimeError):
-    """No thread is free, and another one cannot be started. The message is one sentence."""
+    """No thread is free, and no more can be started. The message is one sentence."""
 
 
 class Workers:
-    """At most `most` threads, each with one task at a time; that number may be raised later. Any thread may call.
+    """At most `most` threads, each with one task at a time; the number may be raised later. Thread-safe.
 
-    `not_started`: how many starts of a thread have failed so far.
+    `not_started`: how many attempts to start a thread have failed so far.
     """
 
     def __init__(self, name: str, most: int):
@@ -40,11 +45,11 @@ class Workers:
         self._lock = threading.Lock()
         self._threads = 0
         self._prepared = 0
-        self._idle = 0  # prepared ones without a task
+        self._idle = 0  # prepared threads without a task
         self.not_started = 0
 
     def prepare(self, count: int) -> None:
-        """Starts threads until there are so many, which stay. Raises NoThread; those that have started stay even so."""
+        """Starts threads until there are `count` permanent ones. Raises NoThread; threads that have started remain."""
         with self._lock:
             while self._prepared < count:
                 self._start(self._serve)
@@ -52,10 +57,11 @@ class Workers:
                 self._idle += 1
 
     def run(self, task: Task, announce: Announce = lambda: None) -> None:
-        """Has a thread do the task. Raises NoThread, and then nobody does it.
+        """Runs the task on a thread. Raises NoThread, and then nobody runs it.
 
-        `announce` is called on that thread once it is free for another task. Whoever waits for the end of a task, to
-        begin the next one, has to be woken by it: one that the task itself wakes may find no thread free.
+        `announce` is called on that thread once it is free for another task. Anyone who waits for one task to end in
+        order to start the next must be woken by `announce`: if the task itself woke them, they might find no thread
+        free.
         """
         with self._lock:
             if self._idle:
@@ -65,7 +71,7 @@ class Workers:
                 self._start(lambda: self._once(task, announce))
 
     def close(self) -> None:
-        """Lets every thread end after its task; no other one is started."""
+        """Lets every thread end after its task; no more are started."""
         with self._lock:
             self.most = 0
             for _ in range(self._prepared):
@@ -88,7 +94,7 @@ class Workers:
             with self._lock:
                 self._idle += 1
             _do(announce)
-            del given, task, announce  # nothing that they hold is kept alive until the next ones
+            del given, task, announce  # do not keep what they hold alive until the next task
         self._has_ended()
 
     def _once(self, task: Task, announce: Announce) -> None:
@@ -104,14 +110,14 @@ class Workers:
 def _do(task: Task) -> None:
     try:
         task()
-    except BaseException:  # noqa: BLE001, S110 # a task reports by itself; its thread must be there for the next one
+    except BaseException:  # noqa: BLE001, S110 # a task reports by itself; its thread must survive for the next one
         pass
 
 
 # ---- readings that may hang
 
-LOOK_SECONDS = 2.0  # for what is looked at once: a file, and the directories above it
-HANGS_SECONDS = 60.0  # more than the deadline of any call, and all its repetitions
+LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
+HANGS_SECONDS = 60.0  # more than the deadline of any call with all its retries
 
 Answer = TypeVar("Answer")
 
@@ -121,8 +127,8 @@ class ReadingHangs(ReclaimError):
 
 
 class Progress:
-    """When the passes of one executor last went forward: a call of the runtime that a stage of theirs had made was
-    answered, a removal of theirs ended. What others ask beside them is none. Any thread may call.
+    """When the passes of one executor last made progress: a call of the runtime made by one of their stages was
+    answered, or one of their removals ended. Calls made by others do not count. Thread-safe.
 
     `at`: monotonic seconds.
     """
@@ -132,11 +138,11 @@ class Progress:
         self.at = clock.monotonic()
 
     def mark(self) -> None:
-        """Something went forward just now."""
+        """Records progress now."""
         self.at = self._clock.monotonic()
 
     def of(self, read: Callable[[], Answer]) -> Callable[[], Answer]:
-        """The same reading, whose calls are progress of this."""
+        """The same reading, with its answered calls counting as progress here."""
 
         def reading() -> Answer:
             before, _ON_THIS_THREAD.progress = getattr(_ON_THIS_THREAD, "progress", None), self
@@ -152,7 +158,7 @@ _ON_THIS_THREAD = threading.local()
 
 
 def call_was_answered() -> None:
-    """A call of the runtime that this thread has made was answered: progress of the reading that made it, if any."""
+    """A call of the runtime made by this thread was answered: progress for the reading that made it, if any."""
     progress: Progress | None = getattr(_ON_THIS_THREAD, "progress", None)
     if progress is not None:
         progress.mark()
@@ -170,7 +176,7 @@ class _Reading(Generic[Answer]):
         workers.run(self._run, self._announce)
 
     def answer(self) -> Answer:
-        """After it has ended. Raises what it raised."""
+        """The result, once the reading has ended. Raises what it raised."""
         if self._errors:
             raise self._errors[0]
         return self._answers[0]
@@ -187,8 +193,8 @@ class _Reading(Generic[Answer]):
 
 
 class ReadingsInTime:
-    """Readings of one filesystem, each for a limited time. While one of them hangs the others fail at once. Any thread
-    may call."""
+    """Readings of one filesystem, each with a time limit. While one of them hangs, the others fail at once.
+    Thread-safe."""
 
     def __init__(self, workers: Workers, seconds: float):
         self._workers = workers
@@ -196,7 +202,7 @@ class ReadingsInTime:
         self._hanging: threading.Event | None = None  # set when the reading has ended
 
     def __call__(self, read: Callable[[], Answer], /) -> Answer:
-        """What `read` returns. Raises what it raises; ReadingHangs; NoThread."""
+        """The result of `read`. Raises what it raises, ReadingHangs and NoThread."""
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
@@ -208,8 +214,8 @@ class ReadingsInTime:
 
 
 def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS) -> Answer:
-    """What `look` returns, which looks at a file once, on a thread of its own that is left behind when it hangs; on the
-    caller's where none can be started. Raises what it raises; OSError (ETIMEDOUT) if it takes longer."""
+    """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if it hangs; on the
+    caller's thread if none can be started. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""
     try:
         return ReadingsInTime(Workers("a file", 1), seconds)(look)
     except ReadingHangs:
@@ -219,7 +225,7 @@ def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS) -> Answer
 
 
 class Readings:
-    """Runs the readings of stages, one after another, on `workers`. For one caller at a time."""
+    """Runs the readings of stages on `workers`, one after another. Not for concurrent callers."""
 
     def __init__(self, clock: Clock, workers: Workers, progress: Progress, hangs_seconds: float = HANGS_SECONDS):
         self._clock = clock
@@ -229,8 +235,8 @@ class Readings:
         self._hanging: dict[str, float] = {}  # what -> since when
 
     def read(self, what: str, read: Callable[[], Answer]) -> Answer:
-        """What `read` returns. Raises what it raises; ReadingHangs while it, or an earlier one of `what`, hangs; and
-        NoThread."""
+        """The result of `read`. Raises what it raises, NoThread, and ReadingHangs while it or an earlier reading of
+        `what` hangs."""
         started = self._hanging.get(what)
         if started is not None:
             raise self._hangs(what, started)
@@ -241,7 +247,7 @@ class Readings:
             if self._clock.monotonic() - self._progress.at > self._hangs_seconds:
                 self._hanging[what] = started
                 self._progress.mark()
-                if reading.ended.is_set():  # just now, and before it was noted
+                if reading.ended.is_set():  # just now, before it was noted
                     self._hanging.pop(what, None)
                 raise self._hangs(what, started)
         return reading.answer()

@@ -1,36 +1,36 @@
 """The file in which records of images survive a restart: the format, the clocks, and the file itself.
 
-**The text.** Times in it are seconds since the epoch, so that people can read them. The time of the save is written
-beside them in both clocks, with the id of the boot (`/proc/sys/kernel/random/boot_id`) and of the machine
+**The text.** Times are written as seconds since the epoch, so that people can read them. The time of the save is
+recorded in both clocks, with the ids of the boot (`/proc/sys/kernel/random/boot_id`) and of the machine
 (`/etc/machine-id`).
 
-Records of another machine are refused: a disk image that was cloned carries them, and says nothing of what was pulled
-since. A text without the id of the machine, as earlier versions wrote it, or a machine without an id: as if it were the
-same, since all that follows holds for them too.
+Records from another machine are rejected: a cloned disk image carries them, and they say nothing about what was pulled
+since. If the text has no machine id, as earlier versions wrote it, or the machine has none, it is treated as the same
+machine, since everything below holds for it too.
 
-Reading them back turns times into ages, and ages into times of the monotonic clock of now. The age of an image is
+Reading them back turns times into ages, and ages into times on the current monotonic clock. The age of an image is
 
 * in the same boot: its age at the save plus the monotonic time since. The wall clock is not used, as it may have been
   set in between.
-* after a reboot: its age at the save. How long the node was off is known to the wall clock only, which may have been
-  wrong before or after, so that time does not count. Nor is an image older than the wall clock says: where the clock
-  was set back to a time before the one in the text, the image is as young as that.
+* after a reboot: its age at the save. Only the wall clock knows how long the node was off, and it may have been wrong
+  before or after, so that time does not count. Nor is an image older than the wall clock says: if the clock was set
+  back to before the time in the text, the image is as young as that.
 
-So neither a clock step nor a reboot makes an old image young (except a clock set back behind the image's first
-detection) or a young one old. The witness of `records` may still know better. Losing the file is harmless: an image
-without a record counts as new.
+So neither a clock step nor a reboot makes an old image young (except a clock set back to before the image's first
+detection) or a young one old. The pull times of `records` may correct this further. Losing the file is harmless: an
+image without a record counts as new.
 
 **The file.**
 
-* Reading never raises: a file that is missing, unreadable or not trusted gives no records and one sentence that says
-  why. Reading creates nothing.
+* Reading never raises: a file that is missing, unreadable or not trusted gives no records and one sentence saying why.
+  Reading creates nothing.
 * Saving never raises either. The new text is written to a file beside the old one, synced and renamed, so that a full
   disk (no bytes, no inodes) or a kill at any point leaves the old file whole. A kill leaves at most one file of a fixed
   name behind, which the next save removes.
-* Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves between its passes
-  and at its end; a command or a dry run only reads.
-* A filesystem that does not answer is waited for a second (`load_in_time`).
-* No symbolic link is followed at the file or its directory, and a file that others may write is not trusted.
+* Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves between passes and
+  when it exits; commands and dry runs only read.
+* A filesystem that does not answer is waited for up to a second (`load_in_time`).
+* The file and its directory must not be symbolic links, and a file that others may write is not trusted.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from signals.clock import Clock
 
 KIND = "reclaimd.io/image-records"
 VERSION = 1
-LARGEST_BYTES = 16 * 1024**2  # some 100 000 images, more than a runtime can list
+LARGEST_BYTES = 16 * 1024**2  # about 100 000 images, more than a runtime can list
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?")  # an id, and a runtime handler
-_LATEST = 253_402_300_800.0  # the year 10000: anything later is no time
+_LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
 LOAD_SECONDS = 1.0
-# Unchanged records are saved again after so long: after a reboot the time since does not count.
+# Unchanged records are saved again after so long, as the time since the save does not count after a reboot.
 SAVE_AGAIN_SECONDS = 3600.0
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -77,11 +77,11 @@ class Moment:
 
 
 class NotRecords(Exception):
-    """Bytes that are no records of this version and machine. The message is a sentence without a subject."""
+    """Bytes that are not records of this version and machine. The message is a sentence without a subject."""
 
 
 def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
-    """The records as text. `saved`: the moment in which they are written; keys of an unknown shape are left out."""
+    """The records as text. `saved`: the moment at which they are written. Keys of an unknown form are left out."""
 
     def wall(monotonic: float | None) -> float | None:
         return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
@@ -96,13 +96,13 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
 
 
 def records_from_json(text: bytes, now: Moment) -> tuple[dict[str, ImageRecord], Moment | None]:
-    """The records, in times of the monotonic clock of `now`, and when they were saved, if in this boot. Raises
-    NotRecords, whatever the bytes are."""
+    """The records, in times of `now`'s monotonic clock, and when they were saved, if in this boot. Raises NotRecords
+    for anything else."""
     if len(text) > LARGEST_BYTES:
         raise NotRecords(f"is larger than {LARGEST_BYTES // 1024**2} MiB")
     try:
         document = json.loads(text)
-    except (ValueError, RecursionError):  # UnicodeDecodeError, and numbers with too many digits, are ValueErrors
+    except (ValueError, RecursionError):  # UnicodeDecodeError and numbers with too many digits are ValueErrors
         raise NotRecords("is no JSON document") from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise NotRecords(f"is not of the kind {KIND}")
@@ -120,7 +120,7 @@ def records_from_json(text: bytes, now: Moment) -> tuple[dict[str, ImageRecord],
 
 
 def _record(entry: dict[str, object], saved: Moment, now: Moment) -> ImageRecord:
-    """Raises LookupError, TypeError or ValueError for what is none; fields that are not known are passed over."""
+    """Raises LookupError, TypeError or ValueError if it is not a record; unknown fields are ignored."""
 
     def moment(name: str) -> float | None:
         time = entry.get(name)
@@ -128,7 +128,7 @@ def _record(entry: dict[str, object], saved: Moment, now: Moment) -> ImageRecord
 
     first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
     last_used = moment("last_used")
-    was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image that was used
+    was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image in use was there
     return ImageRecord(was_there, last_used, moment("first_listed"))
 
 
@@ -164,7 +164,7 @@ def _time(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The records of a file. `problem`: why there are none, as a sentence, else empty; `missing`: there is no file, as
+    """The records in a file. `problem`: why there are none, as a sentence, else empty; `missing`: there is no file, as
     at the first start. `saved`: when they were saved, in monotonic and wall seconds; None if not in this boot."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
@@ -174,12 +174,12 @@ class Loaded:
 
 
 def current_boot_id() -> str:
-    """The id of this boot of the kernel; empty when it cannot be read."""
+    """The id of this boot of the kernel; empty if it cannot be read."""
     return _word_in(_BOOT_ID)
 
 
 def current_machine_id(path: str = _MACHINE_ID) -> str:
-    """The id of this machine; empty when it has none, or none yet, as in many containers."""
+    """The id of this machine; empty if it has none, or none yet, as in many containers."""
     word = _word_in(path)
     return word if _MACHINE_ID_TEXT.fullmatch(word) else ""
 
@@ -193,7 +193,7 @@ def _word_in(path: str) -> str:
 
 
 class RecordFile:
-    """One file of records. Making it touches nothing. May be used from several threads."""
+    """One file of records. Constructing it touches nothing. Thread-safe."""
 
     def __init__(self, path: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self._path = path
@@ -206,12 +206,12 @@ class RecordFile:
         self._as_of = clock.monotonic()
 
     def load(self) -> Loaded:
-        """What was saved, in times of the monotonic clock of this boot."""
+        """What was saved, in times of this boot's monotonic clock."""
         try:
             records, saved = records_from_json(self._file.read(LARGEST_BYTES), self._now())
         except FileNotFoundError:
             return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
-        except (OSError, ValueError, NotRecords) as error:  # ValueError: a path that holds a NUL
+        except (OSError, ValueError, NotRecords) as error:  # ValueError: the path contains a NUL
             why = error if isinstance(error, NotRecords) else f"cannot be read: {reason_of(error)}"
             return Loaded(problem=f"the state file {self._path} {why}; images count as new")
         with self._lock:
@@ -221,7 +221,7 @@ class RecordFile:
     def save(self, records: Mapping[str, ImageRecord]) -> str:
         """Saves the records, unless the same ones were saved or loaded within the last hour.
 
-        Returns the sentence why it could not, else an empty text.
+        Returns a sentence if saving failed, else an empty string.
         """
         with self._lock:
             recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
@@ -242,7 +242,7 @@ class RecordFile:
 
 
 class OwnFile:
-    """One small file of ours in the state directory. Making it touches nothing; no symbolic link is followed."""
+    """One of our small files in the state directory. Constructing it touches nothing; no symbolic link is followed."""
 
     def __init__(self, path: str):
         self._directory, self._name = os.path.split(os.path.abspath(path))
@@ -263,7 +263,7 @@ class OwnFile:
             return file.read(largest_bytes + 1)
 
     def replace(self, text: bytes) -> None:
-        """Writes the file anew and whole, or leaves the old one as it is. Raises OSError."""
+        """Rewrites the whole file, or leaves the old one as it is. Raises OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         with self._opened_directory() as directory:
             self._refuse_what_is_no_file(directory)
@@ -277,7 +277,7 @@ class OwnFile:
             os.fsync(directory)
 
     def remove(self) -> None:
-        """Removes the file, if it is there. Raises OSError."""
+        """Removes the file if it exists. Raises OSError."""
         with suppress(FileNotFoundError), self._opened_directory() as directory:
             _remove(self._name, directory)
             os.fsync(directory)
@@ -291,14 +291,14 @@ class OwnFile:
             os.close(directory)
 
     def _refuse_what_is_no_file(self, directory: int) -> None:
-        """Raises OSError if its path is a link, or anything but a regular file: that is not ours to replace."""
+        """Raises OSError if the path is a link, or anything but a regular file: that is not ours to replace."""
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(os.stat(self._name, dir_fd=directory, follow_symlinks=False).st_mode):
                 raise OSError("it is not a regular file")
 
 
 def _write(name: str, directory: int, text: bytes) -> None:
-    """A new file with this text, on the disk when this returns."""
+    """Writes a new file with this text, which is on the disk when this returns."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
         file.write(text)
@@ -312,7 +312,7 @@ def _remove(name: str, directory: int) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """The words of the operating system for an error, else its own."""
+    """The operating system's words for an error, else its own."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -1,9 +1,10 @@
-"""Which pods exist on the node, by the kubelet's pod directories.
+"""Which pods exist on the node, according to the kubelet's pod directories.
 
 The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and removes it only when the pod
-is gone for good and no container of it runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while the
-directory exists nothing of that pod is an orphan, and once it is missing the pod is gone, if the directories are the
-kubelet's (`belief`). Without the directories no pod counts as gone, and neither while their filesystem does not answer.
+is gone for good and none of its containers runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while
+the directory exists, nothing of that pod is an orphan, and once it is missing the pod is gone, provided that the
+directories are the kubelet's (`states`). Without the directories, or while their filesystem does not answer, no pod
+counts as gone.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Answer = TypeVar("Answer")
 
 
 class KubeletDirectories:
-    """Reads `<root_directory>/pods`. Creates nothing, follows no symlink below it.
+    """Reads `<root_directory>/pods`. Creates nothing, and follows no symlink below it.
 
-    `in_time`: how it reads; None: on the caller's thread, however long it takes. A reading that takes too long is one
-    that failed. `path`: of `pods`.
+    `in_time`: how to read; None: on the caller's thread, however long it takes. A reading that takes too long counts as
+    failed. `path`: of `pods`.
     """
 
     def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
@@ -33,7 +34,7 @@ class KubeletDirectories:
         self._in_time = in_time
 
     def pod_states(self) -> PodStates:
-        """The pods that have a directory; unknown when `pods` is missing or cannot be read."""
+        """The pods that have a directory; unknown if `pods` is missing or cannot be read."""
         try:
             return self._timed(self._pod_states)
         except OSError as error:
@@ -43,14 +44,14 @@ class KubeletDirectories:
         return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
     def start_times(self) -> Mapping[str, float] | None:
-        """The last change of each pod's directory itself: the kubelet fills it when it makes the pod. None where
-        `pods` is missing or cannot be read."""
+        """When each pod's directory itself last changed: the kubelet fills it when it makes the pod. None if `pods` is
+        missing or cannot be read."""
         return self._read(self._start_times, None)
 
     def torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
-        """Those of these pods whose volumes the kubelet has torn down: `volumes` has a directory for each plugin of a
-        volume that the pod had, and all of them are empty. A pod that never had a volume has none there, and does not
-        count; none does if the directories are not `on`."""
+        """Those of these pods whose volumes the kubelet has torn down: `volumes` contains a directory for each plugin
+        of a volume that the pod had, and all of them are empty. A pod that never had a volume has none there and does
+        not count; none does if the directories are not `on`."""
         return self._read(lambda: self._torn_down(uids, on), frozenset())
 
     def _read(self, read: Callable[[], Answer], unknown: Answer) -> Answer:
@@ -69,7 +70,7 @@ class KubeletDirectories:
         changed: dict[str, float] = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # removed meanwhile
+                with suppress(FileNotFoundError):  # removed in the meantime
                     changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         return changed
 
@@ -80,16 +81,16 @@ class KubeletDirectories:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
-        """The descriptor of `pods`, and which directories it was reached by. Raises OSError."""
+        """A descriptor of `pods`, and the identity of the directories it was reached through. Raises OSError."""
         with (
-            _directory(self._root, os.O_PATH) as root,  # only the right to pass is needed
+            _directory(self._root, os.O_PATH) as root,  # needs no more than the right to pass through
             _directory("pods", above=root) as pods,
         ):
             yield pods, RootIdentity(_identity(root), _identity(pods))
 
 
 def _has_torn_down(pods: int, uid: str) -> bool:
-    """Whether a pod's directory has plugins of volumes and no volume. What cannot be read counts as a volume."""
+    """Whether a pod's directory has volume plugins but no volume. Whatever cannot be read counts as a volume."""
     try:
         with _directory(uid, os.O_NOFOLLOW, pods) as pod, _directory("volumes", os.O_NOFOLLOW, pod) as volumes:
             plugins = os.listdir(volumes)
@@ -105,7 +106,7 @@ def _listed(name: str, above: int) -> list[str]:
 
 @contextmanager
 def _directory(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
-    """The descriptor of a directory, in an opened one where there is one above. Raises OSError."""
+    """A descriptor of a directory, relative to `above` if given. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
     try:
         yield descriptor

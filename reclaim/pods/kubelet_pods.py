@@ -1,32 +1,32 @@
-"""The pods of the node as they are believed: the kubelet's directories, its own list of them where it is asked, and the
-last comparison of the directories with the runtime.
+"""The kubelet's pods: from its directories, from its own list of them if it can be asked, and from the last comparison
+of the directories with the runtime.
 
-A stage compares what it has read with the runtime's lists before it plans. Right before a removal the directories are
-read again, and must be those on which belief was given: on others no pod is gone, and nothing is until the next
-comparison. Before the first comparison nothing is gone either.
+A stage compares what it has read with the runtime's lists before it plans. Right before a removal, the directories are
+read again and must be the ones that were trusted; if they are others, no pod is gone until the next comparison. Before
+the first comparison, nothing is gone either.
 
-The list adds which pods have terminated, were evicted or deleted while their directory still exists. It cannot prove
-that a pod does not exist: right after a start of the kubelet it contains only static pods, or nothing
+The list adds which pods have terminated, were evicted or were deleted while their directory still exists. It cannot
+prove that a pod does not exist: right after a kubelet starts, it contains only static pods, or nothing
 (kubernetes/kubernetes#112119), and does not say so. Therefore:
 
 * A pod counts as gone only if both sources lack it, so an incomplete list removes nothing: a live pod has a directory
   before it has a container, and keeps it until it is gone.
 * Without readable directories nothing is known; the list does not replace them.
-* Directories that are read but not believed (`belief`) make no pod gone. What the list says of a pod that it contains
-  holds all the same: terminated and evicted pods give up what they hold, as the kubelet itself says so.
-* The state of a listed pod is the one in the list, whatever pods the list lacks. So it need not be known whether the
-  kubelet has synced its pods once.
-* `sources_ready` is true once a pod from the API server is in the list, the only proof that exists: the kubelet takes
-  over the pods of a source all at once. The price: where no pod comes from an API server, log directories, which need
+* Directories that are read but not trusted make no pod gone. What the list says about a pod it contains still holds:
+  terminated and evicted pods give up what they hold, since the kubelet itself says so.
+* The state of a listed pod is the one in the list, whatever pods the list lacks. So nobody needs to know whether the
+  kubelet has synced its pods yet.
+* `sources_ready` is true once the list contains a pod from the API server, the only proof there is: the kubelet takes
+  over all pods of a source at once. The price: where no pod comes from an API server, log directories, which require
   all sources, are not removed.
 
-Each reading asks for the list anew, with one exception that can only keep objects: after a late answer no request is
-sent for 10 s. A disk under pressure makes kubelets slow, and each request would delay the relief by the whole deadline.
+Every reading requests the list anew, with one exception that can only keep objects: after a late answer, no request is
+sent for 10 s. A disk under pressure slows kubelets down, and each request would delay relief by the whole deadline.
 
-The list also names the images that pods need whose containers are not made yet. That only ever keeps an image, so what
-the last complete list named counts on while no list can be had, for each pod as long as it has a directory.
+The list also names the images of pods whose containers are not made yet. That only ever keeps an image, so while no
+list is available, the images in the last complete list still count, for each pod as long as it has a directory.
 
-Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions (`belief`,
+Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions (`states`,
 `evidence`).
 """
 
@@ -44,21 +44,21 @@ from reclaim.types import NEVER, Listing
 from signals.clock import Clock
 
 PAUSE_SECONDS = 10.0
-NAMED_SECONDS = 1.0  # how old the list may be that names images, as that of containers; and four times what it took
+NAMED_SECONDS = 1.0  # how old the list that names images may be, or four times what reading took
 
 HealthySince = Callable[[], float | None]
-"""Since when (monotonic) one and the same kubelet has answered healthy; None if it does not now. Does not wait."""
+"""Since when (monotonic) the same kubelet has answered healthy; None if it does not now. Does not wait."""
 
 
 class KubeletPods:
-    """A PodStateProvider. May be used from several threads.
+    """A PodStateProvider. Thread-safe.
 
-    `ask`: gives the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked. `healthy_since`:
-    with it, pods have terminated that have been seen to for `terminated_age_seconds` (`evidence`); None: nothing is
-    observed. `list_problem`: why the list was not known when it was last read, in a sentence with the remedy; None if
-    it was, or is not asked for.
+    `ask`: returns the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked.
+    `healthy_since`: if given, pods observed as terminated for `terminated_age_seconds` count as terminated
+    (`evidence`); None: nothing is observed. `list_problem`: why the list was unavailable when it was last read, in a
+    sentence with the remedy; None if it was available or is not requested.
 
-    Two callers share the last comparison: a doubt of one keeps what the other was about to remove.
+    All callers share the last comparison: a doubt found by one keeps what another was about to remove.
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class KubeletPods:
         self._clock = clock
         self._ask = ask
         self._ask_from = float("-inf")
-        self._late = ""  # the problem until the next request is allowed
+        self._late = ""  # the problem to report until the next request is allowed
         self._read_at = float("-inf")
         self._cost_seconds = 0.0
-        self._images: Mapping[str, frozenset[str]] = {}  # by the last complete list
-        self._listed = frozenset[str]()  # as the list was read last
+        self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
+        self._listed = frozenset[str]()  # in the list that was read last
         self._healthy_since = healthy_since
         self._age_seconds = terminated_age_seconds
         self._watched: Watched | None = None
         self._lock = threading.Lock()
-        self._believed: RootIdentity | None = None  # on which belief was given last, also while there is a doubt
+        self._trusted: RootIdentity | None = None  # the directories trusted last, kept while there is a doubt
         self._doubt: Doubt | None = not_compared(directories.path)
 
     @property
     def doubt(self) -> Doubt | None:
-        """Why no pod counts as gone, by the last comparison or check; None while the directories are believed."""
+        """Why no pod counts as gone, by the last comparison or check; None while the directories are trusted."""
         return self._doubt
 
     def pod_states(self) -> PodStates:
@@ -96,12 +96,12 @@ class KubeletPods:
         return self.marked(self.read())
 
     def marked(self, states: PodStates) -> PodStates:
-        """These states with the doubt of the last comparison, or that they are of other directories."""
+        """These states with the doubt from the last comparison, or the doubt that they come from other directories."""
         with self._lock:
             return replace(states, doubt=states.doubt or self._doubt or self._other(states.identity))
 
     def read(self) -> PodStates:
-        """The pods that exist now: the directories, and then the list. Where `kubelet` is None although it is asked,
+        """The pods that exist now: the directories, then the list. If `kubelet` is None although it is asked,
         `list_problem` says why."""
         states = self._directories.pod_states()
         if self._ask is None:
@@ -113,36 +113,37 @@ class KubeletPods:
         return states if pods is None else replace(states, kubelet=pods.states, sources_ready=pods.from_api_server)
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
-        """What was read, compared anew. Without lists the last comparison stands for those who check a removal."""
+        """Compares what was read. Without lists, the last comparison still applies to checks right before removals."""
         now_ns = int(self._clock.wall() * 1e9)
         with self._lock:
-            found = doubt_about(states, listing, self._believed, self._directories.path, now_ns)
+            found = doubt_about(states, listing, self._trusted, self._directories.path, now_ns)
             if listing is not None:
                 self._doubt = found
-                self._believed = self._believed if found else states.identity
+                self._trusted = self._trusted if found else states.identity
         shown = frozenset[str]() if listing is None else self._seen(listing, None if found else states.identity)
         return replace(states, doubt=found, by_evidence=shown)
 
     def shown_terminated(self, uid: str) -> bool:
-        """Whether what was seen still shows that the pod has terminated, in the directories that are believed: the
-        kubelet mounts the volumes of a pod before it makes anything of it in the runtime."""
+        """Whether observations still show that the pod has terminated, in the trusted directories: the kubelet mounts a
+        pod's volumes before it makes anything of it in the runtime."""
         with self._lock:
-            known, believed = self._watched, self._believed
-            if self._doubt is not None or believed is None or known is None or self._healthy_since is None:
+            known, trusted = self._watched, self._trusted
+            if self._doubt is not None or trusted is None or known is None or self._healthy_since is None:
                 return False
             if uid not in known.terminated(self._age_seconds) or self._healthy_since() != known.kubelet_since:
                 return False
-        return uid in self._directories.torn_down((uid,), believed)
+        return uid in self._directories.torn_down((uid,), trusted)
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod is known not to exist, in the directories that are believed. A change of them is a doubt.
+        """Whether the pod is known not to exist, in the trusted directories. If they have changed, that becomes a
+        doubt.
 
-        No request is sent: by the list that was read last. Only static pods reuse a UID, and every pod has its
+        No request is sent; the list that was read last is used. Only static pods reuse a UID, and every pod has its
         directory before it has anything that could be removed, so the directory is proof enough.
         """
         if self._doubt is not None:
             return False
-        states = self._directories.pod_states()  # it may take a while, so not under the lock
+        states = self._directories.pod_states()  # not under the lock, as it may take a while
         with self._lock:
             self._doubt = self._doubt or self._other(states.identity)
             return self._doubt is None and uid not in self._listed and states.gone(uid)
@@ -152,8 +153,9 @@ class KubeletPods:
         return self._directories.start_times()
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What specs name, by the last complete list, whether or not the directories are believed. All is read anew if
-        the list was read before `since`, or without it more than 1 s ago, and more than four times what it took."""
+        """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read
+        again if the list was read before `since`; without `since`, if it was read more than 1 s ago and more than four
+        times as long ago as reading took."""
         if since is None:
             since = self._clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
         if self._ask is not None and self._read_at < since:
@@ -161,7 +163,7 @@ class KubeletPods:
         return self._images
 
     def _list(self, ask: Callable[[], bytes], present: frozenset[str] | None) -> PodList | None:
-        """The list; None where there is none, and `list_problem` says why."""
+        """The list; None if there is none, and `list_problem` says why."""
         if present is None:
             why = "the kubelet's directory of pods cannot be read, and its list alone does not say which pods are gone"
             self.list_problem = why
@@ -185,7 +187,7 @@ class KubeletPods:
 
     def _seen(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
         """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
-        pods; None if they are not believed, by which the count starts anew."""
+        pods; None if they are not trusted, which restarts the count."""
         if self._healthy_since is None:
             return frozenset()
         stopped = stopped_pods(listing)
@@ -197,7 +199,7 @@ class KubeletPods:
             return frozenset() if self._watched is None else self._watched.terminated(self._age_seconds)
 
     def _other(self, identity: RootIdentity | None) -> Doubt | None:
-        """The doubt about directories that are not those on which belief was given."""
+        """The doubt about directories that are not the trusted ones."""
         if identity is None:
             return doubt(Why.UNREADABLE, f"{self._directories.path} cannot be opened any more")
-        return None if identity == self._believed else exchanged(self._directories.path)
+        return None if identity == self._trusted else exchanged(self._directories.path)
