@@ -57,7 +57,7 @@ class Noticed:
 
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
 KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
-RECORDS, RECORDS_FILE = "reclaim/images/records.py", "reclaim/images/records_file.py"
+RECORDS = "reclaim/images/records.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
 STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
@@ -141,13 +141,13 @@ BREAKS = (
     ),
     Break(
         "the time off counts after a reboot",
-        RECORDS_FILE,
+        RECORDS,
         "return min(at_save, max(now.wall - time, 0.0))",
         "return max(now.wall - time, 0.0)",
     ),
     Break(
         "records of another machine count",
-        RECORDS_FILE,
+        RECORDS,
         "saved.machine_id and now.machine_id and saved.machine_id != now.machine_id",
         "False",
     ),

@@ -24,7 +24,7 @@ from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
-from reclaim.images.records_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
+from reclaim.images.records import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from signals.clock import Clock
 
 LARGEST_BYTES = 4096

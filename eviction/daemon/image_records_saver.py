@@ -10,8 +10,7 @@ import threading
 from eviction.listener import Listener
 from eviction.reporting.log import Log
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records import ImageRecords
-from reclaim.images.records_file import RecordFile, load_in_time
+from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 
 SAVE_AT_END_SECONDS = 1.0
 THREADS = 2  # one that saves, also while loading hangs

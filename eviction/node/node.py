@@ -32,13 +32,11 @@ from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext
 from reclaim.functions import FUNCTIONS, FunctionTable
-from reclaim.images.records import ImageRecords
-from reclaim.images.records_file import RecordFile, load_in_time
+from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 from reclaim.images.references import images_in_use
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_pods import KubeletPods
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable

@@ -17,8 +17,8 @@ without it nothing counts as gone:
   something that has run for `SETTLE_SECONDS`: by then the kubelet has made the directories of its other pods too.
   Restarting this program forgets the earlier ones.
 
-Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and its own list
-(`pod_list`); both combined (`kubelet_pods`).
+Does not cover: the sources, which are the kubelet's pod directories and its own list (`pod_list`), and combining them
+(`kubelet_pods`).
 """
 
 from __future__ import annotations

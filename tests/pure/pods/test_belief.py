@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reclaim.containers import ContainerGCPolicy, LogEntry, plan_container_gc, plan_pod_logs, plan_sandbox_gc
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_pods import KubeletPods
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.states import PodState, PodStates, RootIdentity, Why, doubt_about
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox

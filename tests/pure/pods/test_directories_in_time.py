@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from reclaim.execution.workers import ReadingsInTime, Workers
-from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.kubelet_pods import KubeletDirectories
 from tests.reclaimd_process import came_true
 
 Answer = TypeVar("Answer")

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletPods
+from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletDirectories, KubeletPods
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.pods.states import PodState, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState

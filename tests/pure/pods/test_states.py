@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_pods import KubeletPods
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.states import Doubt, PodState, PodStates, RootIdentity, Why
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.kubelet_pods import KubeletPods
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
