@@ -15,7 +15,7 @@ this is the same run that it makes after each removal of an image.
   returns after it. Its label `containerd.io/gc.expire` lets containerd delete it if we cannot. A lease that an earlier
   run left behind is deleted first.
 
-**When images were pulled.** containerd's content is shared by all namespaces, so the file of an image says when anybody
+**When images were pulled.** containerd's content is shared by all namespaces, so the file of an image says when anyone
 pulled it. The record of an image belongs to one namespace: CRI keeps one for each image id, created at the end of the
 pull.
 

@@ -350,8 +350,8 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
 
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
-    """Why a container does not count as dead; None if it does. Without a name it does not, as nobody can tell which
-    container of its pod it is."""
+    """Why a container does not count as dead; None if it does. A container without a name does not: there is no telling
+    which container of its pod it is."""
     if container.state is ContainerState.RUNNING or (guarded and container.state is not ContainerState.EXITED):
         return NOT_DEAD[container.state]
     if container.pod_uid:

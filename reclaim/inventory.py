@@ -98,8 +98,8 @@ class SharedReading(Generic[Answer]):
         return reading
 
     def _serves(self, reading: _Reading[Answer], not_older_than: float) -> bool:
-        """Whether the reading was begun late enough and has not failed; or whether it missed its deadline a moment ago,
-        as nobody should wait for the same question twice."""
+        """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
+        also counts, so that the same question is not waited for twice."""
         if reading.ended.is_set() and reading.error is not None:
             late = isinstance(reading.error, RuntimeUnavailable) and reading.error.late
             return late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS

@@ -46,7 +46,7 @@ def main(requests: socket.socket) -> None:
     os.chdir("/")
     os.umask(UMASK)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are not waited for
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, LARGEST_REQUEST, DESCRIPTORS)
         if not data:
@@ -118,7 +118,7 @@ def _watched(run: socket.socket, program: int, ended: int) -> int:
 
 
 def _signal_group(program: int, number: int) -> None:
-    """The number belongs to the program as long as nobody has waited for it."""
+    """The process id belongs to the program until the program has been waited for."""
     with suppress(PermissionError):  # all of them now run as another user
         try:
             os.killpg(program, number)
@@ -127,7 +127,7 @@ def _signal_group(program: int, number: int) -> None:
 
 
 def _end_children(seconds: float, pause_seconds: float) -> None:
-    """Kills and reaps all children, including those that this process inherits in the meantime, for at most so long."""
+    """Kills and reaps all children, including inherited ones, for at most `seconds`."""
     deadline = time.monotonic() + seconds
     with suppress(ChildProcessError):  # there are none left
         while time.monotonic() < deadline:

@@ -265,8 +265,8 @@ class ProgramStage(Stage):
 
 
 def environment(pressure: Pressure, seconds: float, wall: float, *, dry_run: bool) -> dict[str, str]:
-    """The complete environment of a program started now, at `wall` (seconds since the epoch), with so many seconds to
-    run. Unknown values are empty."""
+    """The complete environment of a program started now, at `wall` (seconds since the epoch), that may run for
+    `seconds`. Unknown values are empty."""
     deadline = datetime.fromtimestamp(wall, UTC) + timedelta(seconds=seconds)
     return {
         "PATH": PATH,
@@ -311,8 +311,8 @@ def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
 
 
 def _opened(path: str, credentials: Credentials) -> FileIO:
-    """The opened file, which is closed at the latest when nobody holds it: a thread that hung may open it late. Raises
-    ProgramRefused and OSError."""
+    """The opened file. It is closed at the latest when the last reference to it is dropped: a thread that hung may open
+    it late. Raises ProgramRefused and OSError."""
     if not path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")[1:]):
         raise ProgramRefused(f"the program {path!r} is not named by an absolute path without '.', '..' and '//'")
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
@@ -467,7 +467,7 @@ class ProgramRun:
         try:
             self._watch(seconds, clock, stopping)
             self._read()
-        except BaseException:  # it could not be started, or there is a bug, in whatever takes the lines for instance
+        except BaseException:  # it could not be started, or a bug, for instance in what takes the lines
             self.close()
             raise
         if self.status is not None:
@@ -519,7 +519,7 @@ class ProgramRun:
             raise self._not_started(OSError(self._errno, os.strerror(self._errno)))
 
     def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] | None = None) -> bool:
-        """Reads what it prints until it has ended; False after so many seconds, or once `enough` returns a reason."""
+        """Reads what it prints until it has ended; False after `seconds`, or once `enough` returns a reason."""
         deadline = clock.monotonic() + seconds
         while not self.look():
             self._read()

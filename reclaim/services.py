@@ -127,7 +127,7 @@ class RuntimeService(Protocol):
         """Removes a sandbox. The runtime would remove its containers with it."""
 
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """Calls a service other than CRI on the same socket, within so many seconds, and returns the answer's message.
+        """Calls a service other than CRI on the same socket and returns the answer's message. `seconds`: the deadline.
         Raises CallError (`cri.status`), with UNIMPLEMENTED if there is no such service."""
 
 

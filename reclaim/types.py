@@ -390,7 +390,7 @@ class Usage:
 class DiskVerdict(StrEnum):
     """Whether removals continue after measuring the disk.
 
-    `UNREADABLE`: a reading is missing, so nobody can tell whether the disk is relieved, and nothing more is removed.
+    `UNREADABLE`: a reading is missing, so it is unknown whether the disk is relieved, and nothing more is removed.
     """
 
     GO_ON = "go_on"

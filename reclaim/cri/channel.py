@@ -85,7 +85,7 @@ class Channel:
         """How many connections have been made so far: it grows when the runtime is replaced, and never shrinks."""
 
     def prepare(self, count: int) -> None:
-        """Makes sockets for so many concurrent calls. Raises OSError; sockets that were made remain."""
+        """Makes sockets for `count` concurrent calls. Raises OSError; sockets that were made remain."""
         with self._lock:
             self._prepared = max(self._prepared, count)
             self._fill_up()
@@ -314,7 +314,7 @@ _CALLS = 1000  # per connection: h2 keeps a record of each closed stream
 _FRAME = struct.Struct(">BHBBL")  # length (8 and 16 bits), kind, flags, stream
 _FRAME_BYTES = 9
 _LARGEST_FRAME_BYTES = 16384  # the protocol's minimum for both sides, and all that we announce
-_BYTES_A_FRAME = 128  # added for each frame: handling one costs about as much as reading so many bytes
+_BYTES_A_FRAME = 128  # added for each frame: handling one costs about as much as reading this many bytes
 _SPARE_SHARE = 16  # additional bytes allowed for each byte of the answer
 _FIRST_WINDOW_BYTES = 65535
 _WINDOW_BYTES = 16 * 1024 * 1024  # reopened as bytes are read, so only the reader limits the server

@@ -100,7 +100,7 @@ class CriClient:
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
 
     def prepare(self, count: int) -> None:
-        """Makes sockets for so many concurrent calls, so that none is missing later. Raises OSError."""
+        """Makes sockets for `count` concurrent calls, so that none is missing later. Raises OSError."""
         self._prepared = count
         self._runtime_channel.prepare(count)
         self._image_channel.prepare(count)

@@ -105,7 +105,7 @@ def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
     """The entries of a list without duplicates. `what`: the kind of entry, for the message.
 
     Raises RuntimeUnavailable if an id comes with two different descriptions: a second entry must not turn a container
-    into a newer attempt of itself, and if two states differ, nobody knows which is true.
+    into a newer attempt of itself, and if two states differ, there is no telling which is true.
     """
     found: dict[str, Listed] = {}
     for entry in listed:

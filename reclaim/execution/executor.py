@@ -33,12 +33,12 @@ URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or t
 PATIENCE_SECONDS = 30.0  # how long to wait for a removal that was sent; kubelet: 2 minutes (runtimeRequestTimeout)
 URGENT_PATIENCE_SECONDS = 5.0  # the same if it is urgent
 LOOK_SECONDS = 0.25  # how often to measure while waiting for removals: it may have become urgent
-STILL_SECONDS = 0.25  # late space: if nothing rises for so long, nothing more is coming for now
-SETTLE_SECONDS = 5.0  # at most so long: something else may keep freeing space
+STILL_SECONDS = 0.25  # late space: after this long without a rise, nothing more is coming for now
+SETTLE_SECONDS = 5.0  # wait no longer than this: something else may keep freeing space
 VAIN_WAITS = 2  # in a row: then assume the runtime frees before it answers, as containerd does except 2.0.0-4
 FIRST_SECONDS = 1.0  # assumed duration of a removal on a disk under full write load, until one is known
 REMEMBERED = 8  # removals whose durations count
-TURNS = 8  # side by side, one in so many promises no size: 500 dead containers may hold nothing
+TURNS = 8  # side by side, one removal in this many promises no size: 500 dead containers may hold nothing
 
 
 class Experience:
@@ -49,7 +49,7 @@ class Experience:
         self._in_vain = 0
 
     def removed(self, seconds: float) -> None:
-        """One removal took so long."""
+        """Records how long one removal took."""
         self._seconds.append(seconds)
 
     @property
@@ -292,7 +292,7 @@ class _Execution:
 
     def next_outcome(self, patience_seconds: float, within_seconds: float = NEVER) -> Outcome | None:
         """The outcome of the next removal that ends, or whose call stays unanswered for longer than the patience and is
-        then parked. None: neither happened within these seconds."""
+        then parked. None: neither happened within `within_seconds`."""
         until = self._clock.monotonic() + within_seconds
         while True:
             now = self._clock.monotonic()
@@ -329,7 +329,7 @@ class _Execution:
         elif outcome.result is Result.UNANSWERED:
             self._error = self._error or outcome.error
         disk = self._now()
-        if outcome.result is Result.REMOVED:  # otherwise somebody else freed it
+        if outcome.result is Result.REMOVED:  # otherwise it was freed by something else
             gained, inodes = disk.gained_since(before)
             if disk.usage is not None and gained * 2 < promised and experience.frees_late:
                 disk, at_once = self._late_space(disk), gained

@@ -54,7 +54,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now: check again after so many seconds."""
+    """Not now: check again after `seconds`."""
 
     seconds: float
 
@@ -238,7 +238,7 @@ class Removals:
         remove: Callable[[Callable[[], bool]], Outcome],
         ended: Callable[[Removal, Outcome], None],
     ) -> Removal:
-        """Has a thread call `remove`, passing it a function that tells whether its call may be sent. Once the thread is
+        """Calls `remove` on a thread, passing it a function that tells whether its call may be sent. Once the thread is
         free again, it calls `ended`, unless the removal was parked in the meantime. Raises NoThread, and then nothing
         has begun."""
         removal = Removal(verdict, self._clock.monotonic())
@@ -279,7 +279,7 @@ class Removals:
         try:
             if reported:
                 self._listener.parked_ended(outcome)
-        finally:  # whatever the listener does, nobody waits for a removal that has ended
+        finally:  # even if the listener fails, a removal that has ended is not waited for
             self._forget(removal)
         if removal.parked and not reported:  # parked just now
             self._listener.parked_ended(outcome)
@@ -338,7 +338,7 @@ class Removals:
         return max(self._clock.monotonic() - min(sent), 0.0) if sent else 0.0
 
     def wait(self, seconds: float) -> bool:
-        """After a stop: waits up to so many seconds until every call that was sent is answered; returns whether that is
+        """After a stop: waits up to `seconds` until every call that was sent is answered; returns whether that is
         so."""
         with self._condition:
             return self._condition.wait_for(lambda: all(removal.sent is None for removal in self._begun), seconds)

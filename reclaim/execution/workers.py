@@ -4,7 +4,7 @@ A thread that is started when it is needed may fail to start: the limit of proce
 reached on exactly the node that is in trouble. So the daemon prepares its threads once and takes them from here. A
 command that does one pass prepares none, and each of its tasks gets a thread of its own.
 
-Anything that may hang is read on such a thread, so that a hanging reading delays nobody but itself. Calls of the
+Anything that may hang is read on such a thread, so that a hanging reading delays nothing else. Calls of the
 runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime` waits for a fixed
 time. A stage may read for as long as it takes: it is considered hung once it has neither ended nor got an answer from
 the runtime for a minute. It is then abandoned, and not started again until it has ended.
@@ -57,7 +57,7 @@ class Workers:
                 self._idle += 1
 
     def run(self, task: Task, announce: Announce = lambda: None) -> None:
-        """Runs the task on a thread. Raises NoThread, and then nobody runs it.
+        """Runs the task on a thread. Raises NoThread, in which case the task is not run.
 
         `announce` is called on that thread once it is free for another task. Anyone who waits for one task to end in
         order to start the next must be woken by `announce`: if the task itself woke them, they might find no thread

@@ -224,7 +224,7 @@ def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) ->
 
 
 def not_enough_freed(space: SpaceDecision, freed_bytes: int) -> GCEvent | None:
-    """The event of a pass that has freed so many nominal bytes; None if they are enough, or none were wanted."""
+    """The event of a pass that freed this many nominal bytes; None if they are enough, or none were wanted."""
     target = space.target_bytes
     if target is None or freed_bytes >= target:
         return None
@@ -306,7 +306,7 @@ def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: fl
 
 
 def repositories_of(image: Image) -> frozenset[str]:
-    """The repositories, in full, of which an image has a tag or a digest."""
+    """The repositories, in full, that an image has a tag or digest in."""
     names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(_NO_NAME))
     return frozenset(repository_of(normalized(name)) for name in names)
 

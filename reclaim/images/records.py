@@ -200,7 +200,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
 LOAD_SECONDS = 1.0
-# Unchanged records are saved again after so long, as the time since the save does not count after a reboot.
+# Unchanged records are saved again after this time, as the time since the save does not count after a reboot.
 SAVE_AGAIN_SECONDS = 3600.0
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

@@ -20,7 +20,7 @@ prove that a pod does not exist: right after a kubelet starts, it contains only 
 * Without readable directories nothing is known; the list does not replace them.
 * Directories that are read but not trusted make no pod gone. What the list says about a pod it contains still holds:
   terminated and evicted pods give up what they hold, since the kubelet itself says so.
-* The state of a listed pod is the one in the list, whatever pods the list lacks. So nobody needs to know whether the
+* The state of a listed pod is the one in the list, even if the list lacks other pods. So it does not matter whether the
   kubelet has synced its pods yet.
 * `sources_ready` is true once the list contains a pod from the API server, the only proof there is: the kubelet takes
   over all pods of a source at once. The price: where no pod comes from an API server, log directories, which require

@@ -5,7 +5,7 @@ yet not be the kubelet's: its disk is not mounted after a boot, the kubelet runs
 driver has created an empty one. Every pod would then look gone. So trust is earned anew with each comparison, and
 without it nothing counts as gone:
 
-* Every kubelet's pod of which something runs (a RUNNING container, a READY sandbox) has its directory. The kubelet
+* Every pod of the kubelet that is running (a RUNNING container, a READY sandbox) has its directory. The kubelet
   makes the directory first and removes it last (`pkg/kubelet/kubelet.go`, SyncPod; `kubelet_volumes.go`,
   cleanupOrphanedPodDirs), and it is read before and after the runtime's lists, so no minimum age is needed.
 * At least one pod that the runtime holds, in whatever state, has its directory. That is so after a reboot, when
