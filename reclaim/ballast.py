@@ -24,7 +24,7 @@ from reclaim.execution.removals import GONE, Ready, Refused, Stage
 from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import identity_of
-from reclaim.pod_logs.names import Identity
+from reclaim.pod_logs.names import FileIdentity
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 from signals.clock import Clock
@@ -140,7 +140,7 @@ def _is_read_only(directory: int, settings: BallastSettings) -> bool:
     return bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
 
 
-def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -> int | None:
+def remove_ballast(settings: BallastSettings, planned: FileIdentity | None = None) -> int | None:
     """Unlinks the ballast now and returns the bytes that were allocated; None if it was not there. `planned`: it must
     be this file. Raises BallastRefused if something else is there, or if it cannot be unlinked."""
     with refused(settings, "unlinked"), opened_directory(settings) as directory:
@@ -173,7 +173,7 @@ class BallastRelease(Stage):
     def __init__(self, settings: BallastSettings, clock: Clock):
         self._settings = settings
         self._clock = clock
-        self._planned: Identity = (0, 0)
+        self._planned: FileIdentity = (0, 0)
 
     def plan(self) -> Plan | None:
         """The one file; None if there is no ballast. Raises BallastRefused if something else is there."""

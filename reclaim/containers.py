@@ -68,7 +68,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from reclaim.pod_logs.names import (
-    Identity,
+    FileIdentity,
     container_id_of_symlink,
     is_cut,
     printable,
@@ -408,7 +408,7 @@ class LogEntry:
     """
 
     name: bytes
-    identity: Identity
+    identity: FileIdentity
     changed_at_ns: int
     target: bytes = b""
     kept: Reason | None = None

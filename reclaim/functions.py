@@ -14,8 +14,9 @@ A stage that fails does not stop the next one, and all errors are reported, as i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from reclaim.execution.executor import Executor, Work, aggregate, never_relieved
@@ -128,9 +129,6 @@ class Call:
 def garbage_collect_containers(context: ReclaimContext) -> ReclaimResult:
     """Runs all stages of DeleteAllUnusedContainers, as the periodic loop does: dead containers of terminated pods that
     still exist are kept. Never raises. `error` is set if a list failed, never because of a single object."""
-
-    def stages(of: ReclaimContext) -> Sequence[Stage]:
-        return container_stages(of, evict_non_deleted_pods=False)
-
-    function = ReclaimFunction(CONTAINER_GC, FREES[DELETE_ALL_UNUSED_CONTAINERS], (), lambda of: tuple(stages(of)))
+    periodic = partial(container_stages, evict_non_deleted_pods=False)
+    function = ReclaimFunction(CONTAINER_GC, FREES[DELETE_ALL_UNUSED_CONTAINERS], (), periodic)
     return Call(function, context).run(never_relieved)

@@ -38,7 +38,7 @@ from reclaim.execution.removals import GONE, Ready, Refused, Stage
 from reclaim.execution.workers import in_time
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
-from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
+from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
@@ -71,7 +71,7 @@ class LogFile(NamedTuple):
     pod: bytes
     container: bytes = b""
     name: bytes = b""
-    identity: Identity = (0, 0)
+    identity: FileIdentity = (0, 0)
     size_bytes: int = 0
     modified_at_ns: int = 0
     plain: bool = True

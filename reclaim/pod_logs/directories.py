@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from reclaim.pod_logs.names import Identity, is_entry_name, printable
+from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
 from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
@@ -67,7 +67,7 @@ class LogsUnreadable(ReclaimError):
         super().__init__(f"{root} cannot be read: {error.strerror}")
 
 
-def identity_of(status: os.stat_result) -> Identity:
+def identity_of(status: os.stat_result) -> FileIdentity:
     """The device and inode in a status."""
     return status.st_dev, status.st_ino
 
@@ -180,7 +180,7 @@ class TreeRemoval:
 
 
 def remove_tree(
-    directory: int, name: bytes, identity: Identity | None = None, open_directory: OpenBeneath = open_beneath
+    directory: int, name: bytes, identity: FileIdentity | None = None, open_directory: OpenBeneath = open_beneath
 ) -> TreeRemoval:
     """Removes the entry `name` of an opened directory, and everything below it if it is a directory.
 
@@ -231,7 +231,7 @@ class _Level:
     """
 
     name: bytes
-    identity: Identity
+    identity: FileIdentity
     pending: list[bytes] = field(default_factory=list)
     to_list: bool = True
     failed: set[bytes] = field(default_factory=set)
@@ -240,7 +240,7 @@ class _Level:
 class _Walk:
     """One walk through what is there. Level 0 is the opened directory, of which only the named entry is touched."""
 
-    def __init__(self, top: int, name: bytes, expected: Identity | None, open_directory: OpenBeneath):
+    def __init__(self, top: int, name: bytes, expected: FileIdentity | None, open_directory: OpenBeneath):
         self._expected = expected
         self._open_directory = open_directory
         self._levels = [_Level(b"", identity_of(os.fstat(top)), [name], to_list=False)]

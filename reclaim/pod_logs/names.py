@@ -37,7 +37,7 @@ _NO_PATTERN = r"([^/*?\[\]\\\0]+)"
 _CONTAINER_LOG = re.compile(rf"{_NO_PATTERN}/{_NO_PATTERN}/([0-9]{{1,10}}\.log)")
 
 
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 """The device and inode of a file."""
 
 
