@@ -1,1 +1,1 @@
-"""ACT: from lists of the container runtime to removals. Imports nothing else of ours and never sees a signal."""
+"""Reclaims disk space: from the container runtime's lists to removals. Never sees a signal."""

@@ -1,14 +1,14 @@
-"""`ReleaseBallast`: unlinks the file of the ballast, which needs neither a free byte nor a free inode.
+"""`ReleaseBallast`: unlinks the ballast file, which needs neither a free byte nor a free inode.
 
-Unlinked is only a file of the configured size, with one name, which is root's and nobody else may write. What else has
-that name stays, and the function says so. While a process holds the file open unlinking it frees nothing; the measuring
-after the removal shows it, as of any removal. Between the last look at the name and its `unlink` another file can get
-that name for some microseconds; only a user who may write the directory can do that, and these are trusted.
+Only a file of the configured size, with a single name, that belongs to root and that nobody else may write is unlinked.
+Anything else with that name is kept, and the function reports it. While a process holds the file open, unlinking frees
+nothing; as after any removal, measuring the disk shows that. Between the last look and the `unlink`, another file can
+get the name for some microseconds; only users who may write to the directory can do that, and they are trusted.
 
-Its directory must be one that only trusted users may write (`reclaim.trust`), as whoever writes it could put another
-file in its place. A symlink above the file is followed, one in the place of the file is not.
+Only trusted users may be able to write to its directory (`reclaim.trust`), as anyone else could put another file in its
+place. Symlinks above the file are followed; a symlink in place of the file is not.
 
-Covers: what the file must be, whether it is there, removing it. Does not cover: making it (`eviction.ballast`).
+Covers: what the file must be, whether it is there, removing it. Does not cover: creating it (`eviction.ballast`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from reclaim.execution.readings import LOOK_SECONDS, in_time
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
+from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import identity_of
-from reclaim.pod_logs.names import Identity
+from reclaim.pod_logs.names import FileIdentity
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
 from signals.clock import Clock
@@ -32,33 +32,32 @@ from signals.types import FilesystemRole
 
 BALLAST = "ballast"
 REASONS = ("set_aside", "replaced")
-"""Why it is removed, or kept right before that."""
-
+"""Why it is removed, or kept at the last moment."""
 
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 Answer = TypeVar("Answer")
 
 
 class BallastRefused(RemovalFailed):
-    """What is there is not the ballast, or the ballast cannot be made or removed. The message is one sentence."""
+    """What is there is not the ballast, or the ballast cannot be created or removed. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class BallastSettings:
-    """The absolute path of the file, and its size in bytes, at least 1 MiB: what is smaller may be stored in an inode,
-    and relieves nobody."""
+    """The file's absolute path and its size in bytes, at least 1 MiB: anything smaller may be stored in an inode and
+    would relieve nobody."""
 
     path: str
     size_bytes: int
 
     @property
     def directory(self) -> str:
-        """The directory of the file."""
+        """The file's directory."""
         return self.path.rpartition("/")[0] or "/"
 
     @property
     def name(self) -> str:
-        """Its name in that directory."""
+        """The file's name in that directory."""
         return self.path.rpartition("/")[2]
 
 
@@ -67,7 +66,7 @@ class BallastSettings:
 
 @contextmanager
 def refused(settings: BallastSettings, what: str) -> Iterator[None]:
-    """Raises BallastRefused for any OSError inside: the file cannot be `what`."""
+    """Turns any OSError inside into BallastRefused: the file cannot be `what`."""
     try:
         yield
     except OSError as error:
@@ -76,7 +75,7 @@ def refused(settings: BallastSettings, what: str) -> Iterator[None]:
 
 @contextmanager
 def opened_directory(settings: BallastSettings) -> Iterator[int]:
-    """The descriptor of the directory of the ballast. Raises BallastRefused for one that others may write, OSError."""
+    """A descriptor of the ballast's directory. Raises BallastRefused if others may write to it, and OSError."""
     descriptor = os.open(settings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         refusal = directory_refusal(settings.directory)
@@ -88,8 +87,8 @@ def opened_directory(settings: BallastSettings) -> Iterator[int]:
 
 
 def status_in(directory: int, settings: BallastSettings) -> os.stat_result | None:
-    """The status of the file in its opened directory; None if there is none. Raises BallastRefused for anything that
-    is not a file of this size, OSError."""
+    """The status of the file in its opened directory; None if there is none. Raises BallastRefused if it is not a file
+    of this size, and OSError."""
     try:
         status = os.lstat(settings.name, dir_fd=directory)
     except FileNotFoundError:
@@ -101,7 +100,7 @@ def status_in(directory: int, settings: BallastSettings) -> os.stat_result | Non
 
 
 def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
-    """Why an entry with this status is not a file of ballast, as the end of a sentence; None: it is."""
+    """Why an entry with this status cannot be the ballast, as the end of a sentence; None if it can."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         name = {stat.S_IFLNK: "a symlink, which is not followed", stat.S_IFDIR: "a directory"}.get(kind, "no file")
@@ -119,7 +118,7 @@ def looked_at(
     look: Callable[[int, BallastSettings], Answer],
     seconds: float = LOOK_SECONDS,
 ) -> Answer:
-    """What `look` returns of the opened directory. Raises BallastRefused, also if it takes longer than `seconds`."""
+    """The result of `look` in the opened directory. Raises BallastRefused, also if it takes longer than `seconds`."""
 
     def read() -> Answer:
         with opened_directory(settings) as directory:
@@ -130,7 +129,7 @@ def looked_at(
 
 
 def examine(settings: BallastSettings) -> None:
-    """Raises BallastRefused unless the ballast can be released on this machine, or is not there now."""
+    """Raises BallastRefused unless the ballast can be released on this machine, or does not exist now."""
     if looked_at(settings, "looked for", _is_read_only):
         where = f"{settings.directory} is read-only here (systemd: ReadWritePaths=)"
         raise BallastRefused(f"{settings.path} cannot be unlinked: {where}")
@@ -141,9 +140,9 @@ def _is_read_only(directory: int, settings: BallastSettings) -> bool:
     return bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
 
 
-def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -> int | None:
-    """Unlinks the ballast now; the bytes that were allocated, None if it was not there. `planned`: it has to be this
-    file. Raises BallastRefused if something else is there, or it cannot be unlinked."""
+def remove_ballast(settings: BallastSettings, planned: FileIdentity | None = None) -> int | None:
+    """Unlinks the ballast now and returns the bytes that were allocated; None if it was not there. `planned`: it must
+    be this file. Raises BallastRefused if something else is there, or if it cannot be unlinked."""
     with refused(settings, "unlinked"), opened_directory(settings) as directory:
         found = status_in(directory, settings)
         if found is None:
@@ -158,7 +157,7 @@ def remove_ballast(settings: BallastSettings, planned: Identity | None = None) -
 
 
 def release_ballast_function(name: str, settings: BallastSettings, frees: FilesystemRole) -> ReclaimFunction:
-    """The entry of the table. `frees`: the filesystem that the file is on."""
+    """The entry of the table. `frees`: the filesystem that holds the file."""
     return ReclaimFunction(
         name,
         frees,
@@ -174,10 +173,10 @@ class BallastRelease(Stage):
     def __init__(self, settings: BallastSettings, clock: Clock):
         self._settings = settings
         self._clock = clock
-        self._planned: Identity = (0, 0)
+        self._planned: FileIdentity = (0, 0)
 
     def plan(self) -> Plan | None:
-        """The one file; None where there is no ballast. Raises BallastRefused if something else is there."""
+        """The one file; None if there is no ballast. Raises BallastRefused if something else is there."""
         found, path = looked_at(self._settings, "read", status_in), self._settings.path
         if found is None:
             return None
@@ -185,7 +184,7 @@ class BallastRelease(Stage):
         return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", found.st_blocks * BLOCK),))
 
     def check(self, _: Verdict) -> Ready | Refused:
-        """Ready if the file is the planned one and is still what ballast must be."""
+        """Ready if the file is the planned one and still qualifies as ballast."""
         read_at = self._clock.monotonic()
         try:
             found = looked_at(self._settings, "read", status_in)
@@ -196,11 +195,11 @@ class BallastRelease(Stage):
         return Ready(read_at) if identity_of(found) == self._planned else Refused("replaced")
 
     def remove(self, _: Verdict) -> bool:
-        """Unlinks it; within the same call it looks once more that it is the planned file."""
+        """Unlinks it, after one more look, within the same call, that it is the planned file."""
         return remove_ballast(self._settings, self._planned) is not None
 
     def present(self, _: Verdict) -> bool:
-        """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
+        """Whether the planned file still has its name. Raises RuntimeUnavailable if that is unknown."""
         path = self._settings.path
         try:
             return identity_of(in_time(lambda: os.lstat(path))) == self._planned

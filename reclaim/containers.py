@@ -1,49 +1,79 @@
-"""Which dead containers and pod sandboxes may be removed: the policy and the two plans.
+"""Which dead containers, pod sandboxes, pod log directories and log symlinks may be removed: the policy and the plans.
 
 The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), for containers:
 
-* Containers that do not run and were created at least `min_age_seconds` ago are grouped in evict units by (pod UID,
-  container name). Younger ones count nowhere.
-* A. Of a pod whose content should be removed, or, with `evict_non_deleted_pods`, whose runtime should be removed, the
-  whole unit is removed. Only when all sources of pods are ready.
-* B. Of each other unit the oldest beyond `max_per_pod_container` are removed.
-* C. If more than `max_containers` are left on the node, the oldest of each unit are removed beyond an equal share of
-  that number, at least 1.
+* Containers that are not running and were created at least `min_age_seconds` ago are grouped into evict units by (pod
+  UID, container name). Younger ones are not counted anywhere.
+* A. The whole unit is removed if the content of its pod should be removed or, with `evict_non_deleted_pods`, if its
+  pod's runtime should be removed. This happens only once all sources of pods are ready.
+* B. Of every other unit, the oldest containers beyond `max_per_pod_container` are removed.
+* C. If more than `max_containers` remain on the node, the oldest of each unit are removed beyond an equal share of that
+  number, at least 1.
 * D. If that is not enough, the oldest of all are removed.
 
 For sandboxes:
 
 * A sandbox that is READY, or that any listed container names, in whatever state, is active and is kept. So the lists
   must be read after the containers were removed: a sandbox emptied a moment ago then counts as empty.
-* Of a pod as in step A every inactive sandbox is removed, also while sources are not ready. Of another pod the newest
-  is kept in any case, and every inactive older one is removed.
+* Of a pod as in step A, every inactive sandbox is removed, even while sources are not ready. Of any other pod, the
+  newest is always kept, and every older inactive one is removed.
 * There is no minimum age and no number to keep.
 
-Where the kubelet's own state is not known (`PodStates.known`), or where the policy is `cautious`, guards of ours are
-stricter, because a tool beside a kubelet knows less:
+For log directories, only once all sources of pods are ready: each entry of the pod log root, files too, in the order of
+names. The name contains the pod's UID; the entry is removed if the content of that pod should be removed. Containers
+are not examined (evictPodLogsDirectories).
 
-* Only EXITED is dead. The kubelet would also remove CREATED and UNKNOWN ones; beside it those belong to it.
-* The newest dead copy is the kubelet's only memory that a container has run: without it the kubelet runs a
-  completed container, even an init container, again. So one copy is always kept while the pod may exist, whatever the
-  limits are.
-* A pod is gone only when its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and
-  it is at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
-* Of a static pod that has terminated one copy and the newest sandbox are kept too: a kubelet that restarts would run it
-  again, as the API server keeps the status of its own pods only.
-* What carries no pod UID was not made by a kubelet and is kept.
+For log symlinks, always: those named `*.log` whose target does not exist.
 
-They also apply while the kubelet's directories are not believed (`PodStates.doubt`): then no pod is gone.
+  | the name contains no container id | removed |
+  | ContainerStatus fails             | removed |
+  | ContainerStatus has no status     | kept |
+  | any state but EXITED              | kept: the log may just be rotating |
+  | EXITED                            | removed |
 
-Covers: verdicts and their order. Does not cover: the check right before a removal (`unused_containers`), logs
-(`pod_logs`).
+If the kubelet's own state is not known (`PodStates.known`), or the policy is `cautious`, our guards are stricter,
+because a tool beside a kubelet knows less:
+
+* Only EXITED is dead. The kubelet would also remove CREATED and UNKNOWN containers; beside a kubelet, those are its
+  business.
+* The newest dead copy is the kubelet's only memory that a container has run: without it, the kubelet runs a completed
+  container, even an init container, again. So one copy is always kept while the pod may exist, whatever the limits are.
+* A pod is gone only if its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and it is
+  at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
+* One copy and the newest sandbox of a terminated static pod are kept too: a kubelet that restarts would run it again,
+  as the API server stores the status of its own pods only.
+* Anything without a pod UID was not made by a kubelet and is kept.
+* A log directory of a pod that is not in the kubelet's list is kept unless the runtime has no container and no sandbox
+  of the pod (if that is unknown, nothing is removed), and the entry has not changed for `settle_seconds`: the kubelet
+  makes the directory before anything runs.
+* A log symlink is kept if its target, as written, is not a container's log below the pod log root: the kubelet did not
+  make it, and it is not even followed. This also keeps links of an earlier `podLogsDir`; each costs an inode.
+* A log symlink is kept if ContainerStatus fails with any error other than "no such container": the kubelet removes it
+  even if the runtime is merely down.
+* A log symlink is kept if its name has the maximum length: the container id may be cut off, so "no such container"
+  proves nothing.
+
+The guards also apply while the kubelet's directories are not trusted (`PodStates.doubt`): then no pod is gone. In every
+mode, log entries that are not named exactly as the kubelet names them are kept, so `lost+found` survives, and another
+directory in place of the root is not emptied.
+
+Covers: verdicts and their order. Does not cover: reading, and the checks right before a removal (`unused_containers`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
+from reclaim.pod_logs.names import (
+    FileIdentity,
+    container_id_of_symlink,
+    is_cut,
+    printable,
+    uid_of_kubelets_log_directory,
+)
 from reclaim.pods.states import PodStates
 from reclaim.types import (
     Action,
@@ -70,12 +100,12 @@ NOT_DEAD = {
 
 @dataclass(frozen=True, slots=True)
 class ContainerGCPolicy:
-    """Which dead containers may be removed; the fields of the kubelet's policy of the same name, and two of ours.
+    """Which dead containers may be removed: the fields of the kubelet's policy of the same name, and two of ours.
 
-    `min_age_seconds`: from creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
-    `max_containers`: dead containers kept on the node. Both: negative is no limit, 0 keeps none.
-    `settle_seconds`: how old the parts of a vanished pod must be to count as gone.
-    `cautious`: the guards hold even where the kubelet's own state is known.
+    `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
+    `max_containers`: dead containers kept on the node. For both, a negative number means no limit, and 0 keeps none.
+    `settle_seconds`: how old the parts of a vanished pod must be to count as gone. `cautious`: the guards apply even if
+    the kubelet's own state is known.
 
     Raises PolicyError for a negative minimum age, as `NewContainerGC` does (`pkg/kubelet/container/container_gc.go`).
     """
@@ -93,13 +123,13 @@ class ContainerGCPolicy:
             )
 
     def guarded(self, pods: PodStates) -> bool:
-        """Whether the guards hold: the kubelet's state is not known, its directories are not believed, or caution is
-        asked for."""
+        """Whether the guards apply: the kubelet's state is not known, its directories are not trusted, or the policy is
+        cautious."""
         return self.cautious or not pods.known or pods.doubt is not None
 
 
 def why_removable(pods: PodStates, uid: str) -> Reason:
-    """The state of a pod whose remains may be removed, as a reason."""
+    """The reason for removing what is left of a pod: the pod's state."""
     state = pods.listed(uid)
     if state is None:
         return Reason.TERMINATED_BY_EVIDENCE if pods.shown_terminated(uid) else Reason.POD_GONE
@@ -109,13 +139,14 @@ def why_removable(pods: PodStates, uid: str) -> Reason:
 def plan_container_gc(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool = True
 ) -> Plan:
-    """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, as the runtime's.
+    """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, by the same clock as the
+    runtime's times.
 
     `evict_non_deleted_pods`: whether containers of terminated pods that still exist are removed too: under pressure,
     not periodically.
 
-    The order of removals: step A, then B, C and D; in each step the oldest first, equal times by id, so that the order
-    of the list changes nothing (the kubelet leaves the order among units to chance).
+    The order of removal: step A, then B, C and D; within a step the oldest first, equal times by id, so that the order
+    of the list does not matter (the kubelet leaves the order of units to chance).
     """
     judge = _judge(listing, pods, policy, now_ns, evict_non_deleted_pods)
     plan = _plan_containers(listing, judge)
@@ -159,15 +190,15 @@ def plan_sandbox_gc(
     return _in_order(removed, kept)
 
 
-# ---- what both plans share
+# ---- what the plans for containers and sandboxes share
 
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """What is decided of all that is left of a pod.
+    """What is decided for everything that is left of a pod.
 
-    `removable`: why it goes; None: it may be needed. `held_by_guard`: it would go but for a guard of ours, or might.
-    `settle_seconds`: how old it must be, where a guard asks for that.
+    `removable`: why it goes; None: it may be needed. `held_by_guard`: only one of our guards keeps it, or may be what
+    keeps it. `settle_seconds`: how old it must be, if a guard requires that.
     """
 
     removable: Reason | None
@@ -177,7 +208,8 @@ class _Fate:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """What a plan goes by. `alive`: the UIDs of pods of which a container runs or may start, or a sandbox is ready."""
+    """What a plan is based on. `alive`: UIDs of pods that have a container that runs or may start, or a ready
+    sandbox."""
 
     pods: PodStates
     policy: ContainerGCPolicy
@@ -203,9 +235,9 @@ class _Judge:
         return _Fate(None if held else reason, held, None if held else self.policy.settle_seconds)
 
     def missing_age(self, one: Container | PodSandbox, min_age_seconds: float) -> float:
-        """Seconds until the age is reached, 0 and below when it is (equal is old enough).
+        """Seconds until the age is reached; 0 or less if it is (an equal age is old enough).
 
-        Infinite without a creation time where guarded; to the kubelet that is the beginning of the epoch.
+        Infinite without a creation time if guarded; the kubelet takes that for the beginning of the epoch.
         """
         if self.guarded and one.created_at_ns <= 0:
             return float("inf")
@@ -224,7 +256,7 @@ class _Judge:
         wait: float | None = None,
         superseded_by: str = "",
     ) -> Verdict:
-        """The verdict on one object; parameters as the fields of `Verdict`, `wait` for `eligible_in_seconds`."""
+        """The verdict on one object; parameters as the fields of `Verdict`, with `wait` for `eligible_in_seconds`."""
         state = one.state if isinstance(one, Container) else None
         return Verdict(
             Kind.SANDBOX if state is None else Kind.CONTAINER,
@@ -255,7 +287,7 @@ def _newness(one: Container | PodSandbox) -> tuple[int, int, str]:
 
 
 def _in_order(removed: list[tuple[int, int, Verdict]], kept: list[Verdict]) -> Plan:
-    """The plan; `removed`: step and time of creation of each."""
+    """The plan. `removed`: with the step and creation time of each."""
     removed.sort(key=lambda item: (item[0], item[1], item[2].id))
     kept.sort(key=lambda verdict: (verdict.name, verdict.id))
     return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
@@ -266,7 +298,8 @@ def _in_order(removed: list[tuple[int, int, Verdict]], kept: list[Verdict]) -> P
 
 @dataclass(frozen=True, slots=True)
 class _EvictUnit:
-    """The dead containers of one (pod UID, container name), newest first, with the seconds that each is too young."""
+    """The dead containers of one (pod UID, container name), newest first, each with the seconds it is still too young
+    by."""
 
     fate: _Fate
     waits: list[tuple[Container, float]]
@@ -281,7 +314,7 @@ class _EvictUnit:
 
 
 def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
-    """One walk through the steps, with the guards or without them."""
+    """One walk through the steps, with or without the guards."""
     units: dict[tuple[str, str], list[Container]] = defaultdict(list)
     removed: list[tuple[int, int, Verdict]] = []
     kept: list[Verdict] = []
@@ -317,8 +350,8 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
 
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
-    """Why a container does not count as dead; None if it does. One without a name does not: it cannot be told which
-    container of its pod it is."""
+    """Why a container does not count as dead; None if it does. A container without a name does not: there is no telling
+    which container of its pod it is."""
     if container.state is ContainerState.RUNNING or (guarded and container.state is not ContainerState.EXITED):
         return NOT_DEAD[container.state]
     if container.pod_uid:
@@ -335,10 +368,10 @@ def _evict_unit(unit: list[Container], judge: _Judge) -> _EvictUnit:
 
 
 def _beyond_limits(units: list[_EvictUnit], policy: ContainerGCPolicy, kept_newest: set[str]) -> dict[str, int]:
-    """Steps B, C and D: which containers are removed, and in which step (1, 2, 3).
+    """Steps B, C and D: which containers are removed, and in which step (1, 2 or 3).
 
-    A newest copy that is kept counts all the same, so that no other is removed in its place. Units that only a guard
-    keeps do not count on the node, as the kubelet would have removed them.
+    A newest copy that is kept still counts, so that no other is removed in its place. Units that only a guard keeps do
+    not count on the node, as the kubelet would have removed them.
     """
     steps: dict[str, int] = {}
     counted = [unit.old_enough for unit in units if unit.old_enough and not unit.fate.held_by_guard]
@@ -360,3 +393,140 @@ def _beyond_limits(units: list[_EvictUnit], policy: ContainerGCPolicy, kept_newe
         loose = sorted((c for containers in left() for c in containers), key=lambda c: (c.created_at_ns, c.id))
         take(3, loose[: max(len(loose) - most, 0)])
     return steps
+
+
+# ---- log directories and log symlinks
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An entry of the pod log root, or of the directory of log symlinks. `changed_at_ns`: its change time, in
+    nanoseconds since the epoch.
+
+    `target`: of a symlink, as written. For log symlinks, `kept`: why it is kept whatever its container's state, None if
+    it leads nowhere; `pod_uid`: the pod whose log the target is, empty if unknown.
+    """
+
+    name: bytes
+    identity: FileIdentity
+    changed_at_ns: int
+    target: bytes = b""
+    kept: Reason | None = None
+    pod_uid: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its name as text, unique for each name."""
+        return printable(self.name)
+
+
+class NoState(StrEnum):
+    """The result of ContainerStatus if it contains no state."""
+
+    NO_CONTAINER = "no_container"
+    NO_STATUS = "no_status"
+    ERROR = "error"
+
+
+StatusAnswer = ContainerState | NoState
+
+
+def plan_pod_logs(
+    entries: Iterable[LogEntry],
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    in_runtime: Collection[str] | None,
+    now_ns: int,
+) -> Plan:
+    """The plan for every entry of the pod log root, in the order of names.
+
+    `in_runtime`: the UIDs that have a container or a sandbox, in any state; None if the runtime gave no complete lists.
+    `now_ns`: wall time in nanoseconds since the epoch.
+    """
+    verdicts = []
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        uid = uid_of_kubelets_log_directory(entry.name)
+        age = (now_ns - entry.changed_at_ns) * 1e-9
+        action, reason, rule = _judge_entry(uid, age, pods, policy, in_runtime)
+        verdicts.append(
+            Verdict(
+                Kind.POD_LOG,
+                entry.id,
+                entry.id,
+                action,
+                reason,
+                age_seconds=age,
+                pod_uid=uid or "",
+                eligible_in_seconds=policy.settle_seconds - age if reason is Reason.TOO_YOUNG else None,
+                rule=rule,
+            )
+        )
+    return _plan(verdicts)
+
+
+def _judge_entry(
+    uid: str | None, age: float, pods: PodStates, policy: ContainerGCPolicy, in_runtime: Collection[str] | None
+) -> tuple[Action, Reason, Rule]:
+    if not pods.sources_ready:
+        return Action.KEEP, Reason.HELD_OFF, Rule.KUBELET
+    if uid is None:
+        return Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD
+    listed = pods.listed(uid) is not None
+    if (listed or not policy.guarded(pods)) and pods.content_should_be_removed(uid):
+        return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
+    if listed:
+        return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
+    reason = _why_kept_by_guard(uid, age, pods, policy, in_runtime)
+    return (Action.REMOVE, Reason.POD_GONE, Rule.GUARD) if reason is None else (Action.KEEP, reason, Rule.GUARD)
+
+
+def _why_kept_by_guard(
+    uid: str, age: float, pods: PodStates, policy: ContainerGCPolicy, in_runtime: Collection[str] | None
+) -> Reason | None:
+    if not pods.gone(uid):
+        return Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE
+    if in_runtime is None:
+        return Reason.INCOMPLETE_LISTING
+    if uid in in_runtime:
+        return Reason.HAS_CONTAINERS
+    return Reason.TOO_YOUNG if age < policy.settle_seconds else None
+
+
+def plan_log_symlinks(links: Iterable[LogEntry], answers: Mapping[str, StatusAnswer], *, guarded: bool) -> Plan:
+    """The plan for every log symlink, in the order of names.
+
+    `answers`: what ContainerStatus answered, by the requested id. A link without an answer is kept.
+    """
+    verdicts = []
+    for link in sorted(links, key=lambda link: link.name):
+        reason, rule = judge_link(link, answers.get(container_id_of_symlink(link.name)), guarded=guarded)
+        action = Action.REMOVE if reason is Reason.DANGLING else Action.KEEP
+        verdicts.append(Verdict(Kind.LOG_SYMLINK, link.id, link.id, action, reason, pod_uid=link.pod_uid, rule=rule))
+    return _plan(verdicts)
+
+
+def judge_link(link: LogEntry, answer: StatusAnswer | None, *, guarded: bool) -> tuple[Reason, Rule]:
+    """DANGLING if the link may be removed, otherwise why it is kept; and whose rule that is. `answer`: what
+    ContainerStatus said about its container id; None if it was not asked."""
+    if link.kept is not None:
+        return link.kept, Rule.GUARD if link.kept is Reason.NOT_KUBELETS else Rule.KUBELET
+    match answer:
+        case NoState.NO_CONTAINER if guarded and is_cut(link.name):
+            return Reason.UNKNOWN_STATE, Rule.GUARD
+        case ContainerState.EXITED | NoState.NO_CONTAINER:
+            return Reason.DANGLING, Rule.KUBELET
+        case NoState.ERROR if not guarded:
+            return Reason.DANGLING, Rule.KUBELET
+        case NoState.ERROR | None:
+            return Reason.INCOMPLETE_LISTING, Rule.GUARD
+        case NoState.NO_STATUS:
+            return Reason.UNKNOWN_STATE, Rule.KUBELET
+        case ContainerState():
+            return Reason.ROTATING, Rule.KUBELET
+
+
+def _plan(verdicts: Sequence[Verdict]) -> Plan:
+    return Plan(
+        tuple(verdict for verdict in verdicts if verdict.action is Action.REMOVE),
+        tuple(verdict for verdict in verdicts if verdict.action is Action.KEEP),
+    )

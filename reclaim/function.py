@@ -8,12 +8,12 @@ from typing import Final
 
 from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
-from reclaim.execution.remover import Stage
+from reclaim.execution.removals import Stage
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.starts import Sightings
+from reclaim.pods.starts import PartAges
 from reclaim.pods.states import PodStateProvider
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Verdict
@@ -23,7 +23,7 @@ from signals.types import FilesystemRole
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What may be removed of each kind of object."""
+    """What may be removed, by kind of object."""
 
     containers: ContainerGCPolicy
     images: ImageGCPolicy
@@ -31,11 +31,11 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What a program is told of the pass that starts it, as far as it is known.
+    """What a program learns about the pass that starts it, as far as it is known.
 
-    `signal` and `pass_id`: words of the caller's. `filesystem`: the mount point where space is short. `available` and
-    `mark` are in the unit of the signal, bytes or inodes; None: not known. `missing_bytes` and `missing_inodes`: what
-    has to come free, with what is written meanwhile; 0 where it is not short of them.
+    `signal`, `pass_id`: the caller's words. `filesystem`: the mount point that is short of space. `available`, `mark`:
+    in the signal's unit, bytes or inodes; None: not known. `missing_bytes`, `missing_inodes`: how much must be freed,
+    including what is written in the meantime; 0 if there is no shortage.
     """
 
     signal: str = ""
@@ -52,10 +52,10 @@ NO_PRESSURE: Final = Pressure()
 
 @dataclass(frozen=True, slots=True)
 class ReclaimContext:
-    """What the stages of a reclaim function may use of their node, in one pass.
+    """What the stages of a reclaim function may use of their node during one pass.
 
-    `sightings` remember from pass to pass since when parts of pods are there. `executor`: that of the pass. `pressure`:
-    what the pass is about, measured when it is called.
+    `part_ages`: remembers, across passes, since when parts of pods have existed. `executor`: the pass's own.
+    `pressure`: measured when it is called.
     """
 
     runtime: RuntimeService
@@ -63,7 +63,7 @@ class ReclaimContext:
     pods: PodStateProvider
     inventory: Inventory
     records: ImageRecords
-    sightings: Sightings
+    part_ages: PartAges
     clock: Clock
     policies: Policies
     log_paths: LogPaths
@@ -72,11 +72,12 @@ class ReclaimContext:
 
     @property
     def planned(self) -> tuple[Verdict, ...]:
-        """What this pass, a dry run, would have removed so far: it counts as gone."""
+        """What this pass, if it is a dry run, would have removed so far. It counts as gone."""
         return self.executor.planned
 
     def not_older_than(self) -> float:
-        """How old what a plan is made of may be: a second, of this pass, and of after the last removal on this node."""
+        """The oldest lists a plan may use: at most a second old, read during this pass, and after the last removal on
+        the node."""
         executor = self.executor
         return max(executor.began_at, executor.removals.ended_at, self.clock.monotonic() - FRESH_SECONDS)
 
@@ -85,12 +86,12 @@ class ReclaimContext:
 class ReclaimFunction:
     """One entry of the table.
 
-    `frees`: the filesystem on which it frees space; a dry run credits promised sizes there. `kinds`: of the objects
-    that it removes, for metrics. `stages`: makes the stages of one call. `cooldown_seconds`: how long it rests after
-    each call. `side_by_side`: whether, where it is urgent, the objects of its first stage may go side by side with
-    those of other such functions, whatever their order in the row.
-    `examine`: raises ReclaimError, with one sentence, if it could do nothing on this node as things are, and
-    RuntimeUnavailable where the runtime does not say; None: there is nothing that could be wrong.
+    `frees`: the filesystem on which it frees space; a dry run counts promised sizes there. `kinds`: of the objects it
+    removes, for metrics. `stages`: creates the stages of one call. `cooldown_seconds`: the pause after each call.
+    `side_by_side`: whether, when it is urgent, objects of its first stage may be removed alongside those of other such
+    functions, regardless of their order in the row. `examine`: raises ReclaimError, with one sentence, if the function
+    could do nothing on this node as it is, and RuntimeUnavailable if the runtime does not say; None: nothing can be
+    wrong.
     """
 
     name: str

@@ -1,25 +1,26 @@
 """The table of reclaim functions: what a row of the reclaim table can call, by name.
 
 `DeleteAllUnusedContainers` and `DeleteUnusedImages` are the kubelet's. Neither looks at an image GC percentage or waits
-for a periodic loop. Daemon, commands, dry run, drill and tests call them through `call`.
+for a periodic loop. The daemon, commands, dry runs, drills and tests all call them through `Call`.
 
-A reclaim function is a sequence of stages (`execution.remover.Stage`). A stage is one object: it offers candidates in
-order, checks one, removes one, and looks whether it is gone. `execution` does the rest in the same way for all: it
-takes the next candidate, measures, stops when the disk is relieved, and reports. One more function is one module with
-its stages, one more entry in the table, and its name in a row of `eviction.decision.reclaim_table`.
+A reclaim function is a sequence of stages (`execution.removals.Stage`). A stage is one object: it offers candidates in
+order, checks one, removes one, and looks whether it is gone. `execution` does everything else, the same way for all: it
+takes the next candidate, measures, stops once the disk is relieved, and reports. To add a function, write a module with
+its stages, add an entry to the table, and name it in a row of `eviction.decision.reclaim_table`.
 
-A stage that fails does not stop the next one, and all their errors are reported, as in the kubelet
-(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Once the disk is relieved no further stage is run.
+A stage that fails does not stop the next one, and all errors are reported, as in the kubelet
+(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). No further stage runs once the disk is relieved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from reclaim.execution.executor import Executor, Work, aggregate, never_relieved
-from reclaim.execution.remover import Stage
+from reclaim.execution.removals import Stage
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
@@ -40,7 +41,7 @@ FunctionTable = Mapping[str, ReclaimFunction]
 
 
 def table_of(*functions: ReclaimFunction) -> FunctionTable:
-    """The functions by name. Raises ValueError for two of one name."""
+    """The functions by name. Raises ValueError if two share a name."""
     table = {function.name: function for function in functions}
     if len(table) != len(functions):
         raise ValueError(f"two reclaim functions have one name: {', '.join(each.name for each in functions)}")
@@ -66,7 +67,7 @@ FUNCTIONS: Final = table_of(
 
 
 class Call:
-    """One call of a function: its stages, in order, until the disk is relieved. `result`: what it did so far."""
+    """One call of a function: its stages, in order, until the disk is relieved. `result`: what it has done so far."""
 
     def __init__(self, function: ReclaimFunction, context: ReclaimContext):
         self.function = function
@@ -75,12 +76,12 @@ class Call:
         self._stages = function.stages(context)
 
     def first(self) -> Work | None:
-        """Has the first stage plan, to be executed beside those of other functions; give it to `ended`. None: there is
-        nothing, or it failed."""
+        """Plans the first stage, to be executed alongside those of other functions; pass the result to `ended`. None:
+        there is nothing to remove, or planning failed."""
         return self._planned(1, self._stages[0])
 
     def ended(self, work: Work) -> None:
-        """Takes the outcomes of a stage."""
+        """Adds the outcomes of a stage to the result."""
         waits = [wait for wait in (self.result.eligible_in_seconds, work.plan.eligible_in_seconds) if wait is not None]
         gone = (Result.REMOVED, Result.PLANNED)
         self.result = replace(
@@ -98,10 +99,10 @@ class Call:
         )
 
     def run(self, measure: MeasureDisk) -> ReclaimResult:
-        """Runs every stage until the disk is relieved. Never raises ReclaimError: the result's `error` has all of
-        them."""
+        """Runs every stage until the disk is relieved. Never raises ReclaimError: the result's `error` holds all
+        errors."""
         tried = {outcome.verdict.id: outcome for outcome in self.result.outcomes}
-        self.result = replace(self.result, kept=())  # what is kept is told by the later plan
+        self.result = replace(self.result, kept=())  # the later plan says what is kept
         for number, stage in enumerate(self._stages, 1):
             work = self._planned(number, stage)
             if work is None:
@@ -126,11 +127,8 @@ class Call:
 
 
 def garbage_collect_containers(context: ReclaimContext) -> ReclaimResult:
-    """The stages of DeleteAllUnusedContainers to their end, as the periodic loop runs them: the dead containers of
-    terminated pods that still exist are kept. Never raises. `error` is set if a list failed, never by one object."""
-
-    def stages(of: ReclaimContext) -> Sequence[Stage]:
-        return container_stages(of, evict_non_deleted_pods=False)
-
-    function = ReclaimFunction(CONTAINER_GC, FREES[DELETE_ALL_UNUSED_CONTAINERS], (), lambda of: tuple(stages(of)))
+    """Runs all stages of DeleteAllUnusedContainers, as the periodic loop does: dead containers of terminated pods that
+    still exist are kept. Never raises. `error` is set if a list failed, never because of a single object."""
+    periodic = partial(container_stages, evict_non_deleted_pods=False)
+    function = ReclaimFunction(CONTAINER_GC, FREES[DELETE_ALL_UNUSED_CONTAINERS], (), periodic)
     return Call(function, context).run(never_relieved)

@@ -1,49 +1,53 @@
 """What is on the node: the one place that asks the runtime for its lists.
 
-Everybody who needs a list says how old it may be at most: when its reading must have *begun*. One that has ended serves
-everybody who is content with its age; one that is under way is waited for a moment, and then asked for again: what is
-slow for one caller delays no other. A question that was not answered within its deadline is not asked again for a
-second. No lock is held while the runtime is asked.
+Every caller says how old a list may be at most: when its reading must have *begun*. A finished reading serves everyone
+who accepts its age. A reading in progress is waited for briefly, then the question is asked again, so that what is slow
+for one caller delays no other. A question that missed its deadline is not asked again for a second. No lock is held
+while the runtime is asked.
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
-* The directories of pods are read right before each list of containers: what they show of a pod that begins is as old
-  as the list, so a directory that is new or has changed tells that the list is too old (`pods.starts`).
+* The directories of pods are read right before each list of containers, so what they show of a starting pod is as old
+  as the list: a directory that is new or has changed since means that the list is too old (`pods.starts`).
 * Any failing call discards everything: a partial list would make a used image look unused.
-* What specs of pods name is read after the images too, and with each fresh list of containers.
-* For references that no listed image has, the runtime is asked, which resolves them by its own rules. If it answers
-  with an image that a digest does not mean, the digest stays unresolved.
-* Which images a container mounts, and which image a sandbox was made from, never changes: it is asked once for each.
-  That there is none may only mean that this version does not say it, so it is forgotten with the version.
-* A runtime may be replaced at any time, and containers survive it. So with each new connection its version and its
-  configured sandbox image are asked again. Lists that did not all come from one version are discarded, and a list of
-  containers is not compared with a plan that was made by what another runtime had said.
+* What pod specs name is also read after the images, and again with each fresh list of containers.
+* References that no listed image carries are resolved by the runtime, by its own rules. If it answers with an image
+  that a digest does not mean, the digest stays unresolved.
+* Which images a container mounts, and which image a sandbox was made from, never changes, so each is asked once. An
+  empty answer may only mean that this version does not report it, so it is forgotten when the version changes.
+* A runtime may be replaced at any time, and containers survive that. So its version and configured sandbox image are
+  asked again after each new connection. Lists that came from different versions are discarded, and a list of containers
+  is not compared with a plan based on another runtime's answers.
+* A read is repeated for half a second if the connection was refused or lost: a runtime that restarts is back within a
+  moment. A read that missed its deadline is not repeated in the same pass, and a removal never is: after an error the
+  pass checks whether the object still exists, and the next pass tries again.
 
-Covers: asking, sharing, what holds together. Does not cover: which image is in use (`images.in_use`), whether the
-directories of pods are believed (`pods`).
+Covers: asking, sharing and retrying reads, keeping answers consistent. Does not cover: which image is in use
+(`images.references`), whether the pod directories are trusted (`pods.states`).
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from reclaim.cri.retry import retried
-from reclaim.images.in_use import images_in_use
-from reclaim.images.references import ImageIndex, means
+from reclaim.images.references import ImageIndex, images_in_use, means
 from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState, RuntimeUnavailable
 from signals.clock import Clock
 
-FRESH_SECONDS = 1.0  # how old what a plan is made of may be; each removal is checked by evidence of its own
-JOIN_SECONDS = 0.1  # how long the reading of another caller is waited for
-SANDBOX_SECONDS = 1.0  # how long a sandbox may take to say its image, where the configured one is known
-ASKED_AGAIN_SECONDS = 60.0  # after a sandbox did not say which image it was made from
-ATTEMPTS = 3  # to read all lists from one runtime: the first may begin with what was known of the one before
+FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
+JOIN_SECONDS = 0.1  # how long to wait for another caller's reading
+SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
+ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
+RETRY_FOR_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.05
+ATTEMPTS = 3  # to read all lists from one runtime: the first may start from facts about its predecessor
 
 Answer = TypeVar("Answer")
 ImageVolumes = tuple[tuple[str, ...], ...]
@@ -51,16 +55,16 @@ ImageVolumes = tuple[tuple[str, ...], ...]
 
 
 class RuntimeReplaced(RuntimeUnavailable):
-    """Some answers came from one runtime, and some from the one that replaced it."""
+    """Some answers came from one runtime, and some from its replacement."""
 
 
 class GivenUp(RuntimeUnavailable):
-    """A reading was ended by its caller: there is something more urgent, or it has taken too long."""
+    """The caller ended the reading: something more urgent came up, or it took too long."""
 
 
 @dataclass(slots=True, eq=False)
 class _Reading(Generic[Answer]):
-    """One reading; times are monotonic seconds. `answers` has the one answer, or `error` is set, once it has ended."""
+    """One reading; times are monotonic seconds. Once it has ended, `answers` holds the one answer or `error` is set."""
 
     begun_at: float
     ended: threading.Event
@@ -70,21 +74,21 @@ class _Reading(Generic[Answer]):
 
     @property
     def answer(self) -> Answer:
-        """After it has ended without an error."""
+        """The answer of a reading that ended without an error."""
         return self.answers[0]
 
 
 class SharedReading(Generic[Answer]):
-    """One question that several ask at the same time. Any thread may call."""
+    """One question that several callers may ask at the same time. Thread-safe."""
 
     def __init__(self, ask: Callable[[], Answer], clock: Clock):
         self._ask = ask
         self._clock = clock
         self._lock = threading.Lock()
-        self._last: _Reading[Answer] | None = None  # of those that were begun, the one that was begun last
+        self._last: _Reading[Answer] | None = None  # the reading that was begun last
 
     def read(self, not_older_than: float) -> _Reading[Answer]:
-        """A reading that was begun after this time (monotonic seconds), and has ended. Raises what it raised."""
+        """A finished reading that was begun after this time (monotonic seconds). Raises what the reading raised."""
         with self._lock:
             reading = self._last
         if reading is None or not self._serves(reading, not_older_than) or not reading.ended.wait(JOIN_SECONDS):
@@ -94,20 +98,20 @@ class SharedReading(Generic[Answer]):
         return reading
 
     def _serves(self, reading: _Reading[Answer], not_older_than: float) -> bool:
-        """Whether it was begun late enough, and has not failed before; or it was not answered within its deadline, and
-        has told so a moment ago: the same question is not waited for twice."""
+        """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
+        also counts, so that the same question is not waited for twice."""
         if reading.ended.is_set() and reading.error is not None:
             late = isinstance(reading.error, RuntimeUnavailable) and reading.error.late
             return late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
         return reading.begun_at > not_older_than
 
     def _begun(self) -> _Reading[Answer]:
-        """Another reading, which has ended."""
+        """Makes another reading and returns it once it has ended."""
         with self._lock:
             reading = self._last = _Reading[Answer](self._clock.monotonic(), threading.Event())
         try:
             reading.answers = (self._ask(),)
-        except BaseException as error:  # noqa: BLE001 # raised again by the caller, and by everybody who waits for it
+        except BaseException as error:  # noqa: BLE001 # raised again by the caller and by everyone who waits
             reading.error = error
         reading.answered_at = self._clock.monotonic()
         reading.ended.set()
@@ -116,7 +120,7 @@ class SharedReading(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class ListedContainers:
-    """The containers, and the directories of pods right before they were listed; None where those cannot be read."""
+    """The containers, and the directories of pods right before they were listed; None if those cannot be read."""
 
     containers: tuple[Container, ...]
     directories: Directories | None
@@ -124,8 +128,8 @@ class ListedContainers:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What shows that nobody uses an image: complete lists, of which that of the containers was begun at `begun_at` and
-    answered at `answered_at` (monotonic seconds), right after the directories of pods were as in `directories`."""
+    """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
+    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
 
     listing: Listing
     directories: Directories | None
@@ -135,7 +139,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class PodsAndContainers:
-    """Containers and sandboxes, and the pods as they were before that; compare them with what is there afterwards."""
+    """Containers and sandboxes, and the pods as they were before; compare them with what is there afterwards."""
 
     listing: Listing
     pods: PodStates
@@ -143,7 +147,7 @@ class PodsAndContainers:
 
 @dataclass(frozen=True, slots=True)
 class _RuntimeFacts:
-    """What holds for a runtime as long as it is not replaced or restarted."""
+    """What stays true of a runtime until it is replaced or restarted."""
 
     version: RuntimeVersion
     sandbox_image: str | None
@@ -157,9 +161,9 @@ def _always() -> bool:
 
 
 class Inventory:
-    """The containers, sandboxes and images of one node, and the evidence of its pods. Any thread may call.
+    """The containers, sandboxes and images of one node, and what is known of its pods. Thread-safe.
 
-    `not_older_than` is always in monotonic seconds: what was begun after it serves, and nothing older.
+    `not_older_than` is always in monotonic seconds: only readings that were begun after it are used.
     """
 
     def __init__(self, runtime: RuntimeService, images: ImageService, pods: PodStateProvider, clock: Clock):
@@ -171,12 +175,12 @@ class Inventory:
         self._containers = SharedReading(self._list_containers, clock)
         self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
-        self._lock = threading.Lock()  # over what follows
+        self._lock = threading.Lock()  # guards everything below
         self._volumes: dict[str, ImageVolumes] = {}
         self._sandbox_images: dict[str, str | None] = {}
-        self._silent: dict[str, float] = {}  # sandboxes that did not say their image -> until when they are not asked
+        self._silent: dict[str, float] = {}  # sandboxes that did not report their image -> when to ask again
         self._facts: _RuntimeFacts | None = None
-        self._facts_asked_at = 0  # connections made until then
+        self._facts_asked_at = 0  # the number of connections made by then
         self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
 
     def containers(self, not_older_than: float) -> tuple[Container, ...]:
@@ -192,25 +196,26 @@ class Inventory:
         return self._images.read(not_older_than).answer
 
     def pods_and_containers(self, not_older_than: float) -> PodsAndContainers:
-        """Containers and sandboxes, and the pods: those of before the lists and of now, as a pod exists if either
-        reading has it, and believed or not by what the lists show. Raises RuntimeUnavailable."""
+        """Containers and sandboxes, and the pods, compared with them. The pods are read before the lists and again now;
+        a pod exists if either reading has it. Raises RuntimeUnavailable."""
         found = self._of_pods.read(not_older_than).answer
         pods = self._pods.compared(found.pods.merge(self._pods.read()), found.listing)
         return replace(found, pods=pods)
 
     def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = _always) -> Listing:
-        """Images, then containers and sandboxes, and which image is used by what. `goes_on`: asked before the lists and
-        before what is asked of each container; where it says no, GivenUp is raised. Raises RuntimeUnavailable."""
+        """Images, then containers and sandboxes, and which image is used by what. `goes_on` is called before the lists
+        are read and before each container is asked about; if it returns False, GivenUp is raised. Raises
+        RuntimeUnavailable."""
         for _ in range(ATTEMPTS - 1):
             with suppress(RuntimeReplaced):
                 return self._everything(not_older_than, goes_on)
         return self._everything(not_older_than, goes_on)
 
     def evidence(self, listing: Listing, not_older_than: float, named_since: float | None) -> Evidence:
-        """The same images with another list of containers, and who uses them by it.
+        """The same images with a newer list of containers, which shows who uses them.
 
-        `named_since`: when the kubelet must have been asked what specs name, at the earliest; None: lately. Raises
-        RuntimeUnavailable; RuntimeReplaced if it is not the runtime any more that `listing` came from.
+        `named_since`: the earliest time at which the kubelet may have been asked what specs name; None: lately. Raises
+        RuntimeUnavailable, and RuntimeReplaced if `listing` came from another runtime.
         """
         named = self._named(named_since)
         reading = self._containers.read(not_older_than)
@@ -221,7 +226,7 @@ class Inventory:
         return Evidence(fresh, found.directories, reading.begun_at, reading.answered_at)
 
     def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
-        """The index of listed images. It is made once for as long as they stay the same."""
+        """The index of listed images, built once for as long as they stay the same."""
         known, index = self._index
         if known is not images and known != images:
             index = ImageIndex(images)
@@ -261,10 +266,10 @@ class Inventory:
         return frozenset().union(*self._pods.named_images(since).values())
 
     def _current_facts(self) -> _RuntimeFacts:
-        """Asked again once a connection was made since they were asked.
+        """The runtime's facts, asked again if a connection was made since the last time.
 
-        The count is read before the question: of two runtimes that answer one after the other, the later one is asked
-        once more.
+        The number of connections is read before asking: if two runtimes answer one after the other, the later one is
+        asked once more.
         """
         made = self._runtime.connections_made
         with self._lock:
@@ -275,19 +280,19 @@ class Inventory:
             if self._facts is not None and facts.version != self._facts.version:
                 self._volumes = {known: volumes for known, volumes in self._volumes.items() if volumes}
                 self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if image}
-            if made >= self._facts_asked_at:  # else another thread has asked a later runtime meanwhile
+            if made >= self._facts_asked_at:  # else another thread has asked a later runtime in the meantime
                 self._facts, self._facts_asked_at = facts, made
         return facts
 
     def _of_one_runtime(self, listing: Listing) -> Listing:
-        """The listing, if the runtime is still the one that it came from."""
+        """Returns the listing if the runtime is still the one it came from."""
         facts = self._current_facts()
         if str(facts) != listing.runtime:
             raise RuntimeReplaced(f"the runtime was replaced: it was {listing.runtime}, and is {facts}")
         return listing
 
     def _sandbox_image_references(self, listing: Listing, facts: _RuntimeFacts) -> frozenset[str] | None:
-        """The configured one, and those that ready sandboxes were made from; None when neither is known."""
+        """The configured sandbox image and those that ready sandboxes were made from; None if neither is known."""
         ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
         with self._lock:
             self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
@@ -297,8 +302,9 @@ class Inventory:
         return references or None
 
     def _asked_for_sandbox_images(self, sandbox_ids: set[str], facts: _RuntimeFacts) -> dict[str, str | None]:
-        """Which image each was made from. A sandbox of which that is not answered (its shim hangs, say) does not keep
-        all images where the configured one is known: it is asked again a minute later, and the rest next time."""
+        """Which image each sandbox was made from. If the configured image is known, a sandbox that does not answer
+        (because its shim hangs, say) does not keep all images: it is asked again a minute later, and the remaining
+        sandboxes next time."""
         asked: dict[str, str | None] = {}
         now, known = self._clock.monotonic(), facts.sandbox_image is not None
         with self._lock:
@@ -332,7 +338,7 @@ class Inventory:
             if status is not None and status.id == container_id:
                 mounted[container_id] = status.image_volumes
                 with self._lock:
-                    if self._facts == facts:  # else another runtime may mount images that this one has not told of
+                    if self._facts == facts:  # else another runtime may report mounts that this one does not
                         self._volumes[container_id] = status.image_volumes
             elif status is not None or any(c.id == container_id for c in self.containers(self._clock.monotonic())):
                 raise RuntimeUnavailable(f"container {container_id} is listed, but what it mounts is not said")
@@ -351,6 +357,29 @@ class Inventory:
 
 
 def _check(goes_on: Callable[[], bool]) -> None:
-    """Raises GivenUp where the caller says no."""
+    """Raises GivenUp if the caller says no."""
     if not goes_on():
         raise GivenUp("the lists were given up")
+
+
+def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
+    """The result of `read`, repeated for up to half a second while it fails with a transient error.
+
+    Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has failed, which keeps
+    commands fast to start.
+    """
+    try:
+        return read()
+    except RuntimeUnavailable as first:
+        if not first.transient:
+            raise
+        import tenacity
+
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
+            stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
+            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
+            sleep=sleep,
+            reraise=True,
+        )
+        return attempts(read)

@@ -2,17 +2,17 @@
 
 The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), in its order:
 
-1. Detect: list images and containers, bring the records up to date.
-2. Remove what has not been used for longer than the maximum age. If one of these removals fails the rest are tried,
-   and the pass ends with an error.
-3. Read the image filesystem. Below the high mark the pass is done.
+1. Detect: list images and containers, and update the records.
+2. Remove what has been unused for longer than the maximum age. If a removal fails, the rest are still tried, and the
+   pass ends with an error.
+3. Read the image filesystem. Below the high mark, the pass is done.
 4. Remove unused images, least recently used first, until the sum of their sizes reaches the target. The sizes are the
-   runtime's, and the filesystem is not read again: the next pass corrects their errors.
+   runtime's, and the filesystem is not read again: the next pass corrects any error.
 
-Each removal is the executor's, as under pressure: check, one call, ask whether it is gone. They run one after another;
-nothing new is started after a stop, and the one in flight ends. If the runtime no longer answers the pass ends, so that
-it does not wait for a deadline once for every image. An image that is already gone adds nothing to the sum, and neither
-does one whose removal is parked.
+The executor makes each removal, as under pressure: check, one call, ask whether the object is gone. Removals run one
+after another; after a stop, nothing new is started and the removal in flight finishes. If the runtime stops answering,
+the pass ends, so that it does not wait out a deadline for every image. Images that are already gone, and images whose
+removal is parked, add nothing to the sum.
 
 Covers: one pass. Does not cover: the plans and the arithmetic (`plan`), when a pass is due
 (`eviction.daemon.periodic_gc`).
@@ -23,31 +23,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from reclaim.events import GCEvent
 from reclaim.function import ReclaimContext
 from reclaim.images.plan import decide_space, invalid_capacity, not_enough_freed, plan_image_gc, plan_maximum_age
-from reclaim.types import Action, Outcome, Plan, Reason, ReclaimResult, Result, Rule, RuntimeUnavailable, Verdict
+from reclaim.types import (
+    Action,
+    GCEvent,
+    Outcome,
+    Plan,
+    Reason,
+    ReclaimResult,
+    Result,
+    Rule,
+    RuntimeUnavailable,
+    Verdict,
+)
 from reclaim.unused_images import ListedImages, UnusedImages
 
 IMAGE_GC = "GarbageCollectImages"
 
 ImageFsStats = Callable[[], tuple[int | None, int | None]]
-"""Reads the image filesystem: capacity and available bytes, None where not known. May raise: that ends the pass."""
+"""Reads the image filesystem: capacity and available bytes, None if not known. Any exception ends the pass."""
 
 _FAILED = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGCResult:
-    """What a pass did. `reclaim` has the outcomes (reason `maximum_age` or `unused`), what was kept, the nominal bytes
-    of both parts (in a dry run what would be removed), and the error."""
+    """What a pass did. `reclaim` holds the outcomes (reason `maximum_age` or `unused`), what was kept, the nominal
+    bytes of both parts (in a dry run, of what would be removed), and the error."""
 
     reclaim: ReclaimResult
     events: tuple[GCEvent, ...] = ()
 
 
 class ImageGC:
-    """One pass. `context`: that of the pass, with an executor of its own."""
+    """One pass. `context`: the pass's own, with its own executor."""
 
     def __init__(self, context: ReclaimContext):
         self._executor = context.executor
@@ -57,9 +67,10 @@ class ImageGC:
         self._stage = UnusedImages(context)
 
     def run(self, started_at: float, stats: ImageFsStats, *, exact: bool = False) -> ImageGCResult:
-        """Never raises for what the runtime, the filesystem or one image does: `reclaim.error` says it.
+        """Never raises because of the runtime, the filesystem or an image: `reclaim.error` reports it.
 
-        `started_at`: when the loop of passes began, monotonic seconds. `exact`: the maximum age as the kubelet has it.
+        `started_at`: when the loop of passes began, in monotonic seconds. `exact`: apply the maximum age exactly as the
+        kubelet does.
         """
         try:
             found = self._stage.read()
@@ -83,7 +94,7 @@ class ImageGC:
         return replace(result, reclaim=timings)
 
     def _free_space(self, found: ListedImages, aged: list[Outcome], stats: ImageFsStats) -> ImageGCResult:
-        """The second part. In a dry run what the first part would remove counts as freed."""
+        """The second part. In a dry run, what the first part would remove counts as freed."""
         rest = found.listing.without(outcome.verdict for outcome in aged)
         plan = plan_image_gc(rest, self._records.records, self._policy, found.detected_at)
         unread = [*aged, *_kept(plan.remove, Reason.UNREADABLE)]
@@ -110,8 +121,8 @@ class ImageGC:
         )
 
     def _remove(self, verdicts: Sequence[Verdict], target_bytes: int | None = None) -> list[Outcome]:
-        """Removes in this order until the nominal sum reaches the target; without a target to the end. The sum is
-        compared after a removal: a target of 0 removes one image."""
+        """Removes in this order until the nominal sum reaches the target, or to the end without one. The sum is
+        compared after a removal, so a target of 0 removes one image."""
         part: list[Outcome] = []
         for number, verdict in enumerate(verdicts):
             if self._executor.stopping.is_set():
@@ -127,7 +138,7 @@ class ImageGC:
 
 
 def _kept(verdicts: Iterable[Verdict], reason: Reason) -> list[Outcome]:
-    """These are kept after all. That enough was freed is the kubelet's rule, other reasons are ours."""
+    """Keeps these after all. Stopping once enough is freed is the kubelet's rule; other reasons are ours."""
     rule = Rule.KUBELET if reason is Reason.ENOUGH_FREED else Rule.GUARD
     return [Outcome(verdict.kept(reason, rule)) for verdict in verdicts]
 
@@ -146,7 +157,7 @@ def _stopped(part: Iterable[Outcome]) -> bool:
 
 
 def _removals_failed(part: Iterable[Outcome]) -> str:
-    """Failed removals in words: how many, and the first few of them."""
+    """Failed removals in words: how many, and the first few."""
     failures = _failures(part)
     count = len(failures)
     more = f"; and {count - 3} more" if count > 3 else ""
@@ -156,7 +167,7 @@ def _removals_failed(part: Iterable[Outcome]) -> str:
 def _result(
     outcomes: Sequence[Outcome], plan: Plan, *, relieved: bool = False, error: str = "", event: GCEvent | None = None
 ) -> ImageGCResult:
-    """The result of both parts, and of what the last plan keeps. An event is an error with the same words."""
+    """The result of both parts, including what the last plan keeps. An event is also an error with the same text."""
     kept = tuple(each for each in outcomes if each.verdict.action is Action.KEEP)
     reclaim = ReclaimResult(
         IMAGE_GC,

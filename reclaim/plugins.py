@@ -1,23 +1,22 @@
-"""Reclaim functions of other distributions: what one is, its entry of the table, and how it is loaded.
+"""Reclaim functions from other distributions: the protocol, the entry in the table, and the loader.
 
-**The protocol.** A reclaim function of another distribution plans, checks, removes, and looks whether the object is
-gone. Everything else is the engine's: which function runs when, the order of calls, threads, measuring the disk,
-stopping when it is relieved, the dry run, the record. A distribution names its class in the entry-point group
-`reclaimd.reclaim_functions`; the class is called with the `options` of the configuration. How to write one is in
-`config/examples/plugin/README.md`. `ENTRY_POINT_GROUP`, `MOST_OBJECTS`, `Found` and `ReclaimPlugin` are stable: they
-change only with a major version.
+**The protocol.** A plugin plans, checks, removes, and looks whether the object is gone. Everything else is the
+engine's: which function runs when, the order of calls, threads, measuring the disk, stopping when it is relieved, dry
+runs, the record. A distribution names its class in the entry-point group `reclaimd.reclaim_functions`; the class is
+called with the `options` from the configuration. `config/examples/plugin/README.md` explains how to write one.
+`ENTRY_POINT_GROUP`, `MOST_OBJECTS`, `Found` and `ReclaimPlugin` are stable: they change only with a major version.
 
-**The entry of the table.** A plugin is called with everything that it may do in mind: it raises, `SystemExit` too, it
-answers nonsense, it hangs. What it raises while it plans is the error of its function, and the row goes on. What it
-raises about one object is the outcome of that object. Whatever is wrong with one object of a plan, nothing of that plan
-is removed: who is wrong about one may be so about others.
+**The entry in the table.** Plugins are called on the assumption that they may do anything: raise, even `SystemExit`,
+answer nonsense, or hang. What a plugin raises while planning is its function's error, and the row goes on. What it
+raises about one object is that object's outcome. If anything is wrong with one object of a plan, nothing of that plan
+is removed: a plugin that is wrong about one may be wrong about others.
 
-**The loader** takes one entry point of one distribution, both named in the configuration, and nothing else. No other
-distribution is searched, and of the entry points of the named one only the named one is imported: what is merely
-installed never runs. A plugin runs as reclaimd does, so its files have to be as safe from others than root as the
-configuration. Looked at are the files that the distribution has installed, and those that the import of its module
-loads, which may be others (an editable installation, another module of that name in front). Nothing is imported for
-that. Modules of other distributions that the plugin imports are not looked at.
+**The loader** takes one entry point of one distribution, both named in the configuration, and nothing else. It searches
+no other distribution and imports no other entry point: what is merely installed never runs. A plugin runs with
+reclaimd's privileges, so its files must be as safe from other users as the configuration. The loader checks the files
+that the distribution installed, and those that importing its module would load, which may differ (an editable
+installation, another module of that name earlier on the path). It imports nothing to find out. Modules of other
+distributions that the plugin imports are not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, d
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.names import printable_text
 from reclaim.trust import directory_refusal, file_refusal
@@ -42,19 +41,20 @@ from signals.types import FilesystemRole
 
 ENTRY_POINT_GROUP: Final = "reclaimd.reclaim_functions"
 MOST_OBJECTS: Final = 100_000
-"""The most objects of one plan. Where there are more, a plan names those that would go first; a later plan the rest."""
+"""The most objects in one plan. If there are more, a plan lists those that would go first, and a later plan the
+rest."""
 
 MOST_KINDS: Final = 8
-MOST_REASONS: Final = 32  # different ones of one plan; they are labels of metrics
+MOST_REASONS: Final = 32  # different ones in one plan; they become labels of metrics
 LONGEST_ID: Final = 4096  # characters: PATH_MAX
 LARGEST: Final = 2**63 - 1
 A_WORD: Final = "a word of at most 32 characters: a-z, 0-9 and _, beginning with a letter"
 
 METHODS: Final = ("plan", "check", "remove", "present")
-FRESH_SECONDS = 1.0  # a plugin may have to ask a program of its own; the runtime's status is 50 ms old at most
+FRESH_SECONDS = 1.0  # a plugin may have to ask a program of its own; a runtime's status is at most 50 ms old
 LONGEST_TEXT = 300  # characters of an error's text
 CHANGED = "changed"
-"""Why an object is kept of which `check` says that it is not the planned one any more."""
+"""Why an object is kept that, according to `check`, is no longer the planned one."""
 
 A_REASON = f"one of at most {MOST_REASONS} reasons, each {A_WORD}"
 
@@ -66,26 +66,26 @@ Answer = TypeVar("Answer")
 
 
 class PluginFailed(RemovalFailed):
-    """A plugin cannot be loaded, raised an exception, or answered what it may not. The message says what."""
+    """A plugin cannot be loaded, raised an exception, or gave an answer that is not allowed. The message says which."""
 
 
 # ---- the protocol
 
 
 def is_word(value: object) -> bool:
-    """Whether it can be a kind or a reason: these are labels of metrics."""
+    """Whether it can be a kind or a reason; these become labels of metrics."""
     return isinstance(value, str) and _WORD.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One object that a plan has found. Raises ValueError for a value that is not allowed.
+    """One object of a plan. Raises ValueError for a value that is not allowed.
 
-    `id`: which one it is, different for each object of a plan, at most 4096 characters. `remove`: whether it may go.
-    `reason`: why, in one word; a plan has at most 32 different ones. `size_bytes`: what its removal promises to free;
-    None: not known. `name`: for people; empty: the id. `kind`: one of the plugin's `kinds`; empty: the first.
-    `age_seconds`: where the decision depended on its age. `eligible_in_seconds`: of an object that is kept, when time
-    alone will let it go. `data`: the plugin's own; it comes back with the object, and nobody else looks at it.
+    `id`: identifies it, unique within the plan, at most 4096 characters. `remove`: whether it may go. `reason`: why, in
+    one word; a plan has at most 32 different ones. `size_bytes`: what its removal promises to free; None: not known.
+    `name`: for display; empty: the id. `kind`: one of the plugin's `kinds`; empty: the first. `age_seconds`: if the
+    decision depended on its age. `eligible_in_seconds`: for a kept object, when time alone will let it go. `data`: the
+    plugin's own; it is returned with the object, and nobody else looks at it.
     """
 
     id: str
@@ -115,35 +115,35 @@ class Found:
 
 
 class ReclaimPlugin(Protocol):
-    """A reclaim function. It is constructed once, with its options, and then used until reclaimd ends or is reloaded.
+    """A reclaim function. It is constructed once, with its options, and used until reclaimd exits or reloads.
 
-    The constructor gets the `options` of the configuration as they stand there (text, integers, booleans, lists and
-    mappings; an empty mapping if there are none) and raises ValueError, with a sentence, for those that it refuses.
+    The constructor receives the `options` from the configuration as written (strings, integers, booleans, lists and
+    mappings; an empty mapping if there are none). It raises ValueError, with a sentence, for options it rejects.
 
-    `plan` is called on one thread at a time; `check`, `remove` and `present` on several, at the same time for different
-    objects. Whatever any of them raises is reported, and ends nothing else. A call that does not end is left behind:
-    `plan` after a minute without any progress, a removal after `removalPatience`; it is never interrupted.
+    `plan` is called on one thread at a time; `check`, `remove` and `present` on several at once, for different objects.
+    Whatever they raise is reported and ends nothing else. A call that does not return is abandoned, `plan` after a
+    minute without any progress, a removal after `removalPatience`; it is never interrupted.
     """
 
     @property
     def kinds(self) -> Sequence[str]:
-        """One to eight words for what it removes, as `("cache_file",)`; labels of metrics. They never change."""
+        """One to eight words for what it removes, such as `("cache_file",)`; labels of metrics. They never change."""
 
     def plan(self) -> Iterable[Found]:
-        """Every object that it knows of, at most `MOST_OBJECTS`, each with its verdict; those that may go in the order
-        in which they go. Removes nothing: commands, dry runs and the daemon call it at any time."""
+        """Every object it knows of, at most `MOST_OBJECTS`, each with its verdict; those that may go, in the order in
+        which they go. Removes nothing: commands, dry runs and the daemon call it at any time."""
 
     def check(self, found: Found, /) -> bool | str:
-        """Right before its removal: whether the object may still go. True: it may. A word: it is kept for that reason.
-        False: it is not the object that was planned any more, or is gone."""
+        """Right before a removal: may the object still go? True: it may. A word: it is kept for that reason. False: it
+        is no longer the planned object, or is gone."""
 
     def remove(self, found: Found, /) -> bool | None:
-        """Removes the object, and returns when that is done. False: there was no such object any more. Not called in a
-        dry run, nor before `check` has returned True within the last second."""
+        """Removes the object, and returns once that is done. False: the object no longer existed. Not called in a dry
+        run, nor unless `check` has returned True within the last second."""
 
     def present(self, found: Found, /) -> bool:
-        """Whether the object is still there: asked after every removal, however that ended. Another object that has
-        taken its name is not it."""
+        """Whether the object still exists; asked after every removal, however it ended. A different object that has
+        taken its name does not count."""
 
 
 def _is_text(value: object) -> bool:
@@ -165,7 +165,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value in a sentence, cut to a bounded length."""
+    """A value for a sentence, cut to a bounded length."""
     if isinstance(value, str | bytes):
         return repr(value[:60])
     if value is None or isinstance(value, int | float):
@@ -177,7 +177,7 @@ def shown(value: object) -> str:
 
 
 def plugin_function(name: str, plugin: ReclaimPlugin, frees: FilesystemRole) -> ReclaimFunction:
-    """The entry of the table for a plugin: its name in the configuration, and the filesystem on which it frees space.
+    """The entry in the table for a plugin: its configured name, and the filesystem on which it frees space.
 
     Raises PluginFailed if the plugin's kinds are not allowed.
     """
@@ -186,8 +186,8 @@ def plugin_function(name: str, plugin: ReclaimPlugin, frees: FilesystemRole) -> 
 
 
 def kinds_of(kinds: object) -> tuple[str, ...]:
-    """The kinds that a plugin has named. Raises PluginFailed unless they are one to eight different words, none of them
-    a kind of the kubelet's own functions."""
+    """The plugin's kinds. Raises PluginFailed unless they are one to eight different words, none of them a kind of the
+    kubelet's own functions."""
     if not isinstance(kinds, Sequence) or isinstance(kinds, str | bytes):
         raise PluginFailed(f"its kinds are {shown(kinds)}; allowed is a tuple of words")
     if not 1 <= len(kinds) <= MOST_KINDS or len(set(kinds)) != len(kinds):
@@ -205,7 +205,7 @@ def kinds_of(kinds: object) -> tuple[str, ...]:
 class PluginStage(Stage):
     """The stage: what a plugin plans, checked and removed by asking the plugin.
 
-    `frees_late`: space is waited for after objects that promised none.
+    `frees_late`: space is waited for if objects promised no size.
     """
 
     fresh_seconds = FRESH_SECONDS
@@ -219,14 +219,15 @@ class PluginStage(Stage):
         self._reasons: set[str] = set()
 
     def plan(self) -> Plan:
-        """As the plugin answers. Raises PluginFailed for what it raises or may not answer."""
+        """The plugin's plan. Raises PluginFailed if the plugin raises or its answer is not allowed."""
         plan, self._found = asked(f"{self._name} cannot plan: ", lambda: plan_of(self._plugin.plan(), self._kinds))
         self._reasons = {each.reason for each in self._found.values()}
         self.frees_late = any(verdict.size_bytes is None for verdict in plan.remove)
         return plan
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """As the plugin answers. What it raises, or an answer that is not allowed, makes the removal fail unsent."""
+        """The plugin's answer. If the plugin raises or its answer is not allowed, the removal fails without being
+        sent."""
         checked_at = self._clock.monotonic()
         found = self._found[verdict.id]
         try:
@@ -244,14 +245,15 @@ class PluginStage(Stage):
         return Refused(result=Result.FAILED, error=said_so)
 
     def remove(self, verdict: Verdict) -> bool:
-        """The plugin's removal; False if it says so. Raises PluginFailed for what it raises or may not answer."""
+        """The plugin's removal; False if it returns False. Raises PluginFailed if the plugin raises or its answer is
+        not allowed."""
         answer = asked("its removal failed: ", lambda: self._plugin.remove(self._found[verdict.id]))
         if answer is not None and not isinstance(answer, bool):
             raise PluginFailed(f"its removal answered {shown(answer)}; allowed are None, True and False")
         return answer is not False
 
     def present(self, verdict: Verdict) -> bool:
-        """Whether the plugin says that it is there. Raises RuntimeUnavailable where that cannot be told."""
+        """Whether the plugin says that the object exists. Raises RuntimeUnavailable if that is unknown."""
         try:
             return self._is_present(f"whether {verdict.name[:200]} is gone cannot be told: ", self._found[verdict.id])
         except PluginFailed as error:
@@ -265,17 +267,17 @@ class PluginStage(Stage):
 
 
 def asked(title: str, ask: Callable[[], Answer]) -> Answer:
-    """What the plugin answers. Raises PluginFailed, which begins with the title, for whatever it raises."""
+    """The plugin's answer. Raises PluginFailed, beginning with the title, for whatever the plugin raises."""
     try:
         return ask()
     except PluginFailed as error:
         raise PluginFailed(f"{title}{error}") from error
-    except BaseException as error:  # SystemExit too: it would end the thread, and its removal never
+    except BaseException as error:  # SystemExit too: the thread would end, but its removal never would
         raise PluginFailed(f"{title}{said(error)}") from error
 
 
 def said(error: BaseException) -> str:
-    """An exception as one line of bounded length: its type and its text."""
+    """An exception as one line of bounded length: its type and text."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
@@ -283,7 +285,7 @@ def text_of(error: BaseException) -> str:
     """The text of an exception as one line of bounded length."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 # it is the plugin's own code that makes the text
+    except Exception:  # noqa: BLE001 # the plugin's own code makes the text
         return "its text cannot be read"
     if len(text) > LONGEST_TEXT:
         return f"{text[:LONGEST_TEXT]}..."
@@ -291,10 +293,11 @@ def text_of(error: BaseException) -> str:
 
 
 def plan_of(objects: Iterable[object], kinds: Sequence[str]) -> tuple[Plan, dict[str, Found]]:
-    """The plan of these objects, and each of them by the id of its verdict. Takes no more than one beyond the bound.
+    """The plan made of these objects, and each object by the id of its verdict. Takes at most one object beyond the
+    limit.
 
-    Raises PluginFailed for what is no object, has no kind of these, has the id of another one, is one too many or has a
-    reason too many; and whatever the iterable raises.
+    Raises PluginFailed if something is not an object, its kind is unknown, its id is not unique, or there are too many
+    objects or reasons; and whatever the iterable raises.
     """
     found: dict[str, Found] = {}
     verdicts: list[Verdict] = []
@@ -326,7 +329,7 @@ def _verdict(found: Found, kind: str) -> Verdict:
         size_bytes=found.size_bytes,
         age_seconds=found.age_seconds,
         eligible_in_seconds=None if found.remove else found.eligible_in_seconds,
-        rule=Rule.GUARD,  # the kubelet knows nothing of it
+        rule=Rule.GUARD,  # the kubelet knows nothing about it
     )
 
 
@@ -336,8 +339,8 @@ def _verdict(found: Found, kind: str) -> Verdict:
 def load(entry_name: str, distribution_name: str, options: Mapping[str, Any]) -> ReclaimPlugin:
     """The plugin of this entry point of this distribution, constructed with its options. Runs its code.
 
-    Raises PluginFailed: not installed, no such entry point, not safe from others, does not import, refuses its
-    options, or is not a `ReclaimPlugin`.
+    Raises PluginFailed if it is not installed, has no such entry point, is not safe from other users, cannot be
+    imported, rejects its options, or is not a `ReclaimPlugin`.
     """
     title = f"the reclaim function {entry_name!r} of the distribution {distribution_name!r}"
     factory = asked(f"{title} cannot be imported: ", _entry(entry_name, distribution_name, title).load)
@@ -356,7 +359,7 @@ def _entry(name: str, distribution_name: str, title: str) -> EntryPoint:
     """The entry point of this name, if its files are safe. Imports nothing. Raises PluginFailed."""
     try:
         installed = distribution(distribution_name)
-    except (PackageNotFoundError, ValueError) as error:  # ValueError: no name at all
+    except (PackageNotFoundError, ValueError) as error:  # ValueError: an empty name
         raise PluginFailed(f"the distribution {distribution_name!r} is not installed for {sys.executable}") from error
     try:
         entries = {entry.name: entry for entry in installed.entry_points.select(group=ENTRY_POINT_GROUP)}
@@ -375,7 +378,7 @@ def _entry(name: str, distribution_name: str, title: str) -> EntryPoint:
 
 
 def _require_shape(plugin: object) -> None:
-    """Raises PluginFailed for what a plugin lacks, and whatever a property of it raises."""
+    """Raises PluginFailed for what a plugin lacks, and whatever one of its properties raises."""
     missing = [name for name in METHODS if not callable(getattr(plugin, name, None))]
     if missing:
         raise PluginFailed(f"it has no method {', '.join(missing)}")
@@ -385,9 +388,9 @@ def _require_shape(plugin: object) -> None:
 
 
 def _refusal(distribution: Distribution, module: str) -> str | None:
-    """The first file or directory that others may write, and why, as a clause; None: only trusted users may.
+    """The first file or directory that others may write to, and why, as a clause; None if only trusted users may.
 
-    A file that is not there is none. Raises OSError for one that cannot be examined.
+    Missing files are skipped. Raises OSError if one cannot be examined.
     """
     installed = [os.path.normpath(str(distribution.locate_file(file))) for file in distribution.files or ()]
     for path in dict.fromkeys((*installed, *_loaded(module))):
@@ -415,8 +418,8 @@ def _loaded(module: str) -> Iterator[str]:
 
 
 def _specs(module: str) -> Iterator[ModuleSpec]:
-    """Where the import system would find the module and the packages above it, the top first; unlike
-    `importlib.util.find_spec` it imports none of them."""
+    """Where the import system would find the module and the packages above it, topmost first; unlike
+    `importlib.util.find_spec`, it imports none of them."""
     parts, search = module.split("."), None
     for number in range(1, len(parts) + 1):
         found = (finder.find_spec(".".join(parts[:number]), search) for finder in sys.meta_path)

@@ -1,41 +1,41 @@
-"""A program of the user's own as a reclaim function: its plan, its file, its run, and what it prints.
+"""A user's own program as a reclaim function: its plan, its file, its run, and its output.
 
-**The function.** A pass runs the program once. A program is no object that could be asked for afterwards: *removed*
-means that it ran and exited with 0. What came of it is what the filesystem has gained, which is measured as after any
-removal.
+**The function.** A pass runs the program once. A program is not an object whose existence could be checked afterwards:
+*removed* means that it ran and exited with 0. What that achieved is what the filesystem has gained, measured as after
+any removal.
 
-A dry run starts it with `plan` as its last argument instead, and shows what it says; one that does not answer that is
-shown as one object. A pass never asks for the plan, so a broken one keeps nobody from running the program. A plan is
-JSON lines, read strictly and within bounds. One line is one object: `{"name": "…", "size": 1048576, "reason": "…"}`.
-`size` is in bytes and may be missing or null, `reason` may be missing; other keys are ignored, so that there may be
-more of them one day. An empty object, `{}`, says only that the question is known: a program that would remove nothing
-prints it, as one that prints nothing does not know the question.
+A dry run instead starts it with `plan` as its last argument, and shows what it prints; a program that does not answer
+is shown as one object. A pass never asks for the plan, so a broken plan cannot keep the program from running. A plan
+consists of JSON lines, read strictly and within limits. Each line is one object: `{"name": "…", "size": 1048576,
+"reason": "…"}`. `size` is in bytes and may be missing or null; `reason` may be missing; other keys are ignored, so that
+more can be added one day. An empty object, `{}`, says only that the program understands the question: a program that
+would remove nothing prints it, as printing nothing means that it does not.
 
-**The file** is opened if nobody untrusted could have put it there: what was checked is what is started. No part of its
-path is a symlink. Every directory on it and the file itself have to belong to root, or to the user of this process, and
-to be writable by their owner only; so nobody else can change what the path leads to while it is walked from the root.
-What was opened stays the same file when the path leads elsewhere later, and it is started by its descriptor. A sticky
-directory (`/tmp`) may be above, as nobody else can replace a directory in it; it may not hold the program itself, as a
-hard link to another program could be put there. What the file starts is its owner's matter: the interpreter of a
-script, libraries, other programs.
+**The file** is opened only if nobody untrusted could have put it there, and the file that was checked is the one that
+is started. No part of its path may be a symlink. The file itself and every directory above it must belong to root, or
+to the user of this process, and be writable by their owner only, so nobody else can change what the path leads to while
+it is walked from the root. Once opened, it stays the same file even if the path later leads elsewhere, and it is
+started through its descriptor. A sticky directory (`/tmp`) may be further up, as nobody else can replace a directory in
+it; but it may not contain the program itself, as a hard link to another program could be put there. What the file in
+turn starts is its owner's business: a script's interpreter, libraries, other programs.
 
-**A run** takes, whatever the program does, no longer than its time and `LEFT_BEHIND_SECONDS`.
+**A run** takes no longer than its timeout plus `LEFT_BEHIND_SECONDS`, whatever the program does.
 
-* It is started by a process of its own (`program_launcher`), so that no start holds up this one, and one that hangs is
-  ended like a program that hangs.
-* A script finds its file by the descriptor as well: the kernel hands `/proc/self/fd/N` to the interpreter, so this one
-  descriptor stays open in the child; `argv[0]` is the path.
-* There is no shell. The child has a session of its own and no terminal, `/dev/null` as its input, two pipes as its
-  outputs, no other descriptor, the directory `/`, umask 022, and the environment that it is given. Priority and OOM
-  score are this process's. No signal is blocked in it, although the daemon blocks some.
-* When its time is over, or a stop comes, its group gets SIGTERM, and 5 s later SIGKILL. Unlike a removal that a runtime
-  was asked for, it does not outlive the daemon in any case: its supervisor kills it, and its service would be killed
-  with all that is in it.
-* Its end is the end of the process that was started. Its supervisor kills then what is left of it. Nobody waits for the
+* A process of its own (`program_launcher`) starts it, so that a hanging start never blocks this process, and a start
+  that hangs is ended like a program that hangs.
+* A script finds its file through the descriptor as well: the kernel passes `/proc/self/fd/N` to the interpreter, so
+  this one descriptor stays open in the child; `argv[0]` is the path.
+* There is no shell. The child has its own session and no terminal, `/dev/null` as its input, two pipes as its outputs,
+  no other descriptor, the directory `/`, umask 022, and only the environment it is given. It inherits this process's
+  priority and OOM score. No signal is blocked in it, although the daemon blocks some.
+* After its timeout, or on a stop, its process group gets SIGTERM, and 5 s later SIGKILL. Unlike a removal that a
+  runtime was asked for, it never outlives the daemon: its supervisor kills it, and stopping the service would kill
+  everything in it anyway.
+* It ends when the process that was started ends. Its supervisor then kills whatever is left of it. Nobody waits for the
   outputs to be closed.
-* The calling thread does all of it, by looking at the run every 10 ms or sooner: the event that tells of a stop cannot
-  be waited for together with descriptors. With each look it takes what one pipe holds, so that a program that prints
-  for ever costs no core.
+* The calling thread does all of this by looking at the run every 10 ms or sooner, because it cannot wait for
+  descriptors and for the event that signals a stop at the same time. Each look reads at most what a pipe holds, so that
+  a program that prints forever does not occupy a core.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from io import FileIO
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
-from reclaim.execution.readings import in_time
-from reclaim.execution.remover import Ready, Stage
+from reclaim.execution.removals import Ready, Stage
+from reclaim.execution.workers import in_time
 from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
 from reclaim.trust import Credentials, owner_only_refusal, this_process
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
@@ -71,7 +71,7 @@ PROGRAM: Final = "program"
 PROGRAM_OBJECT: Final = "program_object"
 KINDS: Final = (PROGRAM, PROGRAM_OBJECT)
 REASONS: Final = ("in_table", "listed_by_program")
-"""Why a program is run, or why it would remove what it names."""
+"""Why a program is run, or why it would remove what it lists."""
 
 PLAN = "plan"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -79,15 +79,15 @@ LONGEST_PLAN_SECONDS = 10.0
 MOST_PLAN_BYTES = 1 << 20
 MOST_PLAN_LINES = 10_000
 LONGEST_PLAN_LINE = 4096  # bytes
-LONGEST_WORDS = 200  # characters of a name, a reason or a last line that are shown
+LONGEST_WORDS = 200  # characters shown of a name, a reason or a last line
 LARGEST_SIZE = 1 << 60
 
-KEPT_BYTES = 64 * 1024  # of what one run prints; what comes after them is read, counted and dropped
+KEPT_BYTES = 64 * 1024  # of what one run prints; anything beyond is read, counted and dropped
 MOST_LINES = 100  # of one run
 LONGEST_LINE = 1024  # bytes; a longer one is cut
 
 TERM_SECONDS = 5.0  # between SIGTERM and SIGKILL
-KILL_SECONDS = 4.0  # how long a process that was killed is waited for: one that hangs in the kernel stays
+KILL_SECONDS = 4.0  # how long to wait for a killed process: one that hangs in the kernel remains
 LEFT_BEHIND_SECONDS = TERM_SECONDS + KILL_SECONDS + 1.0
 LOOK_SECONDS = 0.01
 READ_BYTES = 64 * 1024  # what a pipe holds
@@ -101,18 +101,18 @@ _HINTS = {
 }
 
 LogLine = Callable[[str, str], None]
-"""Takes a line that a program has printed: the name of the function, and the line, which may hold control characters.
-Has to return at once."""
+"""Takes a line that a program printed: the name of the function, and the line, which may contain control characters.
+Must return at once."""
 
 Output = Callable[[bytes], str]
-"""Takes what a program prints; why it has to be ended, as the end of a sentence, or empty."""
+"""Takes what a program prints. Returns why the program must be ended, as the end of a sentence, or an empty string."""
 
 
 Answer = TypeVar("Answer")
 
 
 class NoPlan(Exception):
-    """What was printed is no plan. The message is the end of a sentence that begins with the program."""
+    """What was printed is not a plan. The message is the end of a sentence that begins with the program."""
 
 
 class ProgramRefused(RemovalFailed):
@@ -120,7 +120,7 @@ class ProgramRefused(RemovalFailed):
 
 
 class ProgramUser(NamedTuple):
-    """The user and the one group that a program runs as, as numbers."""
+    """The user and the single group that a program runs as, as numbers."""
 
     uid: int
     gid: int
@@ -131,12 +131,12 @@ class ProgramUser(NamedTuple):
 
 @dataclass(eq=False)
 class Program:
-    """The program of one function, of which one run goes on at a time.
+    """The program of one function. Only one run at a time.
 
-    `argv`: the program, an absolute path, and its arguments. `timeout_seconds`: how long one run may take, above 0.
-    `log`: takes each line that it prints, after the name. `user`: whom it runs as; None: as this process. `asks_plan`:
-    whether a dry run starts it with `plan` as a further argument; False for a program that does its work whatever its
-    arguments are. `unended`: a run that could not be ended: the program is not started again before it has.
+    `argv`: the program's absolute path, and its arguments. `timeout_seconds`: how long a run may take, above 0. `log`:
+    takes the name and each line that the program prints. `user`: who it runs as; None: as this process. `asks_plan`:
+    whether a dry run starts it with `plan` as an additional argument; False for a program that does its work whatever
+    its arguments are. `unended`: a run that could not be ended; the program is not started again until it has ended.
     """
 
     name: str
@@ -150,11 +150,11 @@ class Program:
 
     @property
     def path(self) -> str:
-        """Of its file."""
+        """The path of its file."""
         return self.argv[0]
 
     def log_line(self, line: str) -> None:
-        """Logs a line as one of this program."""
+        """Logs a line as printed by this program."""
         self.log(self.name, line)
 
     @contextmanager
@@ -185,10 +185,10 @@ def program_function(program: Program, frees: FilesystemRole) -> ReclaimFunction
 
 
 class ProgramStage(Stage):
-    """The stage: one run of the program. In a dry run `plan` asks the program, where it may be asked. What it is told
-    of the pressure is that of the pass, right before each start."""
+    """The stage: one run of the program. In a dry run, `plan` asks the program, if it may be asked. The pressure passed
+    to the program is the pass's, measured right before each start."""
 
-    frees_late = True  # it may have asked somebody who goes on
+    frees_late = True  # it may have asked another process that is still at work
 
     def __init__(self, program: Program, context: ReclaimContext):
         self.patience_seconds = program.timeout_seconds + LEFT_BEHIND_SECONDS
@@ -198,9 +198,10 @@ class ProgramStage(Stage):
         self._has_run = False
 
     def plan(self) -> Plan:
-        """The run as one object without a size; in a dry run what the program says.
+        """The run as one object without a size; in a dry run, what the program lists.
 
-        In a dry run raises ProgramRefused, and RemovalFailed if it could not be started; in a pass its removal fails.
+        In a dry run, raises ProgramRefused, and RemovalFailed if it could not be started; in a pass, the removal fails
+        instead.
         """
         program = self._program
         shown = program.path
@@ -215,11 +216,11 @@ class ProgramStage(Stage):
         return Plan((Verdict(PROGRAM, program.name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD),))
 
     def check(self, _: Verdict) -> Ready:
-        """Whether it may be started is checked at its start, with what is started then."""
+        """Whether it may be started is checked when it is started, on the very file that is started."""
         return Ready(self._context.clock.monotonic())
 
     def remove(self, _: Verdict) -> bool:
-        """Runs it to its end. Raises ProgramRefused, and RemovalFailed if it did not exit with 0 in its time."""
+        """Runs it to its end. Raises ProgramRefused, and RemovalFailed unless it exits with 0 in time."""
         program, lines = self._program, LoggedLines(self._program.log_line)
         run = self._run((), partial(lines.take, 0), lines, program.timeout_seconds)
         if run.problem:
@@ -229,11 +230,11 @@ class ProgramStage(Stage):
         return True
 
     def present(self, _: Verdict) -> bool:
-        """Whether it has not run to a good end."""
+        """Whether it has not yet run successfully."""
         return not self._has_run
 
     def _asked(self) -> Plan:
-        """What it says it would remove. Raises NoPlan, ProgramRefused, RemovalFailed."""
+        """What it says it would remove. Raises NoPlan, ProgramRefused and RemovalFailed."""
         printed = bytearray()
 
         def take(more: bytes) -> str:
@@ -247,13 +248,13 @@ class ProgramStage(Stage):
         return plan_of(self._program.name, bytes(printed))
 
     def _run(self, arguments: tuple[str, ...], output: Output, lines: LoggedLines, seconds: float) -> ProgramRun:
-        """One run, to its end. `output`: for what it prints; `lines`: for its errors. Raises ProgramRefused, and
+        """One run, to its end. `output`: receives what it prints; `lines`: its errors. Raises ProgramRefused, and
         RemovalFailed if it could not be started."""
         program, clock, outputs = self._program, self._context.clock, (output, partial(lines.take, 1))
         with program.one_at_a_time():
-            told = environment(self._context.pressure(), seconds, clock.wall(), dry_run=self._dry_run)
+            variables = environment(self._context.pressure(), seconds, clock.wall(), dry_run=self._dry_run)
             with opened_program(program.path) as file:
-                run = ProgramRun(file, (*program.argv, *arguments), told, program.user, outputs)
+                run = ProgramRun(file, (*program.argv, *arguments), variables, program.user, outputs)
             try:
                 run.watch(seconds, clock, self._context.executor.stopping)
             finally:
@@ -264,8 +265,8 @@ class ProgramStage(Stage):
 
 
 def environment(pressure: Pressure, seconds: float, wall: float, *, dry_run: bool) -> dict[str, str]:
-    """The whole environment of a program that is started now, at `wall` (seconds since the epoch), with so many seconds
-    to run. What is not known is an empty value."""
+    """The complete environment of a program started now, at `wall` (seconds since the epoch), that may run for
+    `seconds`. Unknown values are empty."""
     deadline = datetime.fromtimestamp(wall, UTC) + timedelta(seconds=seconds)
     return {
         "PATH": PATH,
@@ -289,7 +290,7 @@ def environment(pressure: Pressure, seconds: float, wall: float, *, dry_run: boo
 
 @contextmanager
 def opened_program(path: str, credentials: Credentials | None = None) -> Iterator[int]:
-    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also where its filesystem does
+    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also if its filesystem does
     not answer."""
     with _in_time(path, partial(_opened, path, credentials or this_process())) as program:
         yield program.fileno()
@@ -302,7 +303,7 @@ def examine(path: str, user: ProgramUser | None, credentials: Credentials | None
 
 
 def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
-    """What `look` returns. Raises ProgramRefused, also for any OSError."""
+    """The result of `look`. Raises ProgramRefused, also for any OSError."""
     try:
         return in_time(look)
     except OSError as error:
@@ -310,8 +311,8 @@ def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
 
 
 def _opened(path: str, credentials: Credentials) -> FileIO:
-    """Closed at the latest when nobody holds it: a thread that hung may have opened it late. Raises ProgramRefused and
-    OSError."""
+    """The opened file. It is closed at the latest when the last reference to it is dropped: a thread that hung may open
+    it late. Raises ProgramRefused and OSError."""
     if not path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")[1:]):
         raise ProgramRefused(f"the program {path!r} is not named by an absolute path without '.', '..' and '//'")
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
@@ -349,7 +350,7 @@ def _file_refusal(status: os.stat_result, credentials: Credentials) -> str | Non
 
 
 def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
-    """Raises ProgramRefused unless the user may execute it. OSError."""
+    """Raises ProgramRefused unless the user may execute it, and OSError."""
     status, why = os.fstat(program), ""
     if user is None or _is_own(user):
         if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
@@ -365,7 +366,7 @@ def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None
 
 
 def _is_own(user: ProgramUser) -> bool:
-    """Whether it is the user of this process, so that nothing is switched."""
+    """Whether this is the user of this process, so that no switch is needed."""
     return user == (os.geteuid(), os.getegid())
 
 
@@ -380,7 +381,7 @@ def _may_switch() -> bool:
 
 
 class Launcher:
-    """The process of this process that starts programs. Any thread may call."""
+    """The helper process that starts programs for this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -388,12 +389,12 @@ class Launcher:
         self._requests: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Starts it, where it does not run. Raises OSError."""
+        """Starts it if it is not running. Raises OSError."""
         with self._lock:
             self._running()
 
     def request(self, data: bytes, descriptors: Sequence[int]) -> None:
-        """Asks for a program, and does not wait for it. Raises OSError."""
+        """Asks it to start a program, without waiting. Raises OSError."""
         with self._lock:
             socket.send_fds(self._running(), [data], descriptors, socket.MSG_DONTWAIT)
 
@@ -410,20 +411,20 @@ class Launcher:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env={},
-                    start_new_session=True,  # a terminal's signals are for the daemon
+                    start_new_session=True,  # signals from a terminal are for the daemon
                 )
         return self._requests
 
 
 LAUNCHER: Final = Launcher()
-"""That of this process: where no program is configured, none is started."""
+"""The launcher of this process. It is not started unless a program is configured."""
 
 
 class ProgramRun:
-    """One run of a program that was asked for.
+    """One run of a program that was requested.
 
-    `pid`: its number; 0 until it is known. `status`: its exit code, or a signal as a negative number; None until it has
-    ended. `problem`: what was wrong with it, as the end of a sentence; empty if nothing was.
+    `pid`: its process id; 0 until it is known. `status`: its exit code, or a signal as a negative number; None until it
+    has ended. `problem`: what went wrong, as the end of a sentence; empty if nothing did.
     """
 
     def __init__(
@@ -434,8 +435,8 @@ class ProgramRun:
         user: ProgramUser | None,
         outputs: tuple[Output, Output],
     ):
-        """Asks for it. `program`: the descriptor of the file that was checked. `outputs`: for what it prints, and for
-        its errors. Raises RemovalFailed."""
+        """Requests the run. `program`: the descriptor of the file that was checked. `outputs`: for what it prints, and
+        for its errors. Raises RemovalFailed."""
         self.pid = 0
         self.status: int | None = None
         self.problem = ""
@@ -461,12 +462,12 @@ class ProgramRun:
                 raise self._not_started(error) from error
 
     def watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
-        """Until it has ended, or cannot be: then its status stays None, and it may be looked at later. `stopping`: ends
-        it when it is set. Raises RemovalFailed if it could not be started."""
+        """Watches until it has ended, or cannot be ended; in that case its status stays None, and `look` can be called
+        later. `stopping`: ends it when set. Raises RemovalFailed if it could not be started."""
         try:
             self._watch(seconds, clock, stopping)
             self._read()
-        except BaseException:  # it could not be started; or a defect, of whoever takes the lines for instance
+        except BaseException:  # it could not be started, or a bug, for instance in what takes the lines
             self.close()
             raise
         if self.status is not None:
@@ -474,8 +475,8 @@ class ProgramRun:
             self.problem = self.problem or self._too_much or _status_problem(self.status)
 
     def look(self) -> bool:
-        """Takes one piece of news that comes within 10 ms; whether it has ended. Whose supervisor has died, or was
-        never there, counts as killed."""
+        """Reads one message that arrives within 10 ms; returns whether the run has ended. If its supervisor died, or
+        never existed, it counts as killed."""
         try:
             news = self._news.recv(_LONGEST_NEWS).split()
         except TimeoutError:
@@ -518,7 +519,7 @@ class ProgramRun:
             raise self._not_started(OSError(self._errno, os.strerror(self._errno)))
 
     def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] | None = None) -> bool:
-        """Reads what it prints until it has ended; False after so many seconds, or when `enough` says why."""
+        """Reads what it prints until it has ended; False after `seconds`, or once `enough` returns a reason."""
         deadline = clock.monotonic() + seconds
         while not self.look():
             self._read()
@@ -527,7 +528,7 @@ class ProgramRun:
         return True
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(OSError):  # its supervisor has died, which the next look shows
+        with suppress(OSError):  # its supervisor has died, as the next look will show
             self._news.send(b"%d" % number)
 
     def _read(self) -> None:
@@ -544,7 +545,7 @@ class ProgramRun:
 
 
 def _request(argv: Sequence[str], environment: Mapping[str, str], user: ProgramUser | None) -> bytes:
-    """Raises ValueError for a zero byte."""
+    """Encodes a request. Raises ValueError for a zero byte."""
     if any("\0" in text for text in (*argv, *environment.values())):
         raise ValueError("embedded null byte")
     variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
@@ -564,8 +565,8 @@ def _status_problem(status: int) -> str:
 
 
 class LoggedLines:
-    """What one run prints to its two outputs, 0 and 1 (its errors), of which each line is handed to `log`: bounded for
-    both together, whatever it prints."""
+    """What one run prints to its two outputs, 0 and 1 (its errors). Each line is passed to `log`, within limits for
+    both together, whatever the program prints."""
 
     def __init__(self, log: Callable[[str], None]):
         self._log = log
@@ -587,7 +588,7 @@ class LoggedLines:
         return ""
 
     def end(self) -> None:
-        """Nothing more comes: logs lines that have no end, and how much was not logged."""
+        """Nothing more will come: logs unfinished lines, and how much was not logged."""
         for line in self._begun:
             self._log_line(line)
         if self._dropped_bytes:
@@ -595,7 +596,7 @@ class LoggedLines:
 
     @property
     def last_line(self) -> str:
-        """The last line of its errors, else of its other output; empty if nothing was printed."""
+        """The last line of its errors, else of its other output; empty if it printed nothing."""
         lines = [line for tail in self._tails for line in tail.splitlines() if line.strip()]
         return _text_of(lines[-1])[:LONGEST_WORDS] if lines else ""
 
@@ -610,12 +611,12 @@ class LoggedLines:
 
 
 def _text_of(line: bytes) -> str:
-    """A line as text; what is not UTF-8 is shown as escapes. Control characters stay: the log escapes them."""
+    """A line as text, with escapes for what is not UTF-8. Control characters stay: the log escapes them."""
     return line.decode(errors="backslashreplace").rstrip("\r")
 
 
 def plan_of(function: str, printed: bytes) -> Plan:
-    """What a program has said it would remove, each with its own reason behind its name, in its order. For dry runs:
+    """What a program says it would remove, in its order, each with its reason appended to its name. For dry runs:
     nothing removes these objects one by one. Raises NoPlan."""
     lines = [line for line in printed.split(b"\n") if line.strip()]
     if not lines:
@@ -627,7 +628,7 @@ def plan_of(function: str, printed: bytes) -> Plan:
 
 
 def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
-    """The object of one line of the plan. Raises NoPlan."""
+    """The object on one line of the plan. Raises NoPlan."""
     if len(line) > LONGEST_PLAN_LINE:
         raise NoPlan(f"printed a line {number} of {len(line)} bytes; allowed are {LONGEST_PLAN_LINE}")
     try:
@@ -650,5 +651,5 @@ def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
 
 
 def _cut(words: str) -> str:
-    """Without lone surrogates, which JSON can say and no output can print."""
+    """Cuts the text and escapes lone surrogates, which JSON can express but no output can print."""
     return words[:LONGEST_WORDS].encode(errors="backslashreplace").decode()

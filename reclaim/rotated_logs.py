@@ -1,26 +1,27 @@
-"""`DeleteRotatedLogs`: removes rotated logs, oldest first over all containers, without asking the runtime anything.
+"""`DeleteRotatedLogs`: removes rotated logs, oldest first across all containers, without asking the runtime anything.
 
 A container that logs faster than the kubelet rotates and deletes can fill the disk with rotated logs
 (https://github.com/kubernetes/kubernetes/issues/110630, https://github.com/kubernetes/kubernetes/issues/129447). What
-the kubelet makes in the log directory of a container (`pkg/kubelet/logs/container_log_manager.go`):
+the kubelet makes in a container's log directory (`pkg/kubelet/logs/container_log_manager.go`):
 
 | Name | What it is | Verdict |
 |---|---|---|
-| `N.log` | the log that is written now | stays |
-| `N.log.YYYYMMDD-hhmmss` | what `N.log` was until then | the newest of the container stay, whatever N is |
-| the same and `.gz` | the same, compressed before a later rotation | the same |
-| the same and `.tmp` | what a compression writes, and then renames | stays while it is written; goes if left behind |
+| `N.log` | the log being written now | kept |
+| `N.log.YYYYMMDD-hhmmss` | what `N.log` was until then | the newest of the container are kept, whatever N is |
+| the same with `.gz` | the same, compressed before a later rotation | the same |
+| the same with `.tmp` | what a compression writes, and then renames | kept while written; removed if left behind |
 
-* A rotated log is written on until the runtime has opened a new `N.log`. So while there is none the uncompressed ones
-  stay, and one that was written in the last seconds stays in any case.
-* One that is being compressed stays until that has ended: the kubelet has it open, so unlinking it would free nothing.
-* The order is that of the times in the names, as in the kubelet, the oldest first over all containers.
-* `kubectl logs` shows the current log only. A log collector that is behind loses what it has not read.
-* Each directory is opened beneath the one above it (`pod_logs.directories`): no symlink is followed and no mount is
-  entered. What cannot be entered is an object of its own in the plan.
-* Each file is looked at again right before it is unlinked: it is the planned one, nobody has written it since, and no
-  compression of it has begun. Between the last look and the `unlink` another file can get the name for some
-  microseconds; the kubelet gives it to none: it makes it from the time of a rotation.
+* A rotated log is written to until the runtime has opened a new `N.log`. So while there is none, the uncompressed ones
+  are kept, and one that was written to in the last seconds is always kept.
+* A log that is being compressed is kept until that has ended: the kubelet has it open, so unlinking it would free
+  nothing.
+* The order is that of the times in the names, as in the kubelet, oldest first across all containers.
+* `kubectl logs` shows the current log only. A log collector that lags behind loses what it has not read.
+* Every directory is opened beneath the one above it (`pod_logs.directories`): no symlink is followed and no mount is
+  entered. A directory that cannot be entered is an object of its own in the plan.
+* Every file is looked at again right before it is unlinked: it must be the planned one, not written to since, and not
+  being compressed. Between the last look and the `unlink`, another file can get the name for some microseconds; the
+  kubelet gives it to none, as names carry the time of the rotation.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from reclaim.execution.readings import in_time
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
+from reclaim.execution.workers import in_time
 from reclaim.function import ReclaimFunction
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
-from reclaim.pod_logs.names import Identity, printable, uid_of_kubelets_log_directory
+from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
@@ -46,31 +47,31 @@ ROTATED_LOG = "rotated_log"
 CURRENT = "current"
 BEING_ROTATED = "being_rotated"
 REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "replaced")
-"""Why one is removed or kept; beside these, `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
+"""Why one is removed or kept, in addition to `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
 
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
-REOPENED_SECONDS = 10.0  # a rotated log that was written within this time may be the one that is written now
+REOPENED_SECONDS = 10.0  # a rotated log written to within this time may be the current one
 COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
 COMPRESSED, TEMPORARY = b".gz", b".tmp"
 
 _CURRENT = re.compile(rb"[0-9]{1,10}\.log")
 _ROTATED = re.compile(rb"[0-9]{1,10}\.log\.([0-9]{8}-[0-9]{6})(\.gz|\.tmp)?")
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a symlink or a file in the place of a directory
-_NOT_KUBELETS = (errno.ENOTDIR, errno.ELOOP, errno.EXDEV)  # it makes directories, on one filesystem, and no symlinks
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a symlink or a file instead of a directory
+_NOT_KUBELETS = (errno.ENOTDIR, errno.ELOOP, errno.EXDEV)  # it makes directories on one filesystem, no symlinks
 
 
 class LogFile(NamedTuple):
-    """An entry of the log directory of a container, or a directory above it that cannot be looked into.
+    """An entry of a container's log directory, or a directory above it that cannot be entered.
 
-    `pod`, `container`, `name`: of the entries from the pod log root down; empty below a directory that was not entered.
-    `size_bytes`: allocated. `modified_at_ns`: nanoseconds since the epoch. `plain`: a regular file with one name.
-    `problem`: why the directory was not entered, a word of `Reason`.
+    `pod`, `container`, `name`: the names on the path below the pod log root; empty below a directory that was not
+    entered. `size_bytes`: allocated. `modified_at_ns`: nanoseconds since the epoch. `plain`: a regular file with a
+    single name. `problem`: why the directory was not entered, a word of `Reason`.
     """
 
     pod: bytes
     container: bytes = b""
     name: bytes = b""
-    identity: Identity = (0, 0)
+    identity: FileIdentity = (0, 0)
     size_bytes: int = 0
     modified_at_ns: int = 0
     plain: bool = True
@@ -78,19 +79,19 @@ class LogFile(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Its path below the pod log root as text, different for each path."""
+        """Its path below the pod log root as text, unique for each path."""
         return "/".join(printable(name) for name in (self.pod, self.container, self.name) if name)
 
     @property
     def stamp(self) -> bytes:
-        """The time of the rotation by its name, as text; empty if it has not the name of a rotated log."""
+        """The time of the rotation in its name, as text; empty if it is not named like a rotated log."""
         match = _ROTATED.fullmatch(self.name)
         return match[1] if match else b""
 
 
 def delete_rotated_logs_function(name: str, keep: int, frees: FilesystemRole) -> ReclaimFunction:
-    """The entry of the table. `keep`: how many rotated logs of each container stay, at least 0. `frees`: the filesystem
-    that `podLogsDir` is on."""
+    """The entry of the table. `keep`: how many rotated logs of each container are kept, at least 0. `frees`: the
+    filesystem that holds `podLogsDir`."""
     return ReclaimFunction(
         name,
         frees,
@@ -119,7 +120,7 @@ def examine(pod_logs_dir: str) -> None:
 
 
 def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
-    """The plan for every file. `keep`: of each container. `now_ns`: wall time in nanoseconds since the epoch."""
+    """The plan for every file. `keep`: per container. `now_ns`: wall time in nanoseconds since the epoch."""
     containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
     for file in files:
         containers[file.pod, file.container].append(file)
@@ -135,7 +136,7 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
 
 
 def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[bytes, float]) -> str:
-    """Why a file stays; empty: it may go. `ages`: seconds since each file of its directory was written, by name."""
+    """Why a file is kept; empty if it may go. `ages`: seconds since each file of its directory was written, by name."""
     if file.problem:
         return file.problem
     if _CURRENT.fullmatch(file.name) and file.plain:
@@ -154,7 +155,7 @@ def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[byte
 
 
 def temporary_of(name: bytes) -> bytes:
-    """The name of what a compression of this rotated log writes."""
+    """The name of the file that a compression of this rotated log writes."""
     return name.removesuffix(COMPRESSED) + TEMPORARY
 
 
@@ -188,7 +189,7 @@ class RotatedLogs(Stage):
         self._files: dict[str, LogFile] = {}
 
     def plan(self) -> Plan | None:
-        """None where there is no pod log root. Raises LogsUnreadable."""
+        """None if there is no pod log root. Raises LogsUnreadable."""
         try:
             with opened(self._root) as root:
                 self._files = {file.id: file for file in _files(root)}
@@ -199,7 +200,7 @@ class RotatedLogs(Stage):
         return plan_rotated_logs(self._files.values(), self._keep, int(self._clock.wall() * 1e9))
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """Ready if it is the planned file, as it was, and is not being compressed."""
+        """Ready if the file is the planned one, unchanged, and not being compressed."""
         planned, read_at = self._files[verdict.id], self._clock.monotonic()
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
@@ -208,7 +209,7 @@ class RotatedLogs(Stage):
             return GONE if error.errno in _NOT_THERE else Refused(Reason.UNREADABLE)
 
     def remove(self, verdict: Verdict) -> bool:
-        """Unlinks it; within the same call it looks once more whether it may go."""
+        """Unlinks it, after one more look, within the same call, whether it may go."""
         planned = self._files[verdict.id]
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
@@ -224,7 +225,7 @@ class RotatedLogs(Stage):
         return refused is None
 
     def present(self, verdict: Verdict) -> bool:
-        """Whether the planned file still has its name. Raises RuntimeUnavailable when that cannot be told."""
+        """Whether the planned file still has its name. Raises RuntimeUnavailable if that is unknown."""
         planned = self._files[verdict.id]
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
@@ -242,15 +243,15 @@ class RotatedLogs(Stage):
             return GONE
         if found.identity != planned.identity or not found.plain:
             return Refused("replaced")
-        # a compression that the plan did not know, or that has gone on since
+        # a compression that the plan did not know about, or that has continued since
         written = _file(logs, planned.pod, planned.container, temporary_of(planned.name))
         compressed = written is not None and written != self._files.get(written.id)
         return Refused(BEING_ROTATED) if compressed or found.modified_at_ns != planned.modified_at_ns else None
 
 
 def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
-    """Every entry of the log directory of every container. `directory`: the opened root, or the directory of a pod or a
-    container, by the names `above`. Raises OSError."""
+    """Every entry of every container's log directory. `directory`: the opened root, or the directory of a pod or
+    container reached by the names `above`. Raises OSError."""
     for name in sorted(os.fsencode(entry) for entry in os.listdir(directory)):
         if len(above) == 2:
             file = _file(directory, *above, name)
@@ -274,7 +275,7 @@ def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
 
 
 def _file(logs: int, pod: bytes, container: bytes, name: bytes) -> LogFile | None:
-    """One entry of the opened log directory of a container, as it is now; None if it does not exist. Raises OSError."""
+    """One entry of a container's opened log directory as it is now; None if it does not exist. Raises OSError."""
     try:
         status = os.lstat(name, dir_fd=logs)
     except FileNotFoundError:

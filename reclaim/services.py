@@ -1,9 +1,8 @@
-"""What the reclaim functions are handed in: the container runtime, and who hears what happens.
+"""What reclaim functions receive: the container runtime, and a listener for what happens.
 
-The protocols of the runtime are named as CRI names them, and implemented over gRPC by `reclaim.cri.client`. All reads
-raise RuntimeUnavailable when there is no complete answer; all removals raise RemovalFailed when the runtime answered
-with an error, and then nothing is known: ask again. A removal is False when the runtime answered that it has no such
-object.
+The runtime's protocols are named as in CRI and implemented over gRPC by `reclaim.cri.client`. Reads raise
+RuntimeUnavailable if there is no complete answer. Removals raise RemovalFailed if the runtime answered with an error;
+nothing is known then, so ask again. A removal returns False if the runtime has no such object.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Protocol
 from reclaim.types import NEVER, Container, ContainerState, Identity, Image, Outcome, PodSandbox, PodSandboxState
 
 Metadata = tuple[tuple[str, str], ...]
-"""Header fields that a call carries besides those of gRPC: names in lower case, and their values."""
+"""Header fields that a call carries besides those of gRPC: names in lower case, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,10 @@ class RuntimeVersion:
     version: str
 
     def mounts_images(self) -> bool:
-        """Whether containers of this runtime may have image volumes; of an unknown runtime or version they may.
+        """Whether this runtime's containers may have image volumes. Assumed for unknown runtimes and versions.
 
-        containerd makes such containers since 2.1 (containerd/containerd#10579). 2.0 counts too: its CRI has the
-        field, and a container of 2.1 runs on when its runtime is taken back to 2.0.
+        containerd supports them since 2.1 (containerd/containerd#10579). 2.0 counts too: its CRI has the field, and a
+        container made by 2.1 keeps running when the runtime is downgraded to 2.0.
         """
         if self.name != "containerd":
             return True
@@ -39,8 +38,8 @@ class RuntimeVersion:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """One container as it is now: its state, the images that it mounts as volumes, each with all its references, and
-    what its log files are found by: the path that the runtime writes to, and the names in its labels.
+    """One container as it is now: its state, the images it mounts as volumes, each with all its references, and what
+    leads to its log files: the path the runtime writes to, and the names in its labels.
 
     `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None if not reported.
     """
@@ -62,7 +61,7 @@ NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class PodSandboxStatus:
-    """One sandbox as it is now. `identity`: None if it is not reported."""
+    """One sandbox as it is now. `identity`: None if not reported."""
 
     state: PodSandboxState
     identity: Identity | None = None
@@ -70,10 +69,10 @@ class PodSandboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class ImageFsInfo:
-    """Where images and writable layers are: paths that the runtime calls mount points, in its order.
+    """Where images and writable layers are stored: paths that the runtime calls mount points, in its order.
 
-    `image_used_bytes`: what its images take on the first of them by its own count, on containerd with the writable
-    layers and without the compressed content; None if it is not reported.
+    `image_used_bytes`: what its images take on the first of them, by the runtime's own count (containerd includes
+    writable layers, but not compressed content); None if not reported.
     """
 
     image_filesystems: tuple[str, ...] = ()
@@ -86,48 +85,50 @@ class RuntimeService(Protocol):
 
     @property
     def connections_made(self) -> int:
-        """How many connections were made so far. While it stays the same, the same process answers: what a runtime can
-        do and how it is configured has to be asked again once it has grown."""
+        """How many connections have been made so far. While it stays the same, the same process answers; once it has
+        grown, ask again what the runtime supports and how it is configured."""
 
     def version(self) -> RuntimeVersion:
         """Name and version of the runtime."""
 
     def sandbox_image(self) -> str | None:
-        """The image of pod sandboxes that the runtime is configured with; None when it does not say."""
+        """The image of pod sandboxes in the runtime's configuration; None if it does not say."""
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
-        """All containers in every state; of one sandbox, or of the pod with this UID in its label, when named."""
+        """All containers in every state; optionally only those of one sandbox, or of the pod with this UID in its
+        label."""
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes in every state."""
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now; None when there is no such container."""
+        """The container as it is now; None if there is no such container."""
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
-        """The sandbox with this very id as it is now; None when there is no such sandbox."""
+        """The sandbox with exactly this id as it is now; None if there is no such sandbox."""
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """The image that a sandbox was made from; None when the runtime does not say or the sandbox is gone.
+        """The image that a sandbox was made from; None if the runtime does not say or the sandbox is gone.
 
-        `within_seconds`: a deadline that is shorter than that of reads.
+        `within_seconds`: a shorter deadline than that of other reads.
         """
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:
-        """Stops a container; killed when it has not ended after the grace period. One that is gone is stopped."""
+        """Stops a container, killing it if it has not exited after the grace period. A container that is gone counts as
+        stopped."""
 
     def remove_container(self, container_id: str) -> bool:
-        """Removes a container; the runtime would kill a running one."""
+        """Removes a container. The runtime would kill it if it were running."""
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
-        """Stops what is left of a sandbox, its network included."""
+        """Stops what is left of a sandbox, including its network."""
 
     def remove_pod_sandbox(self, sandbox_id: str) -> bool:
-        """Removes a sandbox; the runtime would remove its containers too."""
+        """Removes a sandbox. The runtime would remove its containers with it."""
 
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """One call of a service beside CRI at the same socket, within so many seconds; the message that answers it.
-        Raises CallError (`cri.status`), with UNIMPLEMENTED where there is no such service."""
+        """Calls a service other than CRI on the same socket and returns the answer's message. `seconds`: the deadline.
+        Raises CallError (`cri.status`), with UNIMPLEMENTED if there is no such service."""
 
 
 class ImageService(Protocol):
@@ -137,38 +138,38 @@ class ImageService(Protocol):
         """All images."""
 
     def image_status(self, reference: str) -> Image | None:
-        """The image that a reference means; None when the runtime has none."""
+        """The image that a reference resolves to; None if the runtime has none."""
 
     def remove_image(self, image_id: str) -> bool:
-        """Removes an image with all its tags; the runtime would remove one in use."""
+        """Removes an image with all its tags. The runtime would remove it even if it were in use."""
 
     def image_fs_info(self) -> ImageFsInfo:
-        """Where the images are."""
+        """Where images are stored."""
 
 
 class UsageService(Protocol):
-    """How much of the disk is used by what, by the runtime's own count. For people, never for a decision."""
+    """What uses how much of the disk, by the runtime's own count. For display, never for a decision."""
 
     def image_fs_info(self) -> ImageFsInfo:
-        """Where the images are, and what they take."""
+        """Where images are stored, and how much they take."""
 
     def writable_layers(self) -> Mapping[str, int]:
-        """Bytes of the writable layer by container id; containers that it does not report are left out. A runtime
-        without such statistics is unavailable for this question."""
+        """Bytes of writable layers by container id; containers that the runtime does not report are left out. Raises
+        RuntimeUnavailable if the runtime has no such statistics."""
 
 
 class Listener:
-    """Hears nothing. A subclass overrides what it wants to hear; a method may be called on any thread, and returns
-    soon."""
+    """Ignores all events. A subclass overrides those it wants to hear. Methods may be called on any thread and must
+    return quickly."""
 
     def called(self, call: str, seconds: float, failed: bool) -> None:
-        """A call of the runtime was answered, or has failed."""
+        """A call of the runtime was answered or failed."""
 
     def parked(self, outcome: Outcome) -> None:
-        """A pass goes on without a removal that is not answered."""
+        """A pass goes on without waiting for an unanswered removal."""
 
     def parked_ended(self, outcome: Outcome) -> None:
-        """A removal that was parked has ended at last."""
+        """A parked removal has finally ended."""
 
     def program_line(self, function: str, line: str) -> None:
-        """A program of the configuration has printed a line."""
+        """A configured program printed a line."""

@@ -1,16 +1,17 @@
-"""Checks owner and mode of configuration files and sockets: could an untrusted user have put them there?
+"""Checks the owner and mode of configuration files and sockets: could an untrusted user have put them there?
 
-A root process must not read its configuration from, or speak CRI to, something that another user controls. Trusted are
-root and the user that the process runs as, and the groups root and the process's own.
+A root process must not read its configuration from, or speak CRI to, something that another user controls. Root, the
+user the process runs as, and the groups root and the process's own are trusted.
 
 * A symlink is followed and its target checked: `/var/run` is one, and so is every file of a ConfigMap volume.
-* Every directory on the way is checked too, from the root and through symlinks: a user who may write one can replace
-  what is found in it. A sticky directory of a trusted user (`/tmp`) is allowed, as there only the owner of an entry may
-  replace it; so is one on a read-only mount, as the top of a ConfigMap volume, whose mode is 0777.
-* In a user namespace the owner of `/` may be somebody whom it does not know; such owners of directories are accepted.
+* Every directory on the way is checked too, from the root and through symlinks: a user who may write to one can replace
+  what is found in it. Two kinds are allowed anyway: a sticky directory of a trusted user (`/tmp`), since only the owner
+  of an entry may replace it there, and a directory on a read-only mount, such as the top of a ConfigMap volume, whose
+  mode is 0777.
+* In a user namespace, the owner of `/` may be a user unknown to the namespace; directories of such owners are accepted.
 * The group of a socket may connect: docker gives its socket to a group (0660). That lets nobody replace it.
 
-This is no lock: a trusted user may change the file or socket after the check.
+This is not a lock: a trusted user may change the file or socket after the check.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The user and the group of the process that reads the file or connects to the socket."""
+    """The user and group of the process that reads the file or connects to the socket."""
 
     uid: int
     gid: int
 
     def trusts(self, uid: int) -> bool:
-        """Whether it is root or that user."""
+        """Whether `uid` is root or this user."""
         return uid in (ROOT, self.uid)
 
     @property
@@ -46,9 +47,9 @@ def this_process() -> Credentials:
 
 
 def socket_refusal(path: str, credentials: Credentials | None = None) -> str | None:
-    """Why the socket at `path` is not used, as the end of a sentence; None: it is trusted, or does not exist.
+    """Why the socket at `path` is not used, as the end of a sentence; None if it is trusted or does not exist.
 
-    Also None when it cannot be examined for lack of permission: then connecting fails by itself.
+    Also None if it cannot be examined for lack of permission: connecting will then fail by itself.
     """
     credentials = credentials or this_process()
     try:
@@ -69,9 +70,9 @@ def socket_refusal(path: str, credentials: Credentials | None = None) -> str | N
 
 
 def file_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
-    """Why the file at `path` is not read as configuration, as the end of a sentence; None: it is trusted.
+    """Why the file at `path` is not read as configuration, as the end of a sentence; None if it is trusted.
 
-    `status`: from `fstat` after it was opened. Raises OSError when a directory on the way cannot be examined.
+    `status`: from `fstat` on the opened file. Raises OSError if a directory on the way cannot be examined.
     """
     credentials = credentials or this_process()
     return (
@@ -82,25 +83,29 @@ def file_refusal(path: str, status: os.stat_result, credentials: Credentials | N
 
 
 def own_directory_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
-    """Why others could change or replace the directory at `path`, as the end of a sentence; None: only trusted users.
+    """Why others could change or replace the directory at `path`, as the end of a sentence; None if only trusted users
+    could.
 
-    `status`: from `fstat` after it was opened. Raises OSError when a directory on the way cannot be examined.
+    `status`: from `fstat` on the opened directory. Raises OSError if a directory on the way cannot be examined.
     """
     credentials = credentials or this_process()
     return _owner_refusal("it", status, credentials) or _way_refusal(path, credentials)
 
 
 def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
-    """Why others than its owner could change `what`, or its owner is not trusted, as a sentence; None: neither.
+    """Why someone other than its owner could change `what`, or why its owner is not trusted, as a sentence; None if
+    neither.
 
-    Stricter than for what is read: no group may write it, as the bits of the group also stand for access control lists.
+    Stricter than the check of files that are only read: no group may write, as the group bits also stand for access
+    control lists.
     """
     credentials = credentials or this_process()
     return _owner_refusal(what, status, credentials) or _writer_refusal(f"write {what}", status, "0755")
 
 
 def directory_refusal(path: str, credentials: Credentials | None = None) -> str | None:
-    """Why the entries of a directory are not trusted; None: only trusted users may write it, or one on the way to it.
+    """Why the entries of a directory are not trusted; None if only trusted users may write to it and to the directories
+    on the way.
 
     Raises OSError.
     """
@@ -108,8 +113,8 @@ def directory_refusal(path: str, credentials: Credentials | None = None) -> str 
 
 
 def _way_refusal(path: str, credentials: Credentials) -> str | None:
-    """Of every directory in which a name of the path, or of a symlink on the way, is looked up. Raises OSError."""
-    os.stat(path)  # where symlinks lead in a circle it raises ELOOP
+    """Checks every directory in which a name of the path, or of a symlink on the way, is looked up. Raises OSError."""
+    os.stat(path)  # raises ELOOP if symlinks form a loop
     place, names = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
     while names:
         name = names.pop()
@@ -135,7 +140,7 @@ def _way_refusal(path: str, credentials: Credentials) -> str | None:
 
 
 def _directory_refusal(which: str, path: str, credentials: Credentials) -> str | None:
-    """Of one directory alone. `which`: how it is called. Raises OSError."""
+    """Checks one directory alone. `which`: how to refer to it. Raises OSError."""
     status = os.stat(path)
     if not _holds(status.st_uid, credentials):
         return f"{which} belongs to uid {status.st_uid}; {_allowed(credentials)}"
@@ -152,7 +157,7 @@ def _owner_refusal(what: str, status: os.stat_result, credentials: Credentials) 
 
 
 def _writer_refusal(to_do: str, status: os.stat_result, most: str, groups: tuple[int, ...] = ()) -> str | None:
-    """Who else may write or connect, but these groups. `most`: the mode that is allowed."""
+    """Who else, apart from these groups, may write or connect. `most`: the most permissive mode allowed."""
     if status.st_mode & stat.S_IWOTH:
         who = "every user"
     elif status.st_mode & stat.S_IWGRP and status.st_gid not in groups:
@@ -163,7 +168,7 @@ def _writer_refusal(to_do: str, status: os.stat_result, most: str, groups: tuple
 
 
 def _holds(uid: int, credentials: Credentials) -> bool:
-    """Whether what belongs to this user may be on the way. Raises OSError."""
+    """Whether a directory or symlink of this user may be on the way. Raises OSError."""
     if credentials.trusts(uid):
         return True
     with open("/proc/self/uid_map") as known, open("/proc/sys/kernel/overflowuid") as overflow:

@@ -1,7 +1,7 @@
-"""Listed objects, verdicts, plans and outcomes. Values only.
+"""Listed objects, verdicts, plans, outcomes and events. Values only.
 
 The objects are those of the Container Runtime Interface (CRI v1, https://github.com/kubernetes/cri-api), reduced to
-what a decision needs. Sizes are bytes, times of the runtime are nanoseconds since the epoch.
+what a decision needs. Sizes are in bytes; times reported by the runtime are in nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ NEVER = float("inf")
 
 
 class ReclaimError(Exception):
-    """Root of what can go wrong while reclaiming."""
+    """The root of everything that can go wrong while reclaiming."""
 
 
 class RuntimeUnavailable(ReclaimError):
-    """The container runtime cannot be reached, does not answer in time, or gave no complete answer.
+    """The container runtime cannot be reached, does not answer in time, or gave an incomplete answer.
 
-    `transient`: the connection was refused or lost, so that the same call may succeed a moment later. `late`: the
-    deadline of the call has passed.
+    `transient`: the connection was refused or lost, so the same call may succeed a moment later. `late`: the call's
+    deadline passed.
     """
 
     def __init__(self, message: str, *, transient: bool = False, late: bool = False):
@@ -34,7 +34,7 @@ class RuntimeUnavailable(ReclaimError):
 
 
 class RemovalFailed(ReclaimError):
-    """The runtime or the filesystem refused or failed one removal. The message is its own."""
+    """The runtime or the filesystem refused a removal, or failed to carry it out. The message is its own."""
 
 
 class PolicyError(ReclaimError):
@@ -47,11 +47,11 @@ FREES: Final = {
     DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
     DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
 }
-"""On which filesystem the kubelet's functions free space, by the names that rows of the reclaim table have for them."""
+"""The filesystem on which each of the kubelet's functions frees space, by the function's name in the reclaim table."""
 
 
 class ContainerState(StrEnum):
-    """States of a container in CRI. `EXITED` is final; `CREATED` may start at any moment."""
+    """States of a container in CRI. `EXITED` is final; a `CREATED` container may start at any moment."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -67,7 +67,7 @@ class PodSandboxState(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of objects that the kubelet's own functions remove. Another function may name kinds of its own."""
+    """Kinds of objects that the kubelet's own functions remove. Other functions may define kinds of their own."""
 
     CONTAINER = "container"
     SANDBOX = "sandbox"
@@ -77,7 +77,8 @@ class Kind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an object is removed or kept; `reclaim/README.md` documents each word. Another function may have its own."""
+    """Why an object is removed or kept. `reclaim/README.md` documents each word; other functions may define their
+    own."""
 
     # removed
     OLDER_COPY = "older_copy"
@@ -125,8 +126,8 @@ class Reason(StrEnum):
 class Rule(StrEnum):
     """Whose rule a verdict follows.
 
-    `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`: a guard of ours decided, which
-    is stricter than the kubelet or stands in for what only the kubelet knows.
+    `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`: one of our guards decided; it is
+    stricter than the kubelet, or stands in for something only the kubelet knows.
     """
 
     KUBELET = "kubelet"
@@ -134,17 +135,17 @@ class Rule(StrEnum):
 
 
 Identity = tuple[str, str, int]
-"""Which one of its kind an object is, in the kubelet's terms: pod UID, name (of the container, or of the pod), attempt.
-What a list says of it under an id, the status of that id must say too."""
+"""Identifies an object in the kubelet's terms: pod UID, name (of the container or the pod), attempt. The status of an
+id must report the same identity as the list did."""
 
 
-# Lists hold these by the ten thousand: a named tuple is made three times as fast as a frozen dataclass.
+# Lists hold tens of thousands of these: creating a named tuple is three times as fast as a frozen dataclass.
 class Container(NamedTuple):
     """A container as the runtime lists it.
 
-    `pod_uid` is the label `io.kubernetes.pod.uid`, empty when the container is not a kubelet's.
-    `image_references` is everything the runtime says about its image: `image_id`, `image_ref`, `image.image`,
-    `user_specified_image`, without empty ones; image-volume mounts are in `Listing.image_volumes`.
+    `pod_uid`: the label `io.kubernetes.pod.uid`; empty if no kubelet made the container. `image_references`: everything
+    the runtime says about its image (`image_id`, `image_ref`, `image.image`, `user_specified_image`), without empty
+    values. Image volumes are in `Listing.image_volumes`.
     """
 
     id: str
@@ -160,20 +161,23 @@ class Container(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """Which copy of which container of which pod it is."""
+        """Which copy of which container of which pod this is."""
         return self.pod_uid, self.name, self.attempt
 
     @property
     def title(self) -> str:
-        """For people: `namespace/pod/container#attempt`."""
+        """For display: `namespace/pod/container#attempt`."""
         pod = f"{self.pod_namespace}/{self.pod_name}/" if self.pod_name else ""
         return f"{pod}{self.name}#{self.attempt}"
 
 
 class PodSandbox(NamedTuple):
-    """A pod sandbox as the runtime lists it. `pod_uid` is that of its metadata; `labelled` tells whether it also
-    carries the kubelet's label `io.kubernetes.pod.uid`. `config_source`: where the kubelet has the pod from, by its
-    annotation: `api`, `file`, `http`; empty if it does not say."""
+    """A pod sandbox as the runtime lists it.
+
+    `pod_uid`: from its metadata. `labelled`: whether it also carries the kubelet's label `io.kubernetes.pod.uid`.
+    `config_source`: where the kubelet got the pod from, according to its annotation: `api`, `file` or `http`; empty if
+    there is no annotation.
+    """
 
     id: str
     state: PodSandboxState
@@ -187,20 +191,20 @@ class PodSandbox(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """Which sandbox of which pod it is."""
+        """Which sandbox of which pod this is."""
         return self.pod_uid, self.pod_name, self.attempt
 
     @property
     def title(self) -> str:
-        """For people: `namespace/pod#attempt`."""
+        """For display: `namespace/pod#attempt`."""
         return f"{self.pod_namespace}/{self.pod_name}#{self.attempt}"
 
 
 class Image(NamedTuple):
-    """An image as the runtime lists it. `size_bytes` counts shared layers once per image.
+    """An image as the runtime lists it. `size_bytes` counts shared layers once for each image.
 
-    `runtime_handler`: the one that it was pulled for; empty where the runtime does not tell. One id may be listed once
-    for each.
+    `runtime_handler`: the handler it was pulled for; empty if the runtime does not say. An id may be listed once for
+    each handler.
     """
 
     id: str
@@ -212,25 +216,26 @@ class Image(NamedTuple):
 
     @property
     def record_key(self) -> str:
-        """What its record is kept by, as in the kubelet (getImageTuple): the id, with the runtime handler if any."""
+        """The key of its record, as in the kubelet (getImageTuple): the id, followed by the runtime handler if there is
+        one."""
         return f"{self.id},{self.runtime_handler}" if self.runtime_handler else self.id
 
     @property
     def title(self) -> str:
-        """For people: the first tag, else the first digest, else the id."""
+        """For display: the first tag, else the first digest, else the id."""
         return next(iter(self.repo_tags + self.repo_digests), self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Complete answers of the runtime, images asked first and containers after them.
+    """Complete answers from the runtime. Images are listed first, containers after them, so that a container that
+    starts in between is seen.
 
-    The order matters: a container that starts in between is then seen, never missed.
-    `sandbox_image_references` names the image of pod sandboxes; None means that no source says which it is.
-    `image_volumes` maps a container id to the images that it mounts as volumes, each with all its references.
-    `resolved` holds what the runtime answered for references that no listed image carries: the id of an image, or
-    None when it has no such image; nothing if it answered with another image than the one meant. `runtime`: its name.
-    `named_images`: what the specs of pods that have not terminated name, where the kubelet has told.
+    `sandbox_image_references`: the image of pod sandboxes; None if no source names it. `image_volumes`: by container
+    id, the images it mounts as volumes, each with all its references. `resolved`: the runtime's answers for references
+    that no listed image carries: an image id, or None if it has no such image; a reference is missing if the runtime
+    answered with a different image than the one meant. `runtime`: the runtime's name. `named_images`: images named by
+    the specs of pods that have not terminated, where the kubelet lists them.
     """
 
     images: tuple[Image, ...] = ()
@@ -243,7 +248,7 @@ class Listing:
     named_images: frozenset[str] = frozenset()
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
-        """The listing without these objects, as a dry run goes on after it has planned to remove them."""
+        """The listing without these objects: how a dry run continues after planning to remove them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
         return replace(
             self,
@@ -255,9 +260,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """What is remembered of an image, in monotonic seconds: first detected, and last seen in use (None = never).
+    """What is remembered about an image, in monotonic seconds: when it was first detected, and last seen in use (None:
+    never).
 
-    `first_listed`: when it was first listed to us, if another has told that it was there before; None: first detected.
+    `first_listed`: when we first saw it in a list, if another source dates it earlier; None: at `first_detected`.
     """
 
     first_detected: float
@@ -266,7 +272,7 @@ class ImageRecord:
 
     @property
     def listed_since(self) -> float:
-        """Since when it is known from lists alone, as the kubelet knows it."""
+        """When it first appeared in a list, which is all that the kubelet knows."""
         return self.first_detected if self.first_listed is None else self.first_listed
 
 
@@ -278,12 +284,13 @@ class Action(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """What is to be done with one object, and why.
+    """What happens to one object, and why.
 
-    `kind` and `reason` are words of `Kind` and `Reason`, or a function's own. `age_seconds` is set where the decision
-    depended on the age, `eligible_in_seconds` where time alone will change the verdict, `pod_uid` for a part of a pod.
-    `superseded_by`: the id of the newer copy that lets an older one be removed, and that must still be there then.
-    `state`: a container's when the plan was made. `rule`: whose rule decided. `identity`: a part of a pod's, as listed.
+    `kind` and `reason`: words of `Kind` and `Reason`, or of the function that planned it. `age_seconds`: set if the
+    decision depended on the age. `eligible_in_seconds`: set if time alone will change the verdict. `pod_uid`: set for
+    parts of a pod. `superseded_by`: the id of the newer copy that makes an older one removable, and that must still
+    exist at the removal. `state`: a container's state when the plan was made. `rule`: whose rule decided. `identity`:
+    of a part of a pod, as listed.
     """
 
     kind: str
@@ -301,15 +308,15 @@ class Verdict(NamedTuple):
     identity: Identity | None = None
 
     def kept(self, reason: str, rule: Rule = Rule.GUARD) -> Verdict:
-        """The verdict of the object when it was to be removed, and is kept for this reason."""
+        """The verdict when the object was to be removed but is kept for this reason."""
         return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=rule)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every listed object with its verdict; those to remove are in the order in which they are removed.
+    """Every listed object with its verdict. `remove` is in the order of removal.
 
-    `list_seconds`: how long what it is made of took to read.
+    `list_seconds`: how long it took to read what the plan is based on.
     """
 
     remove: tuple[Verdict, ...] = ()
@@ -318,18 +325,19 @@ class Plan:
 
     @property
     def nominal_bytes(self) -> int:
-        """The sizes that the runtime reports for what is to be removed; shared layers count once per image."""
+        """The total size that the runtime reports for the objects to remove; shared layers count once for each
+        image."""
         return sum(verdict.size_bytes or 0 for verdict in self.remove)
 
     @property
     def eligible_in_seconds(self) -> float | None:
-        """Seconds until the next kept object is old enough to be removed; None if age keeps none."""
+        """Seconds until the next kept object is old enough to be removed; None if none is kept because of its age."""
         waits = [verdict.eligible_in_seconds for verdict in self.keep if verdict.eligible_in_seconds is not None]
         return min(waits, default=None)
 
 
 class Result(StrEnum):
-    """How one removal ended; `PARKED`: it has not, and its pass went on without it."""
+    """How a removal ended. `PARKED`: it has not ended, and its pass went on without it."""
 
     REMOVED = "removed"
     ALREADY_GONE = "already_gone"
@@ -344,10 +352,11 @@ class Result(StrEnum):
 class Outcome:
     """One object after a pass.
 
-    `result` is None for what was kept. `freed_bytes` and `freed_inodes` are what the filesystem had gained right after
-    the removal, at least 0: late space counts where it arrives, and what others wrote meanwhile is subtracted. Both are
-    0 in a dry run. `may_have_gone`: it does not count as removed, but the call may have removed it all the same; an
-    object of this id would then be a new one. `call_seconds`: of its duration, the call alone; 0 if none was sent.
+    `result`: None if it was kept. `freed_bytes`, `freed_inodes`: what the filesystem had gained right after the
+    removal, at least 0, and 0 in a dry run. Space that arrives late counts when it arrives, and what others write in
+    the meantime is subtracted. `may_have_gone`: it does not count as removed, but the call may have removed it; if an
+    object with this id turns up again, it is a new one. `call_seconds`: the part of the duration that the call itself
+    took; 0 if none was sent.
     """
 
     verdict: Verdict
@@ -362,26 +371,26 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is free on the filesystems concerned: inodes, and bytes by both counts of statvfs."""
+    """Free space on the filesystems concerned: inodes, and bytes by both counts of statvfs."""
 
     available_bytes: int = 0
     free_bytes: int = 0
     inodes_free: int = 0
 
     def gained_since(self, before: Usage) -> tuple[int, int]:
-        """Bytes and inodes gained; negative when others used more than was freed.
+        """Bytes and inodes gained; negative if others used more than was freed.
 
-        Of the two counts of bytes the larger gain counts: on an ext4 that was filled into its reserve the
-        available count stays 0 while the free count already rises.
+        The larger gain of the two byte counts is used: on an ext4 filesystem filled into its reserve, the available
+        count stays at 0 while the free count already rises.
         """
         gained_bytes = max(self.available_bytes - before.available_bytes, self.free_bytes - before.free_bytes)
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
 class DiskVerdict(StrEnum):
-    """Whether removals go on after a measurement of the disk.
+    """Whether removals continue after measuring the disk.
 
-    `UNREADABLE`: a reading is missing, so it cannot be told whether the disk is relieved, and nothing more is removed.
+    `UNREADABLE`: a reading is missing, so it is unknown whether the disk is relieved, and nothing more is removed.
     """
 
     GO_ON = "go_on"
@@ -391,31 +400,32 @@ class DiskVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The disk between two removals. `usage`: None where it is not measured. `seconds_left`: the urgency, until it
-    reaches what must not be reached as fast as it fills now."""
+    """The disk between two removals. `usage`: None if it is not measured. `seconds_left`: the urgency: seconds until,
+    at the current fill rate, the disk reaches the level it must not reach."""
 
     usage: Usage | None
     verdict: DiskVerdict
     seconds_left: float = NEVER
 
     def gained_since(self, before: DiskState) -> tuple[int, int]:
-        """Bytes and inodes, as of `Usage`; 0 where it is not measured."""
+        """Bytes and inodes gained, as in `Usage`; 0 if the disk is not measured."""
         if self.usage is None or before.usage is None:
             return 0, 0
         return self.usage.gained_since(before.usage)
 
 
 MeasureDisk = Callable[[int], DiskState]
-"""Measures the disk; the argument is a credit in bytes that counts as free (a dry run, removals in flight)."""
+"""Measures the disk. The argument is a number of bytes to count as free already: promised by a dry run or by removals
+in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
     """What one reclaim function did.
 
-    `error` is set if it could not do its work: then nothing was removed, or only what `outcomes` says. `relieved`: the
-    disk is relieved, or cannot be read any more, so that nothing else may be removed. `skipped`: why the function was
-    not called, empty if it was.
+    `error`: set if it could not do its work; then nothing was removed, or only what `outcomes` lists. `relieved`: the
+    disk is relieved, or can no longer be read, so nothing else may be removed. `skipped`: why the function was not
+    called; empty if it was.
     """
 
     operation: str
@@ -432,12 +442,12 @@ class ReclaimResult:
 
     @property
     def freed_bytes(self) -> int:
-        """What the filesystems had gained right after its removals, in bytes."""
+        """Bytes that the filesystems had gained right after its removals."""
         return sum(o.freed_bytes for o in self.outcomes)
 
     @property
     def freed_inodes(self) -> int:
-        """The same in inodes."""
+        """Inodes that the filesystems had gained right after its removals."""
         return sum(o.freed_inodes for o in self.outcomes)
 
     @property
@@ -448,3 +458,27 @@ class ReclaimResult:
     def count(self, result: Result) -> int:
         """How many removals ended this way."""
         return sum(1 for outcome in self.outcomes if outcome.result is result)
+
+
+class EventReason(StrEnum):
+    """The kubelet's event reasons for garbage collection and eviction on its node (`pkg/kubelet/events/event.go`,
+    `pkg/kubelet/eviction/eviction_manager.go`). All are warnings."""
+
+    EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
+    CONTAINER_GC_FAILED = "ContainerGCFailed"
+    IMAGE_GC_FAILED = "ImageGCFailed"
+    INVALID_DISK_CAPACITY = "InvalidDiskCapacity"
+    FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class GCEvent:
+    """An event about the node: a sentence, and the numbers in it by name (bytes, percent).
+
+    `repeated`: the same condition was reported before and persists.
+    """
+
+    reason: EventReason
+    message: str
+    values: Mapping[str, int] = field(default_factory=dict)
+    repeated: bool = False

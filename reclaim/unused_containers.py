@@ -1,18 +1,17 @@
 """The stages of `DeleteAllUnusedContainers`, in the kubelet's order.
 
-They are dead containers, empty sandboxes, log directories of vanished pods, and dangling log symlinks
-(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Each plans on lists of its own: where the stage before
-has removed nothing, the inventory still has them.
+They remove dead containers, empty sandboxes, log directories of vanished pods, and dangling log symlinks
+(`pkg/kubelet/kuberuntime/kuberuntime_gc.go`, GarbageCollect). Each stage plans on lists of its own; if the stage before
+removed nothing, the inventory still has them.
 
-Each object is checked again right before its removal. The status of a container or a sandbox is read at most 50 ms
-earlier, and again if another question took longer than that. An entry of a log directory is still the planned one and
-unchanged, the pod still does not exist, the target of a link still does not exist and its container has exited. Between
-that last look and the `unlink` of a name another file can get that name for some microseconds. For that the kubelet
-would have to make a pod, a log directory or a link with the very same name, UID and container id, which it never does
-twice.
+Every object is checked again right before its removal. The status of a container or sandbox is at most 50 ms old; it is
+read again if another question took longer than that. A log directory entry must still be the planned one and unchanged,
+and its pod must still not exist; a link's target must still not exist and its container must have exited. Between this
+last look and the `unlink`, another file can get the name for some microseconds. For that to matter, the kubelet would
+have to make a pod, log directory or link with exactly the same name, UID and container id, which it never does twice.
 
-Reading logs creates nothing, and opens no target of a symlink. As in the kubelet, a pod log root that cannot be read
-fails the whole stage, and a directory of symlinks that cannot be read counts as empty.
+Reading logs creates nothing and opens no symlink's target. As in the kubelet, an unreadable pod log root fails the
+whole stage, and an unreadable directory of symlinks counts as empty.
 """
 
 from __future__ import annotations
@@ -24,8 +23,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from reclaim.containers import NOT_DEAD, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.execution.remover import GONE, Ready, Refused, Stage
+from reclaim.containers import (
+    NOT_DEAD,
+    ContainerGCPolicy,
+    LogEntry,
+    NoState,
+    StatusAnswer,
+    judge_link,
+    plan_container_gc,
+    plan_log_symlinks,
+    plan_pod_logs,
+    plan_sandbox_gc,
+)
+from reclaim.execution.removals import GONE, Ready, Refused, Stage
 from reclaim.function import ReclaimContext
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
@@ -40,7 +50,6 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.pod_logs.plan import LogEntry, NoState, StatusAnswer, judge_link, plan_log_symlinks, plan_pod_logs
 from reclaim.pods.states import PodStateProvider, PodStates, is_pod_uid
 from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
 from reclaim.types import (
@@ -59,36 +68,36 @@ ERRORS_IN_A_ROW = 2
 
 
 def container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
-    """In the order in which they run. `evict_non_deleted_pods`: whether the containers of terminated pods that still
-    exist are removed too: under pressure, not periodically."""
+    """The stages in the order in which they run. `evict_non_deleted_pods`: whether the containers of terminated pods
+    that still exist are removed too: under pressure, not periodically."""
     stages = (DeadContainers, EmptySandboxes, LogDirectories, DanglingLogSymlinks)
     return tuple(stage(context, evict_non_deleted_pods=evict_non_deleted_pods) for stage in stages)
 
 
 class _Stage(Stage):
-    """What the four have in common: the last question is whether the pod has come back."""
+    """What the four stages share: the last check is whether the pod has come back."""
 
     def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
         self._context = context
         self._evict_non_deleted_pods = evict_non_deleted_pods
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """Whether it may go as it is now; then by what else the runtime has; and last, as it takes no time, that the
-        pod is gone."""
+        """Checks the object itself, then what else the runtime has, and last, as that takes no time, whether the pod is
+        still gone."""
         clock = self._context.clock
         refused = self._refusal(verdict)
         read_at = clock.monotonic()
         refused = refused or self._refusal_by_list(verdict)
         if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
-            refused, read_at = self._refusal(verdict), clock.monotonic()  # on a node under pressure lists are slow
+            refused, read_at = self._refusal(verdict), clock.monotonic()  # lists are slow on a node under pressure
         return refused or _refusal_by_pod(verdict, self._context.pods) or Ready(read_at)
 
     @abstractmethod
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        """Why it stays, by itself; None if it may go. Raises RuntimeUnavailable."""
+        """Why the object itself must stay; None if it may go. Raises RuntimeUnavailable."""
 
     def _refusal_by_list(self, _verdict: Verdict, /) -> Refused | None:
-        """Why it stays, by what else the runtime has. Raises RuntimeUnavailable."""
+        """Why it must stay because of what else the runtime has. Raises RuntimeUnavailable."""
         return None
 
     def _lists(self) -> tuple[Listing, PodStates]:
@@ -98,10 +107,12 @@ class _Stage(Stage):
 
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
-    """Why an object that was planned as part of a vanished pod stays: the pod exists by now, or the kubelet's
-    directories are not believed any more. Or why one stays of a pod that was seen to have terminated: that does not
-    show any more. What cannot be a UID is no pod's; that a pod has terminated or was evicted by the kubelet's word is
-    final, so it is not asked again."""
+    """Why an object of a vanished pod must stay: the pod exists after all, or the kubelet's directories are no longer
+    trusted. Or why an object of a pod that was observed to have terminated must stay: the observation no longer holds.
+
+    Something that cannot be a UID belongs to no pod. If the kubelet says that a pod has terminated or was evicted, that
+    is final and not asked again.
+    """
     if verdict.reason is Reason.TERMINATED_BY_EVIDENCE:
         return None if pods.shown_terminated(verdict.pod_uid) else Refused(Reason.POD_ALIVE)
     if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):
@@ -113,14 +124,14 @@ def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
 
 
 class _OfRuntime(_Stage):
-    """Over objects of the runtime, by one of the two plans."""
+    """Stages for objects of the runtime, each using one of the two plans."""
 
     frees_late = True
 
     _planner: Callable[[Listing, PodStates, ContainerGCPolicy, int, bool], Plan]
 
     def plan(self) -> Plan:
-        """From complete lists; a sandbox that the stage before has emptied counts as empty. Raises
+        """Plans from complete lists; a sandbox that the previous stage emptied counts as empty. Raises
         RuntimeUnavailable."""
         began = self._context.clock.monotonic()
         listing, pods = self._lists()
@@ -133,10 +144,10 @@ class _OfRuntime(_Stage):
 class DeadContainers(_OfRuntime):
     """Removes a container whose status, read within the last 50 ms, is EXITED (which is final in CRI).
 
-    Only a plan made with the kubelet's own state names others: one that is CREATED must still be CREATED; one whose
-    state is UNKNOWN is stopped first, and must then be EXITED. A preStop hook is not run: only the kubelet can.
+    Other states appear only in plans based on the kubelet's own state: a CREATED container must still be CREATED; an
+    UNKNOWN one is stopped first, and must then be EXITED. PreStop hooks are not run: only the kubelet can do that.
 
-    The log is deleted first, as the kubelet does: if that fails the container is kept, and the next pass tries again.
+    The log is deleted first, as the kubelet does: if that fails, the container is kept and the next pass tries again.
     """
 
     _planner = staticmethod(plan_container_gc)
@@ -146,7 +157,6 @@ class DeadContainers(_OfRuntime):
         self._checked: dict[str, ContainerStatus] = {}
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        """Why its status keeps it."""
         status = self._context.runtime.container_status(verdict.id)
         if status == NO_STATUS:
             return Refused(Reason.UNKNOWN_STATE)
@@ -159,7 +169,7 @@ class DeadContainers(_OfRuntime):
         return None
 
     def _refusal_by_list(self, verdict: Verdict) -> Refused | None:
-        """The newer copy must still be there."""
+        """The newer copy must still exist."""
         if not verdict.superseded_by:
             return None
         copies = self._context.runtime.list_containers(pod_uid=verdict.pod_uid)
@@ -167,7 +177,7 @@ class DeadContainers(_OfRuntime):
         return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
-        """StopContainer where its state is not known, the log files, then RemoveContainer by whole id."""
+        """StopContainer if its state is unknown, then delete the log files, then RemoveContainer by full id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
@@ -176,7 +186,7 @@ class DeadContainers(_OfRuntime):
         return self._context.runtime.remove_container(verdict.id)
 
     def _stopped(self, status: ContainerStatus) -> ContainerStatus:
-        """Stops a container and returns its status then. Raises RemovalFailed unless it has exited, or is gone."""
+        """Stops a container and returns its new status. Raises RemovalFailed unless it has exited or is gone."""
         runtime = self._context.runtime
         runtime.stop_container(status.id, status.stop_grace_seconds)
         try:
@@ -188,7 +198,7 @@ class DeadContainers(_OfRuntime):
         return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """True if ContainerStatus answers with this very id, or with nothing that would say that it is gone."""
+        """True if ContainerStatus answers with exactly this id, or with nothing that says it is gone."""
         status = self._context.runtime.container_status(verdict.id)
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
@@ -199,7 +209,6 @@ class EmptySandboxes(_OfRuntime):
     _planner = staticmethod(plan_sandbox_gc)
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        """Why its status keeps it."""
         status = self._context.runtime.pod_sandbox_status(verdict.id)
         if status is None:
             return GONE
@@ -221,13 +230,13 @@ class EmptySandboxes(_OfRuntime):
         return self._context.runtime.remove_pod_sandbox(verdict.id)
 
     def present(self, verdict: Verdict) -> bool:
-        """True if PodSandboxStatus answers with this very id."""
+        """True if PodSandboxStatus answers with exactly this id."""
         return self._context.runtime.pod_sandbox_status(verdict.id) is not None
 
 
 def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
-    """Raises RuntimeUnavailable when the status of an id is that of another object than was listed under this id: a
-    list that gives the dead containers of a live pod to a vanished one justifies no removal."""
+    """Raises RuntimeUnavailable if the status of an id describes a different object than the list did: a list that
+    assigns the dead containers of a live pod to a vanished one justifies no removal."""
     if None not in (verdict.identity, identity) and verdict.identity != identity:
         raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
 
@@ -236,14 +245,15 @@ def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
 
 
 class _OfLogs(_Stage):
-    """Over the entries of one of the two directories of logs. `_planned`: as the plan has read them, by id."""
+    """Stages for the entries of one of the two log directories. `_planned`: the entries as the plan read them, by
+    id."""
 
     _planned: Mapping[str, LogEntry]
 
     @property
     @abstractmethod
     def _directory(self) -> str:
-        """The directory, by its path."""
+        """The directory's path."""
 
     def _read_all(self) -> Sequence[LogEntry]:
         """The entries, sorted by name. Raises OSError."""
@@ -254,11 +264,11 @@ class _OfLogs(_Stage):
         return entries
 
     def _read(self, directory: int, name: bytes) -> LogEntry | None:
-        """An entry of the opened directory as it is now; None: there is none of that name. Raises OSError."""
+        """An entry of the opened directory as it is now; None if there is no entry of that name. Raises OSError."""
         return read_entry(directory, name)
 
     def _found(self, verdict: Verdict) -> LogEntry | None:
-        """What has the name now; None also when the directory does not exist. Raises OSError."""
+        """What has the name now; None also if the directory does not exist. Raises OSError."""
         with suppress(FileNotFoundError), opened(self._directory) as directory:
             return self._read(directory, self._planned[verdict.id].name)
         return None
@@ -267,7 +277,8 @@ class _OfLogs(_Stage):
         return self._change(verdict)
 
     def _change(self, verdict: Verdict) -> Refused | None:
-        """None while it is as planned; of a pod that the kubelet calls terminated or evicted it may have changed."""
+        """None while the entry is as planned. If the kubelet says that its pod has terminated or was evicted, it may
+        have changed."""
         planned = self._planned[verdict.id]
         try:
             found = self._found(verdict)
@@ -281,8 +292,8 @@ class _OfLogs(_Stage):
         return Refused(Reason.TARGET_EXISTS if found.kept is Reason.TARGET_EXISTS else Reason.TOO_YOUNG)
 
     def remove(self, verdict: Verdict) -> bool:
-        """Removes the entry and everything below it, as far as possible; within the same call it looks once more
-        whether it is as planned. Raises RemovalFailed, which names the first entry that was kept."""
+        """Removes the entry and everything below it as far as possible, after one more look, within the same call, that
+        it is as planned. Raises RemovalFailed, naming the first entry that was kept."""
         refused = self._change(verdict)
         if refused == GONE:
             return False
@@ -301,7 +312,8 @@ class _OfLogs(_Stage):
         return removal.removed > 0
 
     def present(self, verdict: Verdict) -> bool:
-        """Whether the planned entry, not another of its name, still exists. Raises RuntimeUnavailable when unknown."""
+        """Whether the planned entry, and not another of its name, still exists. Raises RuntimeUnavailable if that is
+        unknown."""
         planned = self._planned[verdict.id]
         try:
             found = self._found(verdict)
@@ -311,16 +323,16 @@ class _OfLogs(_Stage):
 
 
 class LogDirectories(_OfLogs):
-    """Log directories of vanished pods. Under pressure a pod log root that does not exist has no entries; a periodic
-    pass fails by it, as the kubelet's does."""
+    """Log directories of vanished pods. Under pressure, a missing pod log root counts as empty; a periodic pass fails
+    because of it, as the kubelet's does."""
 
     @property
     def _directory(self) -> str:
         return self._context.log_paths.pod_logs_dir
 
     def plan(self) -> Plan | None:
-        """The entries are read before the kubelet's pod directories. The kubelet makes a pod's directory before its log
-        directory, so a new pod is never taken for a vanished one. Raises LogsUnreadable."""
+        """Reads the entries before the kubelet's pod directories. The kubelet makes a pod's directory before its log
+        directory, so a new pod is never mistaken for a vanished one. Raises LogsUnreadable."""
         context, began = self._context, self._context.clock.monotonic()
         try:
             entries = self._read_all()
@@ -344,9 +356,9 @@ class LogDirectories(_OfLogs):
 class DanglingLogSymlinks(_OfLogs):
     """Log symlinks that lead nowhere.
 
-    Rotation renames a log, and only then has the runtime open it anew. Between the two the target of a running
-    container's link does not exist, and a link that was removed would never come back. So first the container must
-    have exited (which is final) or be unknown, and after that the link must be unchanged and still have no target.
+    Rotation renames a log before the runtime opens it anew. Between the two, the target of a running container's link
+    does not exist, and a link removed then would never come back. So the container must first have exited (which is
+    final) or be unknown, and after that the link must be unchanged and still have no target.
     """
 
     @property
@@ -354,7 +366,7 @@ class DanglingLogSymlinks(_OfLogs):
         return self._context.log_paths.container_logs_dir
 
     def plan(self) -> Plan:
-        """Every link; none when the directory is missing or cannot be read. Never raises."""
+        """Every link; none if the directory is missing or cannot be read. Never raises."""
         context, began = self._context, self._context.clock.monotonic()
         self._guarded = context.policies.containers.guarded(context.pods.pod_states())
         try:
@@ -366,14 +378,14 @@ class DanglingLogSymlinks(_OfLogs):
         return replace(plan_log_symlinks(links, answers, guarded=self._guarded), list_seconds=list_seconds)
 
     def _read(self, directory: int, name: bytes) -> LogEntry | None:
-        """A symlink named `*.log`; anything else is none."""
+        """A symlink named `*.log`; None for anything else."""
         link = read_entry(directory, name)
         if link is None or not link.target or not name.endswith(os.fsencode(LOG_SUFFIX)):
             return None
         location = container_log_location(os.fsdecode(link.target), self._context.log_paths.pod_logs_dir)
         kept: Reason | None = Reason.TARGET_EXISTS
         if self._guarded and location is None:
-            kept = Reason.NOT_KUBELETS  # and it is not followed
+            kept = Reason.NOT_KUBELETS  # and is not followed
         else:
             try:
                 os.stat(name, dir_fd=directory)
@@ -393,7 +405,7 @@ class DanglingLogSymlinks(_OfLogs):
 
 
 def read_entry(directory: int, name: bytes) -> LogEntry | None:
-    """An entry of an opened directory as it is now; None when it does not exist. Raises OSError."""
+    """An entry of an opened directory as it is now; None if it does not exist. Raises OSError."""
     try:
         status = os.lstat(name, dir_fd=directory)
         target = os.readlink(name, dir_fd=directory) if stat.S_ISLNK(status.st_mode) else b""
@@ -403,9 +415,9 @@ def read_entry(directory: int, name: bytes) -> LogEntry | None:
 
 
 def ask_states(runtime: RuntimeService, links: Sequence[LogEntry]) -> dict[str, StatusAnswer]:
-    """The answer of ContainerStatus by id, for each link that leads nowhere. Never raises.
+    """What ContainerStatus answers, by id, for each link that leads nowhere. Never raises.
 
-    After two errors in a row no more requests are sent: a runtime that is down may take the whole deadline of each.
+    No more requests are sent after two errors in a row: if the runtime is down, each may take its whole deadline.
     """
     answers: dict[str, StatusAnswer] = {}
     errors = 0
@@ -418,10 +430,10 @@ def ask_states(runtime: RuntimeService, links: Sequence[LogEntry]) -> dict[str, 
 
 
 def ask_state(runtime: RuntimeService, container_id: str) -> StatusAnswer:
-    """The answer of ContainerStatus for an id or a prefix of one. Never raises.
+    """What ContainerStatus answers for an id or a prefix of one. Never raises.
 
-    A text that is too short for one is NO_CONTAINER without a request. An answer about a container whose id does not
-    begin with `container_id` is NO_STATUS.
+    Text too short to be one is NO_CONTAINER without a request. An answer about a container whose id does not begin with
+    `container_id` is NO_STATUS.
     """
     if len(container_id) < SHORTEST_ID:
         return NoState.NO_CONTAINER
@@ -438,15 +450,15 @@ def remove_container_log(status: ContainerStatus, paths: LogPaths) -> None:
     """Deletes the log of a container that is about to be removed, its rotated, compressed and temporary copies, and the
     symlink to it.
 
-    The kubelet deletes in the same order (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, removeContainer): the log
-    first, so that a container whose log cannot be deleted is kept and the next pass finds both again. Meanwhile it
-    holds its log rotator's lock, which no other process can. Without that lock the rotator, which rotates running
-    containers only, may have chosen this container just before it exited, and rename or compress its log during the
-    deletion. Then it logs that a file is missing, or leaves a copy, which is removed with the log directory of the pod.
-    The logs of running containers are never touched.
+    The order is the kubelet's (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, removeContainer): the log first, so
+    that a container whose log cannot be deleted is kept and the next pass finds both. The kubelet holds its log
+    rotator's lock meanwhile, which no other process can do. Without that lock, the rotator, which rotates running
+    containers only, may have picked this container just before it exited, and rename or compress its log during the
+    deletion. It then logs that a file is missing, or leaves a copy, which is removed with the pod's log directory. Logs
+    of running containers are never touched.
 
-    Missing files are no failure; a `log_path` that is not that of a container below the pod log root means that there
-    are none. Raises RemovalFailed on any other error, or when the container has not exited: then it must be kept.
+    Missing files are not an error; a `log_path` that is not a container's log below the pod log root means that there
+    are none. Raises RemovalFailed on any other error, or if the container has not exited; it must then be kept.
     """
     if status.state is not ContainerState.EXITED:
         raise RemovalFailed(f"the log of {status.id} is kept: the container is {status.state}")
@@ -464,7 +476,7 @@ def remove_container_log(status: ContainerStatus, paths: LogPaths) -> None:
             return
         with suppress(FileNotFoundError), opened(paths.container_logs_dir) as directory:
             found = read_entry(directory, link)
-            # cut to 255 bytes, its name can be that of several containers
+            # several containers may share a name that was cut to 255 bytes
             if found is not None and found.target == os.fsencode(status.log_path):
                 os.unlink(link, dir_fd=directory)
     except OSError as error:

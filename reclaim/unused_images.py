@@ -1,6 +1,6 @@
-"""The one stage of `DeleteUnusedImages`: plans, checks an image against who uses it now, sends one removal.
+"""The one stage of `DeleteUnusedImages`: it plans, checks who uses an image now, and sends one removal.
 
-The periodic pass over images (`periodic_image_gc`) makes plans of its own, and removes through the same stage.
+The periodic pass over images (`periodic_image_gc`) makes plans of its own, but removes through the same stage.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from reclaim.execution.remover import GONE, Ready, Refused, Stage, Wait
+from reclaim.execution.removals import GONE, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
-from reclaim.images.in_use import ImagesInUse, images_in_use
-from reclaim.images.newest import NewestOfRepositories, repositories_of
-from reclaim.images.plan import plan_image_gc
+from reclaim.images.plan import NewestOfRepositories, plan_image_gc, repositories_of
+from reclaim.images.references import ImagesInUse, images_in_use
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
 
-LIST_AGE_SECONDS = 0.25  # how old a list of containers may be when an image is checked; no pod has begun since
+LIST_AGE_SECONDS = 0.25  # how old the list of containers may be when an image is checked, if no pod has begun since
 
 
 @dataclass(frozen=True, slots=True)
 class ListedImages:
-    """What a plan is made of: complete lists, what uses images by them, and when the detection began, as in the kubelet
-    (monotonic seconds). `list_seconds`: how long reading them took."""
+    """What a plan is based on: complete lists, which images they show in use, and when detection began, as in the
+    kubelet (monotonic seconds). `list_seconds`: how long reading them took."""
 
     listing: Listing
     usage: ImagesInUse
@@ -33,11 +32,11 @@ class ListedImages:
 
 
 class UnusedImages(Stage):
-    """Removes an image that a list of containers shows to be unused: a list that is at most a quarter of a second old,
-    and of after the newest pod began to start. Removals that run side by side share one.
+    """Removes an image that a list of containers shows to be unused. The list must be at most a quarter of a second
+    old, and begun after the newest pod began to start. Concurrent removals share one list.
 
-    While a pod is being made, and where the directories of pods cannot be read, a list serves only those who asked
-    before it was begun. A dry run waits for no pod.
+    While a pod is being made, and if the directories of pods cannot be read, a list is used only by those who asked
+    before it was begun. A dry run does not wait for pods.
     """
 
     fresh_seconds = FRESH_SECONDS
@@ -53,12 +52,12 @@ class UnusedImages(Stage):
             context.pods,
             context.clock,
             policy.pod_start_seconds,
-            context.sightings,
+            context.part_ages,
         )
-        self._lock = threading.Lock()  # over the evidence: those who check at the same time share it
+        self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
         self._evidence: Evidence | None = None
-        self._listed_after = float("-inf")  # of the containers with which sandboxes are compared
-        self._answered: set[str] = set()  # whose removals the runtime has answered with success
+        self._listed_after = float("-inf")  # when the containers that sandboxes are compared with were listed
+        self._answered: set[str] = set()  # images that the runtime says it has removed
 
     def plan(self) -> Plan:
         """Unused images, the least recently used first. Raises RuntimeUnavailable."""
@@ -80,15 +79,15 @@ class UnusedImages(Stage):
         return ListedImages(listing, usage, began, listed_at - began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
-        """Refuses an image that is in use by now, or may be: its user cannot be told. Waits while a pod is made. Raises
-        RuntimeUnavailable."""
+        """Refuses an image that is in use by now, or may be because a user's image cannot be resolved. Waits while a
+        pod is being made. Raises RuntimeUnavailable."""
         asked_at = self._clock.monotonic()
         with self._lock:
             evidence = self._usable_evidence(asked_at)
             if evidence is not self._evidence:
                 self._listed_after = evidence.begun_at
                 seconds = self._starts.wait_seconds(evidence.listing.containers) if self._waits else 0.0
-                self._evidence = evidence if seconds <= 0 else None  # after a wait everything is read anew
+                self._evidence = evidence if seconds <= 0 else None  # after a wait, everything is read anew
                 if seconds > 0:
                     return Wait(seconds)
                 self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
@@ -96,7 +95,8 @@ class UnusedImages(Stage):
         refused = self._refusal(verdict, usage, evidence)
         if refused is not None:
             return refused
-        slow = evidence.answered_at - evidence.begun_at >= FRESH_SECONDS / 2  # from the question never young enough
+        # counted from when it began, a slow list would never be fresh enough
+        slow = evidence.answered_at - evidence.begun_at >= FRESH_SECONDS / 2
         return Ready(evidence.answered_at if slow else evidence.begun_at, evidence.directories if self._waits else None)
 
     @property
@@ -104,8 +104,8 @@ class UnusedImages(Stage):
         return not self._context.executor.dry_run
 
     def _usable_evidence(self, asked_at: float) -> Evidence:
-        """The evidence so far; or another one where a pod has begun since, or it is too old for one who asked at this
-        time. Raises RuntimeUnavailable."""
+        """The current evidence; or new evidence if a pod has begun since, or if it is too old for someone who asked at
+        this time. Raises RuntimeUnavailable."""
         known = self._evidence
         directories = None if known is None else known.directories
         unchanged = directories is not None and directories.no_pod_has_begun_since()
@@ -113,13 +113,13 @@ class UnusedImages(Stage):
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
         if known is not None and known.begun_at > oldest:
             return known
-        # the kubelet may not have told of a new pod yet
+        # the kubelet may not have listed a new pod yet
         named_since = asked_at if alone and known is not None else None
         evidence = self._inventory.evidence(self._listing, oldest, named_since)
         return replace(evidence, listing=evidence.listing.without(self._context.planned))
 
     def _refusal(self, verdict: Verdict, usage: ImagesInUse, evidence: Evidence) -> Refused | None:
-        """Why the image stays, by who uses it and by its own status of now. Raises RuntimeUnavailable."""
+        """Why the image must stay: somebody uses it, or its current status protects it. Raises RuntimeUnavailable."""
         if verdict.id in usage.by_containers:
             return Refused(Reason.IN_USE, Result.IN_USE)
         if usage.unresolved:
@@ -132,8 +132,8 @@ class UnusedImages(Stage):
         return None if reason is None else Refused(reason)
 
     def _protected(self, image: Image, listing: Listing) -> Reason | None:
-        """Why its status of now keeps the image: it may have been pinned, or got another name, since it was listed, and
-        the list may have been wrong."""
+        """Why its current status protects the image: since it was listed it may have been pinned or got another name,
+        or the list may have been wrong."""
         if image.pinned:
             return Reason.PINNED
         if self._policy.keep.kept_ids((image,)):
@@ -146,7 +146,7 @@ class UnusedImages(Stage):
         return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
 
     def _is_newest(self, image: Image) -> bool:
-        """Whether too few newer images of a repository of it are still there: others remove images too, and a tag may
+        """Whether too few newer images of one of its repositories still exist: others remove images too, and a tag may
         have moved."""
         count = self._newest.count
         for repository, newer in self._newest.newer_than(image):
@@ -160,13 +160,13 @@ class UnusedImages(Stage):
         return image is not None and repository in repositories_of(image)
 
     def remove(self, verdict: Verdict) -> bool:
-        """RemoveImage by whole id, never by name: by name one runtime drops all tags and another only one."""
+        """RemoveImage by full id, never by name: given a name, one runtime drops all tags and another only one."""
         removed = self._context.images.remove_image(verdict.id)
         self._answered.add(verdict.id)
         return removed
 
     def present(self, verdict: Verdict) -> bool:
-        """True if ImageStatus answers with this very id. What is gone, or may be, has no age any more: should it be
+        """True if ImageStatus answers with exactly this id. An image that is gone, or may be, loses its age: if it is
         pulled again, it is a new image."""
         there = False
         try:
@@ -177,6 +177,7 @@ class UnusedImages(Stage):
         return there
 
     def _status(self, image_id: str) -> Image | None:
-        """What ImageStatus says of this very id; None if the runtime does not have it. Raises RuntimeUnavailable."""
+        """What ImageStatus says about exactly this id; None if the runtime does not have it. Raises
+        RuntimeUnavailable."""
         image = self._context.images.image_status(image_id)
         return image if image is not None and image.id == image_id else None

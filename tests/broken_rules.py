@@ -55,18 +55,14 @@ class Noticed:
     seconds: float
 
 
-IMAGES, IN_USE, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/images/in_use.py", "reclaim/unused_images.py"
-NEWEST, KEEP_LIST, REFERENCES = (
-    "reclaim/images/newest.py",
-    "reclaim/images/keep_list.py",
-    "reclaim/images/references.py",
-)
-RECORDS, RECORDS_FILE = "reclaim/images/records.py", "reclaim/images/records_file.py"
+IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
+KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
+RECORDS = "reclaim/images/records.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
-LOG_PLAN, TREES = "reclaim/pod_logs/plan.py", "reclaim/pod_logs/directories.py"
-STATES, BELIEF, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/belief.py", "reclaim/pods/evidence.py"
-BELIEVED, STARTS, INVENTORY = "reclaim/pods/believed_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
-REMOVER, REMOVALS, EXECUTOR = (f"reclaim/execution/{each}.py" for each in ("remover", "removals", "executor"))
+TREES = "reclaim/pod_logs/directories.py"
+STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
+KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
+REMOVALS, EXECUTOR = "reclaim/execution/removals.py", "reclaim/execution/executor.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
 HEADROOM, ONE_PASS, HOLD_OFF = "eviction/decision/headroom.py", "eviction/node/one_pass.py", "eviction/node/hold_off.py"
 TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/rotated_logs.py"
@@ -112,8 +108,8 @@ BREAKS = (
         'head, rest = "", name',
     ),
     Break("a digest is found by its tag", REFERENCES, 'return f"{head}/{repository}@{digest}" if at else', "return"),
-    Break("what specs name is unused", IN_USE, "for reference in listing.named_images:", "for reference in ():"),
-    Break("an image volume is unused", IN_USE, "for references in (own, *volumes):", "for references in (own,):"),
+    Break("what specs name is unused", REFERENCES, "for reference in listing.named_images:", "for reference in ():"),
+    Break("an image volume is unused", REFERENCES, "for references in (own, *volumes):", "for references in (own,):"),
     Break("in use is not looked for again", UNUSED_IMAGES, "if verdict.id in usage.by_containers:", "if False:"),
     Break(
         "an unknown user is not looked for again",
@@ -140,18 +136,18 @@ BREAKS = (
     Break(
         "a witness makes older than the clocks are known",
         RECORDS,
-        "max(witnessed, self._known_since, self._detected_at)",
-        "witnessed",
+        "max(pulled, self._known_since, self._detected_at)",
+        "pulled",
     ),
     Break(
         "the time off counts after a reboot",
-        RECORDS_FILE,
+        RECORDS,
         "return min(at_save, max(now.wall - time, 0.0))",
         "return max(now.wall - time, 0.0)",
     ),
     Break(
         "records of another machine count",
-        RECORDS_FILE,
+        RECORDS,
         "saved.machine_id and now.machine_id and saved.machine_id != now.machine_id",
         "False",
     ),
@@ -215,17 +211,17 @@ BREAKS = (
         "if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):",
         "if True:",
     ),
-    Break("logs go although sources are not ready", LOG_PLAN, "if not pods.sources_ready:", "if False:"),
-    Break("logs of a pod with containers go", LOG_PLAN, "if uid in in_runtime:", "if False:"),
+    Break("logs go although sources are not ready", CONTAINERS, "if not pods.sources_ready:", "if False:"),
+    Break("logs of a pod with containers go", CONTAINERS, "if uid in in_runtime:", "if False:"),
     Break(
         "logs go without complete lists",
-        LOG_PLAN,
+        CONTAINERS,
         "    if in_runtime is None:\n        return Reason.INCOMPLETE_LISTING\n",
         "    in_runtime = in_runtime or ()\n",
     ),
     Break(
         "a link is dangling while its container runs",
-        LOG_PLAN,
+        CONTAINERS,
         "return Reason.ROTATING, Rule.KUBELET",
         "return Reason.DANGLING, Rule.KUBELET",
     ),
@@ -242,13 +238,13 @@ BREAKS = (
         'return ""',
     ),
     # ---- which pods exist
-    Break("directories without those of running pods are believed", BELIEF, "    if without:\n", "    if False:\n"),
+    Break("directories without those of running pods are believed", STATES, "    if without:\n", "    if False:\n"),
     Break(
-        "exchanged directories are believed", BELIEF, "if believed is None or states.identity == believed:", "if True:"
+        "exchanged directories are believed", STATES, "if trusted is None or states.identity == trusted:", "if True:"
     ),
     Break(
         "empty directories are believed",
-        BELIEF,
+        STATES,
         "if not present.isdisjoint(held) or (states.known and states.sources_ready):",
         "if True:",
     ),
@@ -268,7 +264,7 @@ BREAKS = (
     Break("a gap proves nothing, and counts", EVIDENCE, "or not 0 <= passed <= LONGEST_GAP_SECONDS", "or False"),
     Break(
         "a check believes directories for ever",
-        BELIEVED,
+        KUBELET_PODS,
         "self._doubt = self._doubt or self._other(states.identity)",
         "self._doubt = self._doubt",
     ),
@@ -281,12 +277,12 @@ BREAKS = (
     ),
     Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
     # ---- removing
-    Break("a dry run removes", REMOVER, "    if dry_run:\n        return outcome(Result.PLANNED)\n", ""),
-    Break("a stop is not looked for before the call", REMOVER, "    if not may_send():\n", "    if False:\n"),
-    Break("what is still there was removed", REMOVER, "        if stage.present(verdict):\n", "        if False:\n"),
+    Break("a dry run removes", REMOVALS, "    if dry_run:\n        return outcome(Result.PLANNED)\n", ""),
+    Break("a stop is not looked for before the call", REMOVALS, "    if not may_send():\n", "    if False:\n"),
+    Break("what is still there was removed", REMOVALS, "        if stage.present(verdict):\n", "        if False:\n"),
     Break(
         "a check is fresh for ever",
-        REMOVER,
+        REMOVALS,
         "if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:",
         "if holds:",
     ),

@@ -26,8 +26,7 @@ from hyperframe.frame import (
 )
 from hypothesis import strategies as st
 
-from reclaim.cri.channel import Channel
-from reclaim.cri.http2_client import LARGEST_MESSAGE_BYTES
+from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, Channel
 from reclaim.cri.status import CallError, Code
 from tests.http2_server import HEADER, OK, Talk, listening, prefixed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from eviction.cli.options import configuration_flags, mention
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
-from reclaim.execution.readings import in_time
+from reclaim.execution.workers import in_time
 
 
 def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:

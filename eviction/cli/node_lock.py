@@ -21,7 +21,7 @@ from eviction.configuration.effective import Configuration
 from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
-from reclaim.execution.readings import in_time
+from reclaim.execution.workers import in_time
 from reclaim.trust import own_directory_refusal
 
 MODE = 0o700

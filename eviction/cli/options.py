@@ -19,7 +19,7 @@ from eviction.configuration.fingerprint import configuration_files
 from eviction.configuration.sources import parse_pairs
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
-from reclaim.execution.readings import in_time
+from reclaim.execution.workers import in_time
 from signals.clock import SystemClock
 
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s

@@ -39,9 +39,9 @@ from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.events import GCEvent
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs import LAUNCHER
+from reclaim.types import GCEvent
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 

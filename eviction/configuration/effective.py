@@ -58,7 +58,7 @@ from eviction.configuration.threshold_config import (
 )
 from eviction.decision.reclaim_table import Rows
 from eviction.types import Threshold, ThresholdValue
-from reclaim.execution.readings import in_time
+from reclaim.execution.workers import in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import PolicyError
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal

@@ -49,8 +49,7 @@ from eviction.configuration.kubelet_client import (
     ask_kubelet,
 )
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
-from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.trust import file_refusal
 from signals.clock import Clock

@@ -19,7 +19,7 @@ import yaml
 
 from eviction.configuration.models import ConfigDict, Model, ValidationError
 from eviction.types import EvictionError
-from reclaim.execution.readings import in_time
+from reclaim.execution.workers import in_time
 from reclaim.trust import file_refusal
 
 LARGEST_BYTES = 1024 * 1024

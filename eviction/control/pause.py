@@ -25,9 +25,8 @@ from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime, in_time
-from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
+from reclaim.images.records import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from signals.clock import Clock
 
 LARGEST_BYTES = 4096

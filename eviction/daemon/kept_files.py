@@ -15,8 +15,7 @@ from eviction.reporting.log import Log
 from eviction.types import Decision
 from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records import ImageRecords
-from reclaim.images.records_file import RecordFile, load_in_time
+from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 

@@ -47,8 +47,7 @@ from eviction.telemetry.done import Done
 from eviction.telemetry.events import EventSink, LogSink
 from eviction.telemetry.shadow import Shadow
 from eviction.types import Decision, EvictionError, Threshold
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.inventory import GivenUp
 from reclaim.types import NEVER, Result, RuntimeUnavailable
 from signals.clock import Clock

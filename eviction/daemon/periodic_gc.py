@@ -22,12 +22,11 @@ from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
 from eviction.telemetry.events import EventSink
 from eviction.types import Extent
-from reclaim.events import EventReason, GCEvent
 from reclaim.execution.workers import NoThread
 from reclaim.function import ReclaimContext
 from reclaim.functions import garbage_collect_containers
 from reclaim.periodic_image_gc import ImageGC
-from reclaim.types import ReclaimResult, Result
+from reclaim.types import EventReason, GCEvent, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 
 CONTAINER_GC_PERIOD_SECONDS = 60.0

@@ -38,10 +38,9 @@ from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
-from reclaim.execution.readings import LOOK_SECONDS, in_time
-from reclaim.images.in_use import images_in_use
+from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.references import ImageIndex
+from reclaim.images.references import ImageIndex, images_in_use
 from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion

@@ -29,22 +29,19 @@ from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
+from reclaim.containerd import brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.cri.containerd import brought_at, clocks_at_start
 from reclaim.execution.executor import Executor, Experience
-from reclaim.execution.readings import ReadingsInTime, call_was_answered, in_time
 from reclaim.execution.removals import Removals, most_in_flight
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered, in_time
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
-from reclaim.images.in_use import images_in_use
-from reclaim.images.records import ImageRecords
-from reclaim.images.records_file import RecordFile, load_in_time
+from reclaim.images.records import ImageRecords, RecordFile, load_in_time
+from reclaim.images.references import images_in_use
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.starts import Sightings, parts_of_pods
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
+from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
@@ -192,10 +189,10 @@ class Node(NodeView):
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
         seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
-        self.pods = BelievedPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
+        self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
         self.experience = Experience()
-        self.sightings = Sightings(self.clock)
+        self.part_ages = PartAges(self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
@@ -261,7 +258,7 @@ class Node(NodeView):
             self.pods,
             self.inventory,
             self.records,
-            self.sightings,
+            self.part_ages,
             self.clock,
             self.policies(),
             self.log_paths,
@@ -278,7 +275,7 @@ class Node(NodeView):
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
         self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
         began = self.pods.start_times() or {}
-        self.sightings.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
+        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image
@@ -419,7 +416,7 @@ def _own_functions(configuration: Configuration, log: Callable[[str, str], None]
     `log`: takes each line that a program prints. Raises FunctionUnusable.
     """
     from reclaim.ballast import BallastSettings, release_ballast_function  # most nodes have none of these functions
-    from reclaim.containerd_garbage import collect_garbage_function
+    from reclaim.containerd import collect_garbage_function
     from reclaim.plugins import PluginFailed, load, plugin_function
     from reclaim.programs import Program, ProgramUser, program_function
     from reclaim.rotated_logs import delete_rotated_logs_function

@@ -22,9 +22,8 @@ from eviction.reporting.observations_json import (
 )
 from eviction.reporting.space import Attribution
 from eviction.types import API_VERSION, NodeCondition
-from reclaim.events import EventReason
 from reclaim.pods.states import Why
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.types import FsLayout, SignalObservations
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon

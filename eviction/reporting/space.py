@@ -60,8 +60,7 @@ from typing import Any, NamedTuple, Protocol
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
 from eviction.reporting.json_shapes import Count, RoleName, to_json
-from reclaim.execution.readings import ReadingHangs, ReadingsInTime
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable

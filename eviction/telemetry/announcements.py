@@ -31,9 +31,8 @@ from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.space import explained
 from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
-from reclaim.events import EventReason, GCEvent
 from reclaim.pods.states import NO_TROUBLE
-from reclaim.types import Outcome, Result
+from reclaim.types import EventReason, GCEvent, Outcome, Result
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 

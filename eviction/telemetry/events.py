@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from eviction.reporting.log import Level, Log
-from reclaim.events import GCEvent
+from reclaim.types import GCEvent
 
 
 class EventSink(Protocol):

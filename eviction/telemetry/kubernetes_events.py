@@ -37,8 +37,8 @@ from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log, ThrottledLog
 from eviction.reporting.observations_json import timestamp
 from eviction.types import EvictionError
-from reclaim.events import EventReason, GCEvent
 from reclaim.trust import file_refusal
+from reclaim.types import EventReason, GCEvent
 from signals.clock import Clock
 
 BURST = 25

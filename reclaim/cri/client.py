@@ -1,19 +1,19 @@
-"""Client of CRI v1 over unix sockets: its calls, with values of `reclaim.types` and `reclaim.services`.
+"""Client for CRI v1 over unix sockets: its calls, returning values of `reclaim.types` and `reclaim.services`.
 
-* Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection the next call connects anew.
-* Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000 containers. When the
+* Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection, the next call reconnects.
+* Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000 containers. If the
   runtime cannot send a list in one message (containerd's limit is 16 MiB, about 15 000 containers), the streaming
   variant of the call is used, which newer runtimes have (KEP-5825). It is not the first choice: one message for each
   entry costs more than one for all.
-* Before each call the owner and mode of the socket are checked: one that others than root or our own user could have
-  put there is not used. Two `stat`s for each call also notice a socket that was replaced since the last call.
-* Reads have a deadline, and so has what only stops something, the kubelet's. **Removals have none**: a deadline would
-  cancel the call inside the runtime, and an interrupted RemoveImage leaves a record behind that pins its bytes
-  (containerd/containerd#13875).
+* The owner and mode of the socket are checked before each call: a socket that anyone but root or our own user could
+  have put there is not used. Two `stat`s per call also detect a socket that was replaced since the last call.
+* Reads have a deadline, and so do calls that only stop something, with the kubelet's deadline. **Removals have none**:
+  a deadline would cancel the call inside the runtime, and an interrupted RemoveImage leaves a record behind that pins
+  its bytes (containerd/containerd#13875).
 
 Source of the wire format: `cri.proto` beside this file. The public methods return no message types.
 
-Covers: which calls there are, and how one is made. Does not cover: what is taken from an answer (`convert`), gRPC
+Covers: which calls there are, and how they are made. Does not cover: what is taken from an answer (`convert`), gRPC
 itself (`channel`).
 """
 
@@ -42,16 +42,16 @@ from reclaim.trust import socket_refusal
 from reclaim.types import NEVER, Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
 
 READ_DEADLINE_SECONDS = 10.0
-STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds the grace period of a container
-LONGEST_DETAILS = 1000  # characters of the runtime's own error text, which logs and records repeat for each object
+STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds a container's grace period
+LONGEST_DETAILS = 1000  # characters of the runtime's error text, which logs and records repeat for each object
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
 IMAGE_SERVICE = "/runtime.v1.ImageService/"
 
 CallObserver = Callable[[str, float, bool], None]
-"""Called after every CRI call with its name (`ListImages`), its seconds, and whether it failed.
+"""Called after every CRI call with its name (`ListImages`), its duration in seconds, and whether it failed.
 
-NOT_FOUND is no failure: it is the expected answer about an object that was removed.
+NOT_FOUND is not a failure: it is the expected answer about an object that was removed.
 """
 
 
@@ -73,8 +73,7 @@ def socket_path(endpoint: str) -> str:
 class CriClient:
     """RuntimeService and ImageService of a container runtime, over one or two sockets.
 
-    The first call connects. All methods may be called from any thread. Reads raise RuntimeUnavailable, removals
-    RemovalFailed.
+    The first call connects. Thread-safe. Reads raise RuntimeUnavailable, removals RemovalFailed.
     """
 
     def __init__(
@@ -86,13 +85,13 @@ class CriClient:
         self._connect_to(socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint))
 
     def use(self, runtime_endpoint: str, image_endpoint: str) -> None:
-        """Other endpoints from now on, if they are others; for a runtime that was never reached, as nothing may be in
-        flight. Raises EndpointError."""
+        """Switches to these endpoints if they are different; only for a runtime that was never reached, as nothing may
+        be in flight. Raises EndpointError."""
         runtime_path, image_path = socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
         if (self._runtime_channel.path, self._image_channel.path) != (runtime_path, image_path):
             self.close()
             self._connect_to(runtime_path, image_path)
-            with suppress(OSError):  # no descriptor is left: each call tries to make its own
+            with suppress(OSError):  # out of descriptors: each call tries to make its own
                 self.prepare(self._prepared)
 
     def _connect_to(self, runtime_path: str, image_path: str) -> None:
@@ -101,29 +100,29 @@ class CriClient:
         self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
 
     def prepare(self, count: int) -> None:
-        """Makes sockets for so many calls at a time, so that none is missing later. Raises OSError."""
+        """Makes sockets for `count` concurrent calls, so that none is missing later. Raises OSError."""
         self._prepared = count
         self._runtime_channel.prepare(count)
         self._image_channel.prepare(count)
 
     @property
     def runtime_path(self) -> str:
-        """The path of the socket of RuntimeService."""
+        """The path of RuntimeService's socket."""
         return self._runtime_channel.path
 
     @property
     def connections_made(self) -> int:
-        """How many connections were made so far, to both sockets."""
+        """How many connections have been made so far, to both sockets."""
         return sum(channel.connections_made for channel in {self._runtime_channel, self._image_channel})
 
     def close(self) -> None:
-        """Closes the connections. That would cancel a removal in flight, so wait for those first."""
+        """Closes the connections. That would cancel removals in flight, so wait for those first."""
         self._runtime_channel.close()
         self._image_channel.close()
 
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """One call of a service beside CRI on the runtime's socket: `method` is a whole name. Raises CallError,
-        PERMISSION_DENIED also where the socket is not trusted."""
+        """Calls a service other than CRI on the runtime's socket. `method` is a full name. Raises CallError, with
+        PERMISSION_DENIED also if the socket is not trusted."""
         return bytes(self._channel(method).unary(method, request, seconds, metadata))
 
     # ---- RuntimeService
@@ -139,7 +138,7 @@ class CriClient:
         return text_in_json(answer.info, "config", "sandboxImage")
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
-        """All containers, or only those of one sandbox (by its whole id) or one pod."""
+        """All containers, or only those of one sandbox (by its full id) or one pod."""
         labels = {UID_LABEL: pod_uid} if pod_uid else {}
         wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id, label_selector=labels)
         request = pb.ListContainersRequest(filter=wanted)
@@ -152,7 +151,7 @@ class CriClient:
         return each_once(map(sandbox_of, listed), "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
-        """The sandbox as it is now; None when NOT_FOUND or when the answer is about another sandbox."""
+        """The sandbox as it is now; None if NOT_FOUND, or if the answer is about another sandbox."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(request, pb.PodSandboxStatusResponse)
         if answer is None:
@@ -162,7 +161,7 @@ class CriClient:
         return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now; None when NOT_FOUND, NO_STATUS when the answer contains no status."""
+        """The container as it is now; None if NOT_FOUND, NO_STATUS if the answer contains no status."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(request, pb.ContainerStatusResponse)
         if answer is None:
@@ -170,13 +169,13 @@ class CriClient:
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """The image in the sandbox's verbose status, at `info.image` (containerd); None when NOT_FOUND or not there."""
+        """The image in the sandbox's verbose status, at `info.image` (containerd); None if NOT_FOUND or missing."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:
-        """StopContainer, within the grace period and 2 minutes more."""
+        """StopContainer, within the grace period plus 2 minutes."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
         self._remove(request, grace_seconds + STOP_DEADLINE_SECONDS)
 
@@ -205,7 +204,7 @@ class CriClient:
         return tuple(map(image_of, self._list(pb.ListImagesRequest(), "StreamImages", pb.Image)))
 
     def image_status(self, reference: str) -> Image | None:
-        """The image that the runtime finds for `reference`; None when it has none."""
+        """The image that the runtime finds for `reference`; None if it has none."""
         request = pb.ImageStatusRequest(image=pb.ImageSpec(image=reference))
         answer = self._find(request, pb.ImageStatusResponse)
         return image_of(answer.image) if answer is not None and answer.HasField("image") else None
@@ -257,7 +256,7 @@ class CriClient:
         return answer
 
     def _find(self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER) -> Answer | None:
-        """The answer; None for NOT_FOUND. `within_seconds`: a deadline that is shorter than that of reads."""
+        """The answer; None for NOT_FOUND. `within_seconds`: a shorter deadline than that of other reads."""
         method, deadline = _method(request), min(self._deadline, within_seconds)
         try:
             return parsed(answer_type, self._call(method, request, deadline))
@@ -268,7 +267,7 @@ class CriClient:
 
     def _list(self, request: Message, stream: str, entry_type: type[Answer]) -> Iterator[Answer]:
         """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration: a list
-        that was not read to its end is none. `stream`: the variant of the call for lists that are too large."""
+        that was not read to its end is not a list. `stream`: the variant of the call for lists that are too large."""
         method = _method(request)
         try:
             for message in self._messages_of_list(method, stream, request):
@@ -294,7 +293,7 @@ class CriClient:
                 raise
 
     def _remove(self, request: Message, deadline: float | None = None) -> bool:
-        """What the answer says is not read: the runtime is asked whether the object is there."""
+        """The content of the answer is not read: the runtime is asked whether the object still exists."""
         method = _method(request)
         try:
             self._call(method, request, deadline)

@@ -1,9 +1,9 @@
-"""Converts messages of CRI to the values of `reclaim.types` and `reclaim.services`.
+"""Converts CRI messages to values of `reclaim.types` and `reclaim.services`.
 
-The answer of a list call is split into its entries before it is parsed, so that 50 000 containers are never all held as
-messages. The answers of CRI's list calls have their entries in field 1, and no other field is needed. Each message of
-their streaming variants (KEP-5825) has one entry in field 1. Nothing is kept of the last list: a runtime written in Go
-writes labels in another order each time, so hardly an entry comes with the same bytes again.
+The answer to a list call is split into its entries before it is parsed, so that 50 000 containers are never all in
+memory as messages. CRI's list answers have their entries in field 1, and no other field is needed. Each message of the
+streaming variants (KEP-5825) has one entry in field 1. Nothing is kept of the last list: a runtime written in Go writes
+labels in a different order each time, so hardly any entry repeats the same bytes.
 
 Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 """
@@ -36,7 +36,7 @@ _CONTAINER_STATES: Mapping[int, ContainerState] = {
     pb.CONTAINER_RUNNING: ContainerState.RUNNING,
     pb.CONTAINER_EXITED: ContainerState.EXITED,
 }
-_ENTRIES = 1  # the field of the entries
+_ENTRIES = 1  # the field that holds the entries
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 _LONGEST_VARINT = 10  # bytes
@@ -62,7 +62,7 @@ def entries(answer: bytes | bytearray) -> Iterator[bytes]:
 
 
 def _varint(answer: bytes | bytearray, place: int) -> tuple[int, int]:
-    """The number at a place, and the place after it."""
+    """The number at this position, and the position after it."""
     value = 0
     for count, byte in enumerate(answer[place : place + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << (7 * count)
@@ -76,7 +76,7 @@ def _malformed(words: str) -> CallError:
 
 
 def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:
-    """The text at `key` in the JSON document `entry` of a verbose answer; None when there is none."""
+    """The text at `key` in the JSON document `entry` of a verbose answer; None if there is none."""
     try:
         document = json.loads(info.get(entry, "{}"))
     except ValueError:
@@ -86,12 +86,12 @@ def text_in_json(info: Mapping[str, str], entry: str, key: str) -> str | None:
 
 
 def sandbox_state(state: int) -> PodSandboxState:
-    """The state; proto3 leaves out zeros, so a sandbox without a state on the wire is READY."""
+    """The state; proto3 omits zeros, so a sandbox without a state on the wire is READY."""
     return PodSandboxState.NOTREADY if state == pb.SANDBOX_NOTREADY else PodSandboxState.READY
 
 
 def container_state(state: int) -> ContainerState:
-    """The state; a value that this version does not know is UNKNOWN."""
+    """The state; a value unknown to this version is UNKNOWN."""
     return _CONTAINER_STATES.get(state, ContainerState.UNKNOWN)
 
 
@@ -104,8 +104,8 @@ def _identified(item_id: str, what: str) -> str:
 def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
     """The entries of a list without duplicates. `what`: the kind of entry, for the message.
 
-    Raises RuntimeUnavailable when one id comes with two different descriptions: a second entry must not make a
-    container a newer attempt of itself, and of two different states the true one is unknown.
+    Raises RuntimeUnavailable if an id comes with two different descriptions: a second entry must not turn a container
+    into a newer attempt of itself, and if two states differ, there is no telling which is true.
     """
     found: dict[str, Listed] = {}
     for entry in listed:
@@ -115,9 +115,9 @@ def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
 
 
 def container_of(item: pb.Container) -> Container:
-    """A listed container. Raises RuntimeUnavailable when it has no id."""
+    """A listed container. Raises RuntimeUnavailable if it has no id."""
     references = (item.image_id, item.image_ref, item.image.image, item.image.user_specified_image)
-    # Thousands of containers share a few pods and images: sharing the texts halves the memory of a long list.
+    # Thousands of containers share a few pods and images: sharing the strings halves the memory of a long list.
     return Container(
         id=_identified(item.id, "a container"),
         name=intern(item.metadata.name),
@@ -133,7 +133,7 @@ def container_of(item: pb.Container) -> Container:
 
 
 def _image_references(image: pb.ImageSpec) -> tuple[str, ...]:
-    """Each text by which an image is named, once; empty when it is not."""
+    """Each string that names an image, once; empty if none does."""
     return tuple(dict.fromkeys(text for text in (image.image, image.user_specified_image) if text))
 
 
@@ -162,7 +162,7 @@ def stop_grace_seconds(annotations: Mapping[str, str]) -> int:
     """The grace period that the kubelet gives a container to stop, in seconds.
 
     The deletion's, else the pod's, else 2 s; at least 2 s (`pkg/kubelet/kuberuntime/kuberuntime_container.go`), and
-    here at most an hour, as annotations of a pod may contain anything.
+    here at most an hour, as pod annotations may contain anything.
     """
     texts = (annotations.get(name, "") for name in GRACE_ANNOTATIONS)
     written = next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), 0)
@@ -170,7 +170,7 @@ def stop_grace_seconds(annotations: Mapping[str, str]) -> int:
 
 
 def sandbox_of(item: pb.PodSandbox) -> PodSandbox:
-    """A listed sandbox. Raises RuntimeUnavailable when it has no id."""
+    """A listed sandbox. Raises RuntimeUnavailable if it has no id."""
     return PodSandbox(
         id=_identified(item.id, "a sandbox"),
         state=sandbox_state(item.state),
@@ -185,7 +185,7 @@ def sandbox_of(item: pb.PodSandbox) -> PodSandbox:
 
 
 def image_of(item: pb.Image) -> Image:
-    """A listed image. Raises RuntimeUnavailable when it has no id."""
+    """A listed image. Raises RuntimeUnavailable if it has no id."""
     return Image(
         id=_identified(item.id, "an image"),
         repo_tags=tuple(item.repo_tags),

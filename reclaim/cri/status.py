@@ -1,4 +1,4 @@
-"""Status of a gRPC call: the codes, the error that carries one, and how the message of an answer is read.
+"""The status of a gRPC call: the codes, the error that carries one, and how an answer's message is parsed.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 """

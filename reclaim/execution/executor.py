@@ -1,19 +1,19 @@
 """Executes stages: measure; relieved? next candidate; check; send; measure.
 
-* After every removal the filesystem is measured. Once it is relieved nothing more is started.
-* How urgent it is, is one number: the seconds until the filesystem reaches what must not be reached. It decides how
-  many removals are in flight, how long one is waited for, and whether space that comes late is; nothing else.
-* While removals are in flight another one is started only if what the runtime promises of them is not enough.
-* A removal that was sent is never cancelled: not on relief, not on a stop. An interrupted RemoveImage can leave a
-  record behind that pins its bytes for ever. The ones in flight finish; one that is not answered in time is parked
+* The filesystem is measured after every removal. Once it is relieved, nothing more is started.
+* Urgency is one number: the seconds until the filesystem reaches the level it must not reach. It decides how many
+  removals are in flight, how long each is waited for, and whether space that arrives late is waited for; nothing else.
+* While removals are in flight, another one is started only if what the runtime promises for them is not enough.
+* A removal that was sent is never cancelled, neither on relief nor on a stop: an interrupted RemoveImage can leave a
+  record behind that pins its bytes forever. Removals in flight finish; one that is not answered in time is parked
   (`removals`), and the others go on.
-* What another lane of the node is removing already is left to it.
+* Objects that another lane of the node is already removing are left to it.
 * An object counts as removed if it is absent when asked afterwards, whatever the call answered.
-* A stage that reads is left behind when it hangs (`readings`).
-* A dry run is this path minus the one call: what would be removed is credited with its promised size instead.
+* A stage that hangs while reading is abandoned (`workers`).
+* A dry run takes the same path minus the one call: promised sizes of what would be removed count as free instead.
 
 Covers: the loop, threads, stopping, measuring. Does not cover: which objects (the plans), whether one may be removed
-now (`remover` and the stages).
+now (`removals` and the stages).
 """
 
 from __future__ import annotations
@@ -24,54 +24,53 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from reclaim.execution.readings import Progress, Readings
-from reclaim.execution.removals import Removal, Removals, most_in_flight
-from reclaim.execution.remover import Stage, remove_one
-from reclaim.execution.workers import NoThread
+from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
+from reclaim.execution.workers import NoThread, Progress, Readings
 from reclaim.types import NEVER, DiskState, DiskVerdict, MeasureDisk, Outcome, Plan, Reason, Result, Verdict
 from signals.clock import Clock
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
-PATIENCE_SECONDS = 30.0  # how long a removal that was sent is waited for; kubelet: 2 minutes (runtimeRequestTimeout)
-URGENT_PATIENCE_SECONDS = 5.0  # the same where it is urgent
-LOOK_SECONDS = 0.25  # while removals are waited for the disk is measured so often: it may have become urgent
-STILL_SECONDS = 0.25  # space that comes late: no rise for so long, and nothing more is coming for now
-SETTLE_SECONDS = 5.0  # at most so long: something else may make room all the time
-VAIN_WAITS = 2  # in succession: then the runtime is taken to free before it answers, as containerd does but for 2.0.0-4
-FIRST_SECONDS = 1.0  # what a removal takes on a disk that is written as fast as it can, before one is known
-REMEMBERED = 8  # whose seconds count
-TURNS = 8  # side by side one of so many is of what promises nothing: 500 dead containers may hold nothing
+PATIENCE_SECONDS = 30.0  # how long to wait for a removal that was sent; kubelet: 2 minutes (runtimeRequestTimeout)
+URGENT_PATIENCE_SECONDS = 5.0  # the same if it is urgent
+LOOK_SECONDS = 0.25  # how often to measure while waiting for removals: it may have become urgent
+STILL_SECONDS = 0.25  # late space: after this long without a rise, nothing more is coming for now
+SETTLE_SECONDS = 5.0  # wait no longer than this: something else may keep freeing space
+VAIN_WAITS = 2  # in a row: then assume the runtime frees before it answers, as containerd does except 2.0.0-4
+FIRST_SECONDS = 1.0  # assumed duration of a removal on a disk under full write load, until one is known
+REMEMBERED = 8  # removals whose durations count
+TURNS = 8  # side by side, one removal in this many promises no size: 500 dead containers may hold nothing
 
 
 class Experience:
-    """What the removals of one node have shown, of objects whose size the runtime promises. Any thread."""
+    """What the removals on one node have shown, for objects whose size the runtime promises. Thread-safe."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         self._in_vain = 0
 
     def removed(self, seconds: float) -> None:
-        """One removal has taken so long."""
+        """Records how long one removal took."""
         self._seconds.append(seconds)
 
     @property
     def seconds(self) -> float:
-        """What removals have lately taken: the slowest of the last ones, as far as one is waited for."""
+        """How long removals have lately taken: the slowest of the last few, capped at how long one is waited for."""
         return min(max(self._seconds, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
 
     @property
     def frees_late(self) -> bool:
-        """Whether less than was promised is waited for: until that was in vain twice in succession."""
+        """Whether to wait when less arrived than was promised: yes, until that was in vain twice in a row."""
         return self._in_vain < VAIN_WAITS
 
     def waited(self, *, came: bool) -> None:
-        """Whether space came late."""
+        """Records whether space arrived late."""
         self._in_vain = 0 if came else self._in_vain + 1
 
 
 @dataclass(slots=True)
 class Work:
-    """One stage while it is executed. `pending`: what is left of its plan, in its order; `begun`: how many are not."""
+    """One stage while it is executed. `pending`: what is left of its plan, in order; `begun`: how many removals have
+    begun."""
 
     stage: Stage
     plan: Plan
@@ -90,28 +89,28 @@ class Work:
 
     @property
     def promises(self) -> bool:
-        """Whether the next object says what its removal promises to free."""
+        """Whether the next object's removal promises a size."""
         return bool(self.pending and self.pending[0].size_bytes)
 
     def keep(self, verdicts: Sequence[Verdict], reason: Reason) -> None:
-        """Keeps what was to be removed."""
+        """Keeps objects that were to be removed."""
         self.kept += [Outcome(verdict.kept(reason)) for verdict in verdicts]
 
     def leave_out(self, ids: frozenset[str]) -> None:
-        """Keeps the objects that are being removed already."""
+        """Keeps the objects that are already being removed."""
         self.keep([verdict for verdict in self.pending if verdict.id in ids], Reason.BEING_REMOVED)
         self.pending = deque(verdict for verdict in self.pending if verdict.id not in ids)
 
 
 class Executor:
-    """Executes the stages of one pass. For one caller at a time.
+    """Executes the stages of one pass. Not for concurrent callers.
 
-    `removals`: those of the node, by whatever pass; None: this is the only one. `parallel`: removals side by side, at
-    least 1; more where it is urgent. (A dry run, which goes by promised sizes, takes one after another.) `most`: how
-    many removals of each stage may be begun; None: as many as are needed. `stopping`: set when nothing new may start.
-    `gives_way`: whether another row of the same filesystem waits for this pass: then what has a patience of its own, a
-    program say, is parked at once. `progress`: marked whenever a removal ends. `planned`: what a dry run would have
-    removed so far. `began_at`: when it was made.
+    `removals`: those of the node, by any pass; None: this executor is the only one. `parallel`: removals side by side,
+    at least 1; more if it is urgent. (A dry run, which relies on promised sizes, takes one at a time.) `most`: how many
+    removals of each stage may be begun; None: as many as needed. `stopping`: set when nothing new may start.
+    `gives_way`: whether another row of the same filesystem is waiting for this pass; a removal with its own patience,
+    such as a program, is then parked at once. `progress`: marked whenever a removal ends. `planned`: what a dry run
+    would have removed so far. `began_at`: when the executor was created.
     """
 
     def __init__(
@@ -142,29 +141,30 @@ class Executor:
         self._readings = Readings(clock, self.removals.workers, self.progress)
 
     def plan(self, what: str, stage: Stage) -> Work | None:
-        """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot, or hangs."""
+        """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot plan, or hangs."""
         began = self.clock.monotonic()
         plan = self._readings.read(what, stage.plan)
         return None if plan is None else Work(stage, plan, self.clock.monotonic() - began)
 
     def execute(self, works: Sequence[Work], measure: MeasureDisk) -> None:
-        """Removes what the plans name until `measure` says that the disk is relieved. Several plans, of which no object
-        needs one of another, take turns. Never raises for one object that fails: each work has its outcomes."""
+        """Removes what the plans name until `measure` says that the disk is relieved. Several plans take turns; no
+        object of one may depend on an object of another. Never raises because an object fails: each work holds its
+        outcomes."""
         began = self.clock.monotonic()
         execution = _Execution(self, works, measure)
         try:
             execution.run()
         finally:
-            while execution.in_flight:  # only after a defect: what was sent is waited for all the same
+            while execution.in_flight:  # only after a bug: wait for what was sent all the same
                 execution.next_outcome(self.patience_seconds)
         for work in works:
             work.seconds = self.clock.monotonic() - began
             self.planned += tuple(each.verdict for each in work.outcomes if each.result is Result.PLANNED)
 
     def remove(self, verdict: Verdict, stage: Stage) -> Outcome:
-        """Removes one object, alone. For a caller that decides after each removal whether it goes on.
+        """Removes a single object, for a caller that decides after each removal whether to continue.
 
-        While the runtime is stuck or no thread can be had, the outcome is UNANSWERED.
+        While the runtime is stuck or no thread is available, the outcome is UNANSWERED.
         """
         work = Work(stage, Plan((verdict,)))
         self.execute([work], never_relieved)
@@ -173,7 +173,7 @@ class Executor:
         return (*work.outcomes, *work.kept)[0]
 
     def patience(self, works: Sequence[Work], disk: DiskState) -> float:
-        """How long a removal that was sent is waited for, in seconds."""
+        """How long to wait for a removal that was sent, in seconds."""
         own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
         if own:
             return 0.0 if self._gives_way() else max(own)
@@ -181,8 +181,8 @@ class Executor:
         return min(self.patience_seconds, URGENT_PATIENCE_SECONDS if urgent else NEVER)
 
     def settle(self, measure: MeasureDisk) -> DiskState:
-        """Watches the disk while late space still arrives: until nothing rose for 0.25 s, it is relieved, or 5 s have
-        passed."""
+        """Watches the disk while late space still arrives: until nothing has risen for 0.25 s, the disk is relieved, or
+        5 s have passed."""
         latest = best = measure(0)
         started = quiet_since = self.clock.monotonic()
         while latest.verdict is DiskVerdict.GO_ON and not self.stopping.is_set():
@@ -199,7 +199,7 @@ class Executor:
 
 
 class _Execution:
-    """Plans being executed. `in_flight`: what is being removed for them, by id: checked, or sent and not answered."""
+    """Plans being executed. `in_flight`: the removals it waits for, by id: being checked, or sent and not answered."""
 
     def __init__(self, executor: Executor, works: Sequence[Work], measure: MeasureDisk):
         self._executor = executor
@@ -209,13 +209,13 @@ class _Execution:
         self.in_flight: dict[str, Removal] = {}
         self._ended: queue.SimpleQueue[tuple[Removal, Outcome]] = queue.SimpleQueue()
         self._work_of: dict[str, Work] = {}  # by id, of what was started
-        self._credit = 0  # bytes that a dry run has planned to free
+        self._assumed = 0  # bytes that a dry run has planned to free
         self._error = ""
 
     def run(self) -> None:
         for each in self._works:
             each.leave_out(self._executor.removals.ids)
-        disk = before = self._now()  # before: when a removal last ended, so that what the next one frees is its own
+        disk = before = self._now()  # before: when a removal last ended, so that each gets only its own space
         while True:
             while (work := self._next(disk)) is not None and self._begin(work):
                 pass
@@ -237,11 +237,11 @@ class _Execution:
             each.relieved, each.error = disk.verdict is not DiskVerdict.GO_ON, self._error
 
     def _now(self) -> DiskState:
-        return self._measure(self._credit)
+        return self._measure(self._assumed)
 
     def _next(self, disk: DiskState) -> Work | None:
-        """Whose object is started next; None: nothing is, for now or at all. Of several works those whose objects
-        promise a size have most of the turns: what promises nothing may free nothing, or much."""
+        """The work whose next object is started; None: none for now, or none at all. Among several works, those whose
+        objects promise a size get most of the turns: an object that promises nothing may free nothing, or much."""
         executor, most = self._executor, self._executor.most()
         left = [work for work in self._works if work.pending and (most is None or work.begun < most)]
         if not left or executor.stopping.is_set() or self._error or disk.verdict is not DiskVerdict.GO_ON:
@@ -257,16 +257,16 @@ class _Execution:
         return min(others if take_others else promising, key=lambda work: work.begun)
 
     def _has_room(self, disk: DiskState) -> bool:
-        """Whether another removal may be started beside those in flight, of which parked ones are some still: what they
-        promise is not enough."""
+        """Whether another removal may be started: what those in flight promise is not enough, and there are not too
+        many of them. Parked removals are still in flight and count."""
         executor = self._executor
         bound = most_in_flight(executor.parallel) if disk.seconds_left < URGENT_SECONDS else executor.parallel
         bound -= 0 if executor.dry_run else len(executor.removals.parked)
         promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())
-        return len(self.in_flight) < bound and self._measure(self._credit + promised).verdict is DiskVerdict.GO_ON
+        return len(self.in_flight) < bound and self._measure(self._assumed + promised).verdict is DiskVerdict.GO_ON
 
     def _begin(self, work: Work) -> bool:
-        """Begins to remove the next object of a work on a thread. Whether it could be; without a thread the next
+        """Starts to remove the next object of a work on a thread. Returns whether it could; without a thread, the next
         removal that ends makes room."""
         verdict, executor = work.pending[0], self._executor
 
@@ -275,7 +275,7 @@ class _Execution:
                 return remove_one(
                     verdict, work.stage, self._clock, executor.stopping, dry_run=executor.dry_run, may_send=may_send
                 )
-            except Exception as error:  # noqa: BLE001 # a defect in one removal must end as an outcome, not as a hang
+            except Exception as error:  # noqa: BLE001 # a bug in one removal must end as an outcome, not as a hang
                 return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
             finally:
                 executor.progress.mark()
@@ -291,13 +291,13 @@ class _Execution:
         return True
 
     def next_outcome(self, patience_seconds: float, within_seconds: float = NEVER) -> Outcome | None:
-        """The next removal that ends, or whose call is not answered for longer than the patience, and that is parked
-        then. None: none did within these seconds."""
+        """The outcome of the next removal that ends, or whose call stays unanswered for longer than the patience and is
+        then parked. None: neither happened within `within_seconds`."""
         until = self._clock.monotonic() + within_seconds
         while True:
             now = self._clock.monotonic()
             due = min(removal.overdue_at(patience_seconds) for removal in self.in_flight.values())
-            left = min(due - now, patience_seconds)  # one that is checked may be sent meanwhile
+            left = min(due - now, patience_seconds)  # one that is being checked may be sent in the meantime
             try:
                 removal, outcome = self._ended.get(timeout=max(min(left, until - now), 0.001))
             except queue.Empty:
@@ -325,11 +325,11 @@ class _Execution:
         experience, promised = self._executor.experience, outcome.verdict.size_bytes or 0
         self._executor.progress.mark()
         if outcome.result is Result.PLANNED:
-            self._credit += promised
+            self._assumed += promised
         elif outcome.result is Result.UNANSWERED:
             self._error = self._error or outcome.error
         disk = self._now()
-        if outcome.result is Result.REMOVED:  # else what others freed is not ours
+        if outcome.result is Result.REMOVED:  # otherwise it was freed by something else
             gained, inodes = disk.gained_since(before)
             if disk.usage is not None and gained * 2 < promised and experience.frees_late:
                 disk, at_once = self._late_space(disk), gained
@@ -342,7 +342,7 @@ class _Execution:
         return disk
 
     def _late_space(self, disk: DiskState) -> DiskState:
-        """The disk once what comes late has come; at once where it is urgent, relieved or not measured."""
+        """The disk once late space has arrived; immediately if it is urgent, relieved or not measured."""
         if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON or disk.usage is None:
             return disk
         return self._executor.settle(lambda _: self._now())
@@ -360,11 +360,11 @@ class _Execution:
 
 
 def aggregate(errors: Sequence[str]) -> str:
-    """Several errors as one text, as Kubernetes does it: one gives its own, more a bracketed list; each once."""
+    """Several errors as one text, as in Kubernetes: a single one as it is, several as a bracketed list, each once."""
     distinct = list(dict.fromkeys(error for error in errors if error))
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]" if distinct else ""
 
 
-def never_relieved(_credit_bytes: int) -> DiskState:
+def never_relieved(_assumed: int) -> DiskState:
     """Measures nothing and never says that the disk is relieved: for passes that run to their end."""
     return DiskState(None, DiskVerdict.GO_ON)

@@ -1,43 +1,199 @@
-"""The removals of one node that were begun and have not ended: in flight, or parked.
+"""How one object is removed, and which removals of a node have begun but not ended.
 
-A removal is never cancelled. One whose call is not answered within the patience of its pass is *parked*: its object is
-left out, the pass goes on with others, and its thread waits on. While more are parked than may go side by side, the
-runtime is stuck, and no more is sent until one of them ends.
+A container runtime protects nothing: it removes an image that is in use, kills a running container, and accepts a
+prefix of an id. So every object is checked once more right before its removal, and only full ids that a list has named
+are sent.
 
-Covers: threads, the circuit breaker. Does not cover: which object is next, how long it is waited for (`executor`), what
-one removal does (`remover`).
+* `check` says that the object may be removed *now*, and on what evidence.
+* The last look reads the directories of pods once more, right before the call, for every object: if a pod has begun
+  since the evidence was read, the evidence no longer counts and the object is checked again. Nothing is sent any other
+  way.
+* `remove` is the one call.
+* `present` asks whether the object still exists: a call that failed may have removed it, and one that succeeded may not
+  have.
+
+A removal is never cancelled. If its call is not answered within the patience of its pass, it is *parked*: its object is
+left out, the pass goes on with others, and its thread keeps waiting. While more removals are parked than may run side
+by side, the runtime is stuck, and no more are sent until one of them ends.
+
+Covers: the shape of a stage, one removal, threads, the circuit breaker. Does not cover: the order of removals, when
+they stop, and how long each is waited for (`executor`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from reclaim.execution.workers import Workers
 from reclaim.services import Listener
-from reclaim.types import Outcome, Result, Verdict
+from reclaim.types import Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 from signals.clock import Clock
 
-CHECK_PATIENCE_SECONDS = 60.0  # more than what a check may ask to wait, and the deadlines of its questions
-READERS = 8  # threads for stages that read: one for each lane at work, and some that hang in a filesystem
+STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
+CHECK_ATTEMPTS = 5
+
+
+class LastLook(Protocol):
+    """What was known of pods right before the evidence was read (`pods.starts.Directories`)."""
+
+    def no_pod_has_begun_since(self) -> bool:
+        """Looks once more, right before the removal. False if that is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The object may be removed, as of `checked_at` (monotonic seconds). `pods`: tells whether that still holds; None
+    for an object that no pod can start to use, or whose evidence was read for it alone."""
+
+    checked_at: float
+    pods: LastLook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: check again after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The object is kept, already gone, or could not be checked (`result`; `error` then says why)."""
+
+    reason: str | None = None
+    result: Result | None = None
+    error: str = ""
+
+
+GONE = Refused(result=Result.ALREADY_GONE)
+
+
+class Stage(Protocol):
+    """One step of a reclaim function: it offers candidates in order, checks one, removes one. Created for one pass.
+
+    `fresh_seconds`: how old a `Ready` may be when the removal is sent. `frees_late`: whether space may arrive some time
+    after the removal was answered, even if no size was promised. `patience_seconds`: how long to wait for one of its
+    removals before parking it; None: as configured.
+    """
+
+    fresh_seconds: float = STATUS_FRESH_SECONDS
+    frees_late: bool = False
+    patience_seconds: float | None = None
+
+    def plan(self) -> Plan | None:
+        """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what
+        it needs."""
+
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
+        """Checks the object once more. Raises RuntimeUnavailable. The sum of all waits it asks for is bounded."""
+
+    def remove(self, verdict: Verdict) -> bool:
+        """The one call, after `check` has returned Ready. False if the object no longer existed.
+
+        Raises RemovalFailed.
+        """
+
+    def present(self, verdict: Verdict) -> bool:
+        """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
+
+
+def _always() -> bool:
+    return True
+
+
+def remove_one(
+    verdict: Verdict,
+    stage: Stage,
+    clock: Clock,
+    stopping: threading.Event,
+    *,
+    dry_run: bool,
+    may_send: Callable[[], bool] = _always,
+) -> Outcome:
+    """Removes one object: check, last look, one call, and the question whether it is gone. A dry run leaves out the
+    call.
+
+    `may_send`: called right before the call; if it returns False, because of a stop or because the pass no longer
+    waits, the object is kept. Never raises because of what the runtime or the filesystem does.
+    """
+    started = clock.monotonic()
+    call_seconds = 0.0
+
+    def outcome(result: Result | None, error: str = "") -> Outcome:
+        return Outcome(verdict, result, error, clock.monotonic() - started, call_seconds=call_seconds)
+
+    try:
+        refused = _refusal(verdict, stage, clock, stopping)
+    except RuntimeUnavailable as error:
+        return outcome(Result.UNANSWERED, str(error))
+    if refused is not None:
+        kept = verdict if refused.reason is None else verdict.kept(refused.reason)
+        return replace(outcome(refused.result, refused.error), verdict=kept)
+    if dry_run:
+        return outcome(Result.PLANNED)
+    if not may_send():
+        return replace(outcome(None), verdict=verdict.kept(Reason.STOPPING))
+    failure, was_there, sent = "", True, clock.monotonic()
+    try:
+        was_there = stage.remove(verdict)
+    except RemovalFailed as error:
+        failure = str(error)
+    call_seconds = clock.monotonic() - sent
+    try:
+        if stage.present(verdict):
+            failed = outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+            return replace(failed, may_have_gone=not failure)
+    except RuntimeUnavailable as error:
+        return replace(outcome(Result.UNANSWERED, failure or str(error)), may_have_gone=True)
+    return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
+
+
+def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event) -> Refused | None:
+    """None if the object may be removed now. Raises RuntimeUnavailable."""
+    attempts = 0
+    while attempts < CHECK_ATTEMPTS:
+        match stage.check(verdict):
+            case Refused() as refused:
+                return refused
+            case Wait(seconds):
+                if stopping.wait(seconds):
+                    return Refused(Reason.STOPPING)
+            case Ready() as ready:
+                holds = ready.pods is None or ready.pods.no_pod_has_begun_since()
+                if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
+                    return None
+                attempts += 1
+    raise RuntimeUnavailable(
+        f"no check of it was fresher than {stage.fresh_seconds:g} s, and of after the last pod began, when the removal "
+        "was to be sent"
+    )
+
+
+# ---- the removals of a node that have begun
+
+CHECK_PATIENCE_SECONDS = 60.0  # more than the waits a check may ask for plus the deadlines of its calls
+READERS = 8  # threads for stages that read: one for each busy lane, and some that hang in a filesystem
 URGENT_IN_FLIGHT = 16  # removals on a disk that fills fast
 
 
 def most_in_flight(parallel: int) -> int:
-    """How many removals may be in flight on a disk that fills fast, where `parallel` are configured; 1 stays 1.
+    """How many removals may be in flight on a disk that fills fast, if `parallel` are configured; 1 stays 1.
 
-    A runtime that collects garbage before it answers does so once for all removals that came meanwhile (containerd,
-    `metadata/gc.go`): with 300 images of 5 MiB two side by side free 230 MiB/s of a disk that fills by 400 MiB/s, and
-    eight about as much as it fills. With time two are enough: twelve images of 20 MiB took 146 ms one by one, 107 by
-    two, 96 by four or eight, and more in flight remove more than is needed.
+    A runtime that collects garbage before it answers does so once for all removals that arrive in the meantime
+    (containerd, `metadata/gc.go`). With 300 images of 5 MiB, two at a time free 230 MiB/s of a disk that fills at 400
+    MiB/s, while eight free about as much as it fills. Without urgency, two are enough: twelve images of 20 MiB took 146
+    ms one by one, 107 ms two at a time, 96 ms four or eight at a time, and more in flight removes more than needed.
     """
     return 1 if parallel == 1 else max(parallel, URGENT_IN_FLIGHT)
 
 
 @dataclass(slots=True, eq=False)
 class Removal:
-    """One removal; times are monotonic seconds. `sent`: when its call was sent, None while the object is checked."""
+    """One removal; times are monotonic seconds. `sent`: when its call was sent; None while the object is being
+    checked."""
 
     verdict: Verdict
     started: float
@@ -46,15 +202,15 @@ class Removal:
     ended: bool = False
 
     def overdue_at(self, patience_seconds: float) -> float:
-        """When it is parked, unless it ends before."""
+        """When it is parked unless it ends first."""
         return self.started + CHECK_PATIENCE_SECONDS if self.sent is None else self.sent + patience_seconds
 
 
 class Removals:
-    """All removals of one node, of whatever lane. Any thread may call.
+    """All removals of one node, in any lane. Thread-safe.
 
-    `stopping`: set when nothing new may start. `parallel`: how many may go side by side without a hurry. `ended_at`:
-    when one last ended, monotonic seconds: an older list may name what is gone.
+    `stopping`: set when nothing new may start. `parallel`: how many may run side by side when it is not urgent.
+    `ended_at`: when a removal last ended, in monotonic seconds: an older list may name objects that are gone.
     """
 
     def __init__(self, clock: Clock, stopping: threading.Event, parallel: int, listener: Listener | None = None):
@@ -68,7 +224,7 @@ class Removals:
         self.ended_at = float("-inf")
 
     def set_parallel(self, parallel: int) -> None:
-        """Another number. There may be as many threads as removals in a hurry, parked ones, and stages that read."""
+        """Changes the number. There may be as many threads as urgent removals, parked ones, and stages that read."""
         self.parallel = parallel
         self.workers.most = most_in_flight(parallel) + parallel + 1 + READERS
 
@@ -82,8 +238,9 @@ class Removals:
         remove: Callable[[Callable[[], bool]], Outcome],
         ended: Callable[[Removal, Outcome], None],
     ) -> Removal:
-        """Has a thread call `remove` with the question whether its call may be sent; and then, free for another one,
-        `ended`, unless it was parked meanwhile. Raises NoThread, and then nothing has begun."""
+        """Calls `remove` on a thread, passing it a function that tells whether its call may be sent. Once the thread is
+        free again, it calls `ended`, unless the removal was parked in the meantime. Raises NoThread, and then nothing
+        has begun."""
         removal = Removal(verdict, self._clock.monotonic())
         awaited: list[Outcome] = []
 
@@ -106,7 +263,7 @@ class Removals:
         return removal
 
     def _may_send(self, removal: Removal) -> bool:
-        """Right before its call: False if it was parked or a stop came meanwhile, so that it must not be sent."""
+        """Right before its call: False if a stop came or it was parked in the meantime, so that it must not be sent."""
         with self._condition:
             if removal.parked or self._stopping.is_set():
                 return False
@@ -114,22 +271,22 @@ class Removals:
             return True
 
     def end(self, removal: Removal, outcome: Outcome) -> bool:
-        """It has ended. Whether its pass still waits for it; if not, the listener hears of it.
+        """The removal has ended. Returns whether its pass still waits for it; if not, the listener is notified.
 
-        It counts as parked until that has been told, so that no pass begins with what is out of date.
+        It counts as parked until the listener returns, so that no pass begins with outdated information.
         """
-        told = removal.parked
+        reported = removal.parked
         try:
-            if told:
+            if reported:
                 self._listener.parked_ended(outcome)
-        finally:  # whatever a listener does, what has ended is not waited for
+        finally:  # even if the listener fails, a removal that has ended is not waited for
             self._forget(removal)
-        if removal.parked and not told:  # parked in this moment
+        if removal.parked and not reported:  # parked just now
             self._listener.parked_ended(outcome)
         return not removal.parked
 
     def park(self, removal: Removal) -> Outcome | None:
-        """Its pass does not wait for it any longer: its outcome for that pass. None if it has just ended."""
+        """Its pass no longer waits for it. Returns its outcome for that pass; None if it has just ended."""
         with self._condition:
             if removal.ended:
                 return None
@@ -145,25 +302,25 @@ class Removals:
 
     @property
     def begun(self) -> tuple[Removal, ...]:
-        """Those that have not ended, the oldest first."""
+        """Removals that have not ended, oldest first."""
         with self._condition:
             return tuple(sorted(self._begun, key=lambda removal: removal.started))
 
     @property
     def ids(self) -> frozenset[str]:
-        """The objects that are being removed, by whatever pass, parked or not."""
+        """The objects being removed, by any pass, parked or not."""
         with self._condition:
             return frozenset(removal.verdict.id for removal in self._begun)
 
     @property
     def parked(self) -> dict[str, Removal]:
-        """Those that are parked, by the id of the object."""
+        """Parked removals, by the id of the object."""
         with self._condition:
             return {removal.verdict.id: removal for removal in self._begun if removal.parked}
 
     @property
     def stuck(self) -> bool:
-        """Whether more are parked than may go side by side, so that none may be sent."""
+        """Whether more are parked than may run side by side, so that none may be sent."""
         return len(self.parked) > self.parallel
 
     @property
@@ -176,12 +333,13 @@ class Removals:
 
     @property
     def oldest_seconds(self) -> float:
-        """How long the oldest call that was sent is not answered; 0 if there is none."""
+        """How long the oldest unanswered call has been waiting; 0 if there is none."""
         sent = [removal.sent for removal in self.begun if removal.sent is not None]
         return max(self._clock.monotonic() - min(sent), 0.0) if sent else 0.0
 
     def wait(self, seconds: float) -> bool:
-        """After a stop: waits until every call that was sent is answered, so many seconds at most; whether it is so."""
+        """After a stop: waits up to `seconds` until every call that was sent is answered; returns whether that is
+        so."""
         with self._condition:
             return self._condition.wait_for(lambda: all(removal.sent is None for removal in self._begun), seconds)
 

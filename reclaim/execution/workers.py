@@ -1,33 +1,41 @@
-"""Threads that exist before they are needed.
+"""Threads that exist before they are needed, and readings on them that may hang.
 
-A thread that is started when it is needed may not start: the limit of processes (`pids.max`, `TasksMax=`) is reached on
-just the node that is in trouble. So the daemon prepares its threads once, and what needs one takes it from here. A
-command that does one pass prepares none, and each of its tasks has a thread of its own.
+A thread that is started when it is needed may fail to start: the limit of processes (`pids.max`, `TasksMax=`) is
+reached on exactly the node that is in trouble. So the daemon prepares its threads once and takes them from here. A
+command that does one pass prepares none, and each of its tasks gets a thread of its own.
+
+Anything that may hang is read on such a thread, so that a hanging reading delays nothing else. Calls of the
+runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime` waits for a fixed
+time. A stage may read for as long as it takes: it is considered hung once it has neither ended nor got an answer from
+the runtime for a minute. It is then abandoned, and not started again until it has ended.
 """
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from reclaim.types import ReclaimError
+from signals.clock import Clock
 
 Task = Callable[[], object]
-"""What a thread does. An exception that it raises is lost: it has to report by itself."""
+"""What a thread does. An exception it raises is lost: the task must report by itself."""
 
 Announce = Callable[[], object]
-"""Tells that a task is done, and returns soon. An exception that it raises is lost."""
+"""Reports that a task is done, and returns quickly. An exception it raises is lost."""
 
 
 class NoThread(ReclaimError, RuntimeError):
-    """No thread is free, and another one cannot be started. The message is one sentence."""
+    """No thread is free, and no more can be started. The message is one sentence."""
 
 
 class Workers:
-    """At most `most` threads, each with one task at a time; that number may be raised later. Any thread may call.
+    """At most `most` threads, each with one task at a time; the number may be raised later. Thread-safe.
 
-    `not_started`: how many starts of a thread have failed so far.
+    `not_started`: how many attempts to start a thread have failed so far.
     """
 
     def __init__(self, name: str, most: int):
@@ -37,11 +45,11 @@ class Workers:
         self._lock = threading.Lock()
         self._threads = 0
         self._prepared = 0
-        self._idle = 0  # prepared ones without a task
+        self._idle = 0  # prepared threads without a task
         self.not_started = 0
 
     def prepare(self, count: int) -> None:
-        """Starts threads until there are so many, which stay. Raises NoThread; those that have started stay even so."""
+        """Starts threads until there are `count` permanent ones. Raises NoThread; threads that have started remain."""
         with self._lock:
             while self._prepared < count:
                 self._start(self._serve)
@@ -49,10 +57,11 @@ class Workers:
                 self._idle += 1
 
     def run(self, task: Task, announce: Announce = lambda: None) -> None:
-        """Has a thread do the task. Raises NoThread, and then nobody does it.
+        """Runs the task on a thread. Raises NoThread, in which case the task is not run.
 
-        `announce` is called on that thread once it is free for another task. Whoever waits for the end of a task, to
-        begin the next one, has to be woken by it: one that the task itself wakes may find no thread free.
+        `announce` is called on that thread once it is free for another task. Anyone who waits for one task to end in
+        order to start the next must be woken by `announce`: if the task itself woke them, they might find no thread
+        free.
         """
         with self._lock:
             if self._idle:
@@ -62,7 +71,7 @@ class Workers:
                 self._start(lambda: self._once(task, announce))
 
     def close(self) -> None:
-        """Lets every thread end after its task; no other one is started."""
+        """Lets every thread end after its task; no more are started."""
         with self._lock:
             self.most = 0
             for _ in range(self._prepared):
@@ -85,7 +94,7 @@ class Workers:
             with self._lock:
                 self._idle += 1
             _do(announce)
-            del given, task, announce  # nothing that they hold is kept alive until the next ones
+            del given, task, announce  # do not keep what they hold alive until the next task
         self._has_ended()
 
     def _once(self, task: Task, announce: Announce) -> None:
@@ -101,5 +110,147 @@ class Workers:
 def _do(task: Task) -> None:
     try:
         task()
-    except BaseException:  # noqa: BLE001, S110 # a task reports by itself; its thread must be there for the next one
+    except BaseException:  # noqa: BLE001, S110 # a task reports by itself; its thread must survive for the next one
         pass
+
+
+# ---- readings that may hang
+
+LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
+HANGS_SECONDS = 60.0  # more than the deadline of any call with all its retries
+
+Answer = TypeVar("Answer")
+
+
+class ReadingHangs(ReclaimError):
+    """A reading does not end. The message is one sentence."""
+
+
+class Progress:
+    """When the passes of one executor last made progress: a call of the runtime made by one of their stages was
+    answered, or one of their removals ended. Calls made by others do not count. Thread-safe.
+
+    `at`: monotonic seconds.
+    """
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self.at = clock.monotonic()
+
+    def mark(self) -> None:
+        """Records progress now."""
+        self.at = self._clock.monotonic()
+
+    def of(self, read: Callable[[], Answer]) -> Callable[[], Answer]:
+        """The same reading, with its answered calls counting as progress here."""
+
+        def reading() -> Answer:
+            before, _ON_THIS_THREAD.progress = getattr(_ON_THIS_THREAD, "progress", None), self
+            try:
+                return read()
+            finally:
+                _ON_THIS_THREAD.progress = before
+
+        return reading
+
+
+_ON_THIS_THREAD = threading.local()
+
+
+def call_was_answered() -> None:
+    """A call of the runtime made by this thread was answered: progress for the reading that made it, if any."""
+    progress: Progress | None = getattr(_ON_THIS_THREAD, "progress", None)
+    if progress is not None:
+        progress.mark()
+
+
+class _Reading(Generic[Answer]):
+    """One reading on another thread."""
+
+    def __init__(self, read: Callable[[], Answer], workers: Workers, on_end: Callable[[], object] = lambda: None):
+        self._read = read
+        self._on_end = on_end
+        self._answers: list[Answer] = []
+        self._errors: list[BaseException] = []
+        self.ended = threading.Event()
+        workers.run(self._run, self._announce)
+
+    def answer(self) -> Answer:
+        """The result, once the reading has ended. Raises what it raised."""
+        if self._errors:
+            raise self._errors[0]
+        return self._answers[0]
+
+    def _run(self) -> None:
+        try:
+            self._answers.append(self._read())
+        except BaseException as error:  # noqa: BLE001 # raised again by the caller
+            self._errors.append(error)
+
+    def _announce(self) -> None:
+        self.ended.set()
+        self._on_end()
+
+
+class ReadingsInTime:
+    """Readings of one filesystem, each with a time limit. While one of them hangs, the others fail at once.
+    Thread-safe."""
+
+    def __init__(self, workers: Workers, seconds: float):
+        self._workers = workers
+        self._seconds = seconds
+        self._hanging: threading.Event | None = None  # set when the reading has ended
+
+    def __call__(self, read: Callable[[], Answer], /) -> Answer:
+        """The result of `read`. Raises what it raises, ReadingHangs and NoThread."""
+        hanging = self._hanging
+        if hanging is not None and not hanging.is_set():
+            raise ReadingHangs("an earlier reading has not been answered yet")
+        reading = _Reading(read, self._workers)
+        if not reading.ended.wait(self._seconds):
+            self._hanging = reading.ended
+            raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
+        return reading.answer()
+
+
+def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS) -> Answer:
+    """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if it hangs; on the
+    caller's thread if none can be started. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""
+    try:
+        return ReadingsInTime(Workers("a file", 1), seconds)(look)
+    except ReadingHangs:
+        raise OSError(errno.ETIMEDOUT, f"it did not answer within {seconds:g} s") from None
+    except NoThread:
+        return look()
+
+
+class Readings:
+    """Runs the readings of stages on `workers`, one after another. Not for concurrent callers."""
+
+    def __init__(self, clock: Clock, workers: Workers, progress: Progress, hangs_seconds: float = HANGS_SECONDS):
+        self._clock = clock
+        self._workers = workers
+        self._progress = progress
+        self._hangs_seconds = hangs_seconds
+        self._hanging: dict[str, float] = {}  # what -> since when
+
+    def read(self, what: str, read: Callable[[], Answer]) -> Answer:
+        """The result of `read`. Raises what it raises, NoThread, and ReadingHangs while it or an earlier reading of
+        `what` hangs."""
+        started = self._hanging.get(what)
+        if started is not None:
+            raise self._hangs(what, started)
+        started = self._clock.monotonic()
+        self._progress.mark()
+        reading = _Reading(self._progress.of(read), self._workers, lambda: self._hanging.pop(what, None))
+        while not reading.ended.wait(self._hangs_seconds / 4):
+            if self._clock.monotonic() - self._progress.at > self._hangs_seconds:
+                self._hanging[what] = started
+                self._progress.mark()
+                if reading.ended.is_set():  # just now, before it was noted
+                    self._hanging.pop(what, None)
+                raise self._hangs(what, started)
+        return reading.answer()
+
+    def _hangs(self, what: str, started: float) -> ReadingHangs:
+        return ReadingHangs(f"{what} has been reading for {self._clock.monotonic() - started:.0f} s without an answer")

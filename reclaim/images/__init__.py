@@ -1,1 +1,1 @@
-"""Images: which go and in which order, how one is removed, and what is remembered of them."""
+"""Images: which are removed and in which order, and what is remembered about them."""

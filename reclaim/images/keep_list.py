@@ -1,22 +1,21 @@
 """The keep-list: images that are kept whatever their age and however full the disk is.
 
-An entry of `keepImages` has one of four forms, told apart by how it is written:
+An entry of `keepImages` has one of four forms, distinguished by how it is written:
 
 | Form | Example | Keeps |
 |---|---|---|
 | glob | `registry.example/team/*`, `*:stable` | every image with a name that matches |
-| digest | `sha256:<64 hex digits>`, `app@sha256:…` | the image with this id, or with this manifest digest |
+| digest | `sha256:<64 hex digits>`, `app@sha256:…` | the image with this id or manifest digest |
 | reference | `registry.example/app:1.2`, `busybox:1.36` | the image that carries this tag |
 | repository | `registry.example/app`, `busybox` | every tag and digest of the repository |
 
-Short names are Docker's: `busybox` is `docker.io/library/busybox`
-(https://github.com/distribution/reference, ParseNormalizedNamed). In a glob `*` stands for any run of characters, `/`
-and `:` included, so `registry.example/*` keeps all images of that registry; no other character is special. A
-glob is matched against the whole of a name (registry, repository and tag, or registry, repository and digest), for
-images of Docker Hub also against their short names, and for an image without a name against its id: `*` keeps all.
+Short names are Docker's: `busybox` is `docker.io/library/busybox` (https://github.com/distribution/reference,
+ParseNormalizedNamed). In a glob, `*` matches any run of characters, including `/` and `:`, so `registry.example/*`
+keeps all images of that registry; no other character is special. A glob is matched against a whole name (registry,
+repository and tag, or registry, repository and digest), for images of Docker Hub also against their short names, and
+for an image without a name against its id: `*` keeps all.
 
-Where an entry could mean more than one image it means all of them: an image that is kept by mistake can be removed
-later.
+An entry that could mean several images means all of them: an image that is kept by mistake can be removed later.
 
 Covers: reading entries, which images they keep, which entries keep none. Does not cover: the plan (`plan`).
 """
@@ -36,8 +35,8 @@ LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a di
 _HEX = re.compile(r"[0-9a-f]{64}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _GLOB = re.compile(r"[A-Za-z0-9._:/@*-]+")
-# Host, path and tag as the reference grammar has them. Each separator is a character that the parts around it
-# cannot hold, so that a match never backtracks.
+# Host, path and tag as in the reference grammar. Each separator is a character that the parts around it cannot
+# contain, so a match never backtracks.
 _PATH = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _NAME = re.compile(
     rf"(?:(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}})?"
@@ -49,10 +48,10 @@ _DOCKER_LIBRARY = "docker.io/library/"
 
 @dataclass(frozen=True, slots=True)
 class KeepList:
-    """All entries, as they were written and in that order, and what is compared with the names of images.
+    """All entries, as written and in order, and what is compared with the names of images.
 
-    `exact`: full names, repositories in full, and 64 hex digits, none of which can be taken for another. `globs`: all
-    globs as one expression, in which no way to place a star is tried twice (`fnmatch.translate`).
+    `exact`: full names, full repositories, and 64 hex digits, none of which can be mistaken for another. `globs`: all
+    globs as one expression that never tries a position for a star twice (`fnmatch.translate`).
     """
 
     entries: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ class KeepList:
         return frozenset(image.id for image in images if self._keeps(image))
 
     def unmatched(self, images: Iterable[Image]) -> tuple[str, ...]:
-        """The entries, as written, that keep none of these images: misspelt, or not needed any more."""
+        """The entries, as written, that keep none of these images: misspelt, or no longer needed."""
         images = tuple(images)
         return tuple(entry for entry in self.entries if not parse_keep_list([entry]).kept_ids(images))
 
@@ -88,14 +87,14 @@ def parse_keep_list(entries: Iterable[str]) -> KeepList:
 
 
 def _parse(text: str) -> str:
-    """What is compared: a glob as it is, a full name, a repository in full, or 64 hex digits. Raises PolicyError."""
+    """What is compared: a glob as it is, a full name, a full repository, or 64 hex digits. Raises PolicyError."""
     if not 0 < len(text) <= LONGEST_ENTRY:
         raise _refused(text, f"it has {len(text)} characters, 1 to {LONGEST_ENTRY} are allowed")
     if "*" in text:
         if not _GLOB.fullmatch(text):
             raise _refused(text, "a glob holds letters, digits and ._:/@- besides *")
         return text
-    if _HEX.fullmatch(text):  # an id as CRI-O shows it; no repository may be named so
+    if _HEX.fullmatch(text):  # an id as CRI-O shows it; no repository may have such a name
         return text
     name, at, digest = text.rpartition("@")
     if at or text.startswith("sha256:"):

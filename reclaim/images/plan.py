@@ -1,41 +1,48 @@
 """Which images are removed, and in which order: the plans.
 
-The kubelet's rules (`pkg/kubelet/images/image_gc_manager.go`): an image is removed only if no container of any state
-was made from it and it is not pinned. Least recently used first; images never used before all others; then by first
-detection.
+The kubelet's rules (`pkg/kubelet/images/image_gc_manager.go`): an image is removed only if no container in any state
+was made from it and it is not pinned. Least recently used first; images never used come before all others; ties are
+broken by first detection.
 
-* For space (`plan_image_gc`: pressure, and the second part of a periodic pass) it must have been known for
+* For space (`plan_image_gc`: under pressure, and in the second part of a periodic pass), it must have been known for
   `min_age_seconds`. The maximum age is not used.
-* For age (`plan_maximum_age`: the first part of a periodic pass) its last use must be longer ago than
+* For age (`plan_maximum_age`: in the first part of a periodic pass), its last use must be longer ago than
   `max_age_seconds`.
 
-Other than the kubelet, and but for the first narrower; such a verdict carries `Rule.GUARD`:
+We differ from the kubelet as follows, and except for the first point we remove less; such verdicts carry `Rule.GUARD`:
 
-* The kubelet counts the minimum age from when it listed the image first. Where the runtime says that it is older than
-  what was listed to us, the kubelet might keep it still.
-* More counts as in use, and the image of pod sandboxes is kept (`in_use`).
-* Images on the keep-list are kept in any case (`keep_list`), and so are the newest of each repository (`newest`).
-* For age, the minimum age holds too, and the age of an image that was never used counts from its first detection. The
-  kubelet takes such an image for infinitely old and removes one that was pulled seconds ago
+* The kubelet counts the minimum age from when it first listed the image. If the runtime says that an image is older
+  than our lists show, the kubelet might still keep it.
+* More counts as in use, and the image of pod sandboxes is kept (`references`).
+* Images on the keep-list are always kept (`keep_list`), and so are the newest of each repository.
+* For age, the minimum age applies too, and the age of an image that was never used counts from its first detection. The
+  kubelet considers such an image infinitely old, and removes one that was pulled seconds ago
   (https://github.com/kubernetes/kubernetes/issues/132403).
-* One id that is listed twice is one image, as a removal is by id and takes all that has it; as in the kubelet the later
-  entry says the size, but a pin on either holds.
-* Where the runtime lists an id once for each runtime handler, each entry has a record and a size, as in the kubelet
-  with the gate RuntimeClassInImageCriApi. That kubelet judges each alone, and removes the id (the handler is not sent)
-  when one may go. Here it goes when all may: none is in use, none is pinned, the youngest is old enough; the latest use
-  counts, and the size is that of all.
+* An id that is listed twice is one image, as a removal is by id and takes every entry. As in the kubelet, the later
+  entry determines the size, but a pin on either one counts.
+* If the runtime lists an id once for each runtime handler, each entry has a record and a size, as in the kubelet with
+  the gate RuntimeClassInImageCriApi. That kubelet judges each entry alone, and removes the id (the handler is not sent)
+  once one may go. Here it goes once all may: none is in use, none is pinned, the youngest is old enough; the latest use
+  counts, and the size is the sum.
 
-How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and freeSpace there), in whole numbers:
+**The newest images of each repository** are kept so that a rollback finds its image (`keepNewestPerRepository`). A
+repository is a name without tag and digest, in full, so `busybox` and `docker.io/library/busybox` are the same. An
+image in several repositories is kept if it is among the newest of one of them; an image without a name is in none and
+does not count. Images that are in use, pinned or kept for another reason count like any other. The newest image is the
+one detected last. (CRI reports no time of a pull or build. An image's record survives restarts, and on containerd
+begins with the time of the pull.) Among images detected together, it is the one used last.
+
+How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and freeSpace there), in integers:
 
     usage  = 100 - available * 100 // capacity             rounded up: what root may still write counts as used
     target = capacity * (100 - low) // 100 - available     if usage >= high
 
-A target of 0 or below, possible where both marks are close, still removes one image: the sum is compared after a
-removal. Any failed removal makes the pass a failure, even one that reached its target, and then there is no event
-about it; without a failed removal, less than the target is an event and a failure with the same text.
+A target of 0 or below, possible if both marks are close, still removes one image: the sum is compared after a removal.
+Any failed removal makes the pass a failure, even if it reached its target, and there is no event about the target then;
+without a failed removal, freeing less than the target is an event and a failure with the same text.
 
-That text is, word for word, the one of the kubelet since 1.35, as alerts and log searches match it: the usage, the
-capacity for people, the bytes freed. Before, it had two numbers of bytes: those wanted and those freed (to 1.25), those
+That text matches the kubelet's since 1.35 word for word, because alerts and log searches match it: usage, capacity in
+readable units, bytes freed. Before, it had two numbers of bytes: those wanted and those freed (up to 1.25), those
 attempted and those found eligible (1.26 to 1.34). The bytes wanted are a field of our event.
 
 Covers: verdicts and their order, what a periodic pass has to free, its events and their texts. Does not cover: the
@@ -44,26 +51,24 @@ check right before a removal (`unused_images`), stopping (`execution.executor`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from reclaim.events import EventReason, GCEvent
-from reclaim.images.in_use import ImagesInUse, images_in_use
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
-from reclaim.images.newest import NewestOfRepositories, entries_by_id, one_image, one_record
-from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
+from reclaim.images.references import ImagesInUse, images_in_use, normalized, repository_of
+from reclaim.types import Action, EventReason, GCEvent, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGCPolicy:
-    """When images are removed. What a configuration may say is checked where it is read
+    """When images are removed. Allowed values are checked where the configuration is read
     (`eviction.configuration.effective`).
 
     `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
-    that was unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the
-    image filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: what is
+    unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the image
+    filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
     never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
-    `keep_newest_per_repository`: how many images of each repository are never removed, the newest ones.
+    `keep_newest_per_repository`: how many of the newest images of each repository are never removed.
     """
 
     min_age_seconds: float = 120.0
@@ -76,8 +81,8 @@ class ImageGCPolicy:
 
     @property
     def has_periodic_work(self) -> bool:
-        """Whether a periodic pass can have anything to do: the kubelet starts no loop at a high mark of 100 without a
-        maximum age (`pkg/kubelet/kubelet.go`, StartGarbageCollection). Pressure does not ask."""
+        """Whether a periodic pass can have anything to do: the kubelet starts no loop if the high mark is 100 and there
+        is no maximum age (`pkg/kubelet/kubelet.go`, StartGarbageCollection). Irrelevant under pressure."""
         return self.high_threshold_percent != 100 or self.max_age_seconds > 0
 
 
@@ -88,11 +93,11 @@ def plan_image_gc(
     now: float,
     usage: ImagesInUse | None = None,
 ) -> Plan:
-    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records: monotonic seconds; `usage`:
-    that of `listing`, if the caller has it.
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records are in monotonic seconds;
+    `usage`: that of `listing`, if the caller has it.
 
-    An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the
-    list changes nothing.
+    An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the list
+    does not matter.
     """
 
     def by_age(image: Image, record: ImageRecord, known_since: float) -> Verdict:
@@ -101,8 +106,8 @@ def plan_image_gc(
         if wait > 0:  # equal is old enough
             guard = now - known_since >= policy.min_age_seconds
             return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=guard, wait=wait)
-        witnessed = now - record.listed_since < policy.min_age_seconds
-        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=witnessed)
+        kubelet_would_wait = now - record.listed_since < policy.min_age_seconds
+        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=kubelet_would_wait)
 
     return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age)
 
@@ -116,10 +121,10 @@ def plan_maximum_age(
     *,
     exact: bool = False,
 ) -> Plan:
-    """What is removed because its last use is longer ago than the maximum age (equal is not). All times monotonic.
+    """What is removed because its last use is longer ago than the maximum age (equal is not). All times are monotonic.
 
-    Empty when there is no maximum age, or when the loop, started at `started_at`, has not run for longer than that:
-    after a start last uses may not be known. `exact`: as the kubelet, without the guards of age.
+    Empty if there is no maximum age, or if the loop, started at `started_at`, has not run for longer than that: last
+    uses may not be known yet after a start. `exact`: as the kubelet, without our guards on age.
     """
     maximum = policy.max_age_seconds
     if maximum == 0 or now - started_at <= maximum:
@@ -148,18 +153,18 @@ def _plan(
     usage: ImagesInUse,
     by_age: Callable[[Image, ImageRecord, float], Verdict],
 ) -> Plan:
-    """The plan. `by_age`: the verdict on an image that only its age can keep, by its record and the moment at which the
-    first of its entries was detected. Least recently used first, never used before all, then by first detection."""
+    """The plan. `by_age`: the verdict on an image that only its age can keep, given its record and the time at which
+    the first of its entries was detected. Least recently used first, never used before all, then by first detection."""
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     found: list[tuple[tuple[float, float, str], Verdict]] = []
     for entries in entries_by_id(listing.images):
         image, record = one_image(entries), one_record(entries, records, now)
         last_used = float("-inf") if record.last_used is None else record.last_used
-        whatever_its_age = (  # why it is kept, and whether that is a guard of ours
+        whatever_its_age = (  # why it is kept, and whether one of our guards says so
             (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
             (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
-            (image.pinned, Reason.PINNED, not entries[-1].pinned),  # for the kubelet the last entry of an id says it
+            (image.pinned, Reason.PINNED, not entries[-1].pinned),  # the kubelet goes by the last entry of an id
             (image.id in kept_ids, Reason.KEEP_LIST, True),
             (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
             (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
@@ -199,8 +204,8 @@ def _verdict(
 
 @dataclass(frozen=True, slots=True)
 class SpaceDecision:
-    """What has to be freed by a reading of the image filesystem. `target_bytes` is None where usage is below the high
-    mark; it may be 0 or negative otherwise."""
+    """What has to be freed, according to a reading of the image filesystem. `target_bytes`: None if usage is below the
+    high mark; otherwise it may be 0 or negative."""
 
     usage_percent: int
     capacity_bytes: int
@@ -208,10 +213,9 @@ class SpaceDecision:
 
 
 def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) -> SpaceDecision:
-    """Usage in percent, 0 to 100, rounded up, and bytes to free to reach the low mark; of a reading in bytes.
+    """Usage in percent, 0 to 100, rounded up, and the bytes to free to reach the low mark, from a reading in bytes.
 
-    Available bytes that are not known count as 0, and more of them than there is room as all of it. `capacity`: above
-    0.
+    Unknown available bytes count as 0, and are capped at the capacity. `capacity`: above 0.
     """
     free = min(max(available or 0, 0), capacity)
     usage = 100 - free * 100 // capacity
@@ -220,7 +224,7 @@ def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) ->
 
 
 def not_enough_freed(space: SpaceDecision, freed_bytes: int) -> GCEvent | None:
-    """The event of a pass that has freed so many nominal bytes; None if they are enough, or none were wanted."""
+    """The event of a pass that freed this many nominal bytes; None if they are enough, or none were wanted."""
     target = space.target_bytes
     if target is None or freed_bytes >= target:
         return None
@@ -240,13 +244,14 @@ def not_enough_freed(space: SpaceDecision, freed_bytes: int) -> GCEvent | None:
 
 
 def invalid_capacity(capacity: int | None) -> GCEvent:
-    """The event of an image filesystem without capacity, or of which it is not known: nor is its usage then."""
+    """The event of an image filesystem whose capacity is zero or unknown, and its usage with it."""
     message = f"the image filesystem has no valid capacity ({capacity or 0} bytes)"
     return GCEvent(EventReason.INVALID_DISK_CAPACITY, message, {"capacity_bytes": 0})
 
 
 def human_size(size_bytes: int) -> str:
-    """Bytes for people, as the kubelet writes them: whole below 1 KiB, else one decimal of KiB, MiB, GiB or TiB."""
+    """Bytes in readable units, as the kubelet writes them: integers below 1 KiB, else one decimal of KiB, MiB, GiB or
+    TiB."""
     if size_bytes < 1024:
         return f"{size_bytes} B"
     amount, unit = size_bytes / 1024, "KiB"
@@ -255,3 +260,84 @@ def human_size(size_bytes: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.1f} {unit}"
+
+
+# ---- the newest images of each repository
+
+_NO_NAME = "<none>"  # what Docker lists instead of a name
+
+
+def entries_by_id(images: Iterable[Image]) -> Iterable[list[Image]]:
+    """The entries of each id, in the order of their first one. A runtime may list an id more than once, but a removal
+    takes every entry, so they are decided on together."""
+    found: dict[str, list[Image]] = {}
+    for image in images:
+        found.setdefault(image.id, []).append(image)
+    return found.values()
+
+
+def one_image(entries: list[Image]) -> Image:
+    """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
+    last = entries[-1]
+    if len(entries) == 1 and not last.runtime_handler and len(last.repo_tags) <= 1 and len(last.repo_digests) <= 1:
+        return last  # as nearly every image is listed
+    sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
+    return last._replace(
+        repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),
+        repo_digests=tuple(sorted({digest for entry in entries for digest in entry.repo_digests})),
+        size_bytes=sum(sizes.values()),
+        pinned=any(entry.pinned for entry in entries),
+        runtime_handler="",
+    )
+
+
+def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
+    """The records of the entries of one id as one: as young as the youngest, last used when any was. An entry without a
+    record was detected `now`."""
+    if len(entries) == 1:
+        return records.get(entries[0].record_key) or ImageRecord(now)
+    known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
+    uses = [record.last_used for record in known if record.last_used is not None]
+    return ImageRecord(
+        max(record.first_detected for record in known),
+        max(uses, default=None),
+        max(record.listed_since for record in known),
+    )
+
+
+def repositories_of(image: Image) -> frozenset[str]:
+    """The repositories, in full, that an image has a tag or digest in."""
+    names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(_NO_NAME))
+    return frozenset(repository_of(normalized(name)) for name in names)
+
+
+class NewestOfRepositories:
+    """The newest `count` images of each repository in a list; none if the count is 0.
+
+    `records` and `now`, in monotonic seconds, are the plan's.
+    """
+
+    def __init__(self, images: Iterable[Image], records: Mapping[str, ImageRecord], count: int, now: float):
+        self.count = count
+        self._order: dict[str, tuple[float, float, str]] = {}
+        self._ids: dict[str, list[str]] = {}  # by repository, the newest first
+        for entries in entries_by_id(images) if count > 0 else ():
+            image, record = one_image(entries), one_record(entries, records, now)
+            last_used = float("-inf") if record.last_used is None else record.last_used
+            self._order[image.id] = (record.first_detected, last_used, image.id)
+            for repository in repositories_of(image):
+                self._ids.setdefault(repository, []).append(image.id)
+        for ids in self._ids.values():
+            ids.sort(key=self._order.__getitem__, reverse=True)
+        self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[: max(count, 0)])
+        """The ids of the images that are among the newest of one of their repositories."""
+
+    def newer_than(self, image: Image) -> Iterator[tuple[str, list[str]]]:
+        """Each repository that this image belongs to by its current names, and the ids of the listed images in it that
+        are newer, newest first. Empty if the count is 0."""
+        if self.count <= 0 or image.id not in self._order:
+            return
+        own = self._order[image.id]
+        for repository in repositories_of(image):
+            ids = self._ids.get(repository, [])
+            yield repository, [each for each in ids if self._order[each] > own]

@@ -1,21 +1,38 @@
-"""Which listed images a reference means.
+"""Which listed images a reference means, and which images are in use.
 
-A container names its image in several ways: an id (`sha256:…` on containerd, bare hex on CRI-O, sometimes
-shortened), a repository digest (`repo@sha256:…`), a tag in full (`docker.io/library/busybox:1.36`) or short form
-(`busybox`). A wrong "unused" deletes the image of a running pod, so a reference means every image that it
+**References.** A container names its image in several ways: an id (`sha256:…` on containerd, bare hex on CRI-O,
+sometimes shortened), a repository digest (`repo@sha256:…`), a tag in full (`docker.io/library/busybox:1.36`) or in
+short form (`busybox`). A wrong "unused" deletes the image of a running pod, so a reference means every image that it
 could mean. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
 
-A digest means one image for ever, and a tag may move. So a reference with a digest is never found by its name or its
-tag: that would be the image that carries the tag now.
+A digest always means the same image, while a tag may move. So a reference with a digest is never looked up by its name
+or tag: that would find the image that carries the tag now.
+
+**In use.** The kubelet compares one field of a container (its image id, else its image reference) with the ids of the
+listed images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here an image is in use if any field of any
+container names it, if a container mounts it, if pod sandboxes are made from it, or if the spec of a pod that has not
+terminated names it, where the kubelet lists that.
+
+* A container whose image cannot be resolved stops all image removal: no image is assumed to be unused on a guess. The
+  runtime's answer that it has no such image settles this for an id or a digest only, as a tag may have moved since the
+  container was made. Even then, an image that is listed without a digest may be the one, and is kept.
+* An image that a spec names and that is not listed has not been pulled yet, and stops nothing.
+* A digest is never resolved through a tag, only by itself or by an id beside it.
+* The image of pod sandboxes is kept, pinned or not: no pod can start without it. If no source says which image that is
+  (the runtime's configuration, a ready sandbox, a pinned image named `pause`), no image is removed.
+
+Covers: resolving references, which container uses which image. Does not cover: ages and order (`plan`), asking the
+runtime (`inventory`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from reclaim.types import Image
+from reclaim.types import Image, Listing
 
 _HEX = re.compile(r"[0-9a-f]{6,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -29,7 +46,7 @@ class ImageIndex:
         self._by_name: dict[str, set[str]] = defaultdict(set)
         self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
         self.without_digest: set[str] = set()
-        """The ids of images that are listed without a digest, so that any digest may be theirs."""
+        """The ids of images that are listed without a digest; any digest may be theirs."""
         for image in images:
             self._by_hex[bare_hex(image.id)].add(image.id)
             if not image.repo_digests:
@@ -41,7 +58,7 @@ class ImageIndex:
                     self._by_name[digest].add(image.id)
 
     def find(self, reference: str) -> frozenset[str]:
-        """The ids that `reference` means among the listed images; empty when it means none of them."""
+        """The ids that `reference` means among the listed images; empty if it means none of them."""
         if reference not in self._found:
             self._found[reference] = self._find(reference)
         return self._found[reference]
@@ -60,16 +77,16 @@ class ImageIndex:
 
 
 def means(reference: str, image: Image) -> bool:
-    """Whether an image that a runtime has found for a reference is what the reference means.
+    """Whether the image that a runtime found for a reference is what the reference means.
 
-    An id or digest must be the image's own: a runtime may strip the digest of `repository:tag@sha256:…` and answer with
-    the image that has the tag. What a name means only the runtime knows.
+    An id or digest must be the image's own: a runtime may strip the digest from `repository:tag@sha256:…` and answer
+    with the image that has the tag. What a name means only the runtime knows.
     """
     return not names_one_image(reference) or bool(ImageIndex((image,)).find(reference))
 
 
 def names_one_image(reference: str) -> bool:
-    """Whether the reference is an id or carries a digest, which mean one image for ever; a tag may move."""
+    """Whether the reference is an id or carries a digest, which always mean the same image; a tag may move."""
     return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
 
 
@@ -81,7 +98,7 @@ def bare_hex(image_id: str) -> str:
 def normalized(reference: str) -> str:
     """A name in full: registry, repository and tag; `busybox` -> `docker.io/library/busybox:latest`.
 
-    A reference with a digest keeps it and loses a tag. What is not a name (an id) comes back unchanged.
+    A reference with a digest keeps it and loses any tag. Anything that is not a name (an id) is returned unchanged.
     """
     if not reference or reference.startswith("sha256:"):
         return reference
@@ -104,3 +121,96 @@ def repository_of(name: str) -> str:
     name = name.partition("@")[0]
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
+
+
+# ---- which images are in use
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesInUse:
+    """Ids that containers use or specs name, ids that sandboxes need, and references that could not be resolved.
+
+    `sandbox_image_known`: false if no source (pin, configuration, running sandboxes) names the sandbox image.
+    `by_image_id`: those of `by_containers` that the kubelet finds too: a container's image id, or an image volume, is
+    byte for byte the id of a listed image.
+    """
+
+    by_containers: frozenset[str]
+    by_sandboxes: frozenset[str]
+    unresolved: tuple[str, ...]
+    sandbox_image_known: bool
+    by_image_id: frozenset[str] = frozenset()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of all images in use."""
+        return self.by_containers | self.by_sandboxes
+
+
+def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesInUse:
+    """Which listed images are in use. All container states count: an image is in use until its last container is gone.
+
+    `index`: that of `listing.images`, if the caller has it.
+    """
+    index = index or ImageIndex(listing.images)
+    used: set[str] = set()
+    named: set[str] = set()
+    unresolved: list[str] = []
+    resolved: set[tuple[str, ...]] = set()  # many containers have the same references
+    for container in listing.containers:
+        own, volumes = container.image_references, listing.image_volumes.get(container.id, ())
+        if not own:
+            unresolved.append(f"container {container.id}")
+        named.update(own[:1], *volumes)  # the first is the image id, else the image reference
+        for references in (own, *volumes):
+            if not references or references in resolved:
+                continue
+            resolved.add(references)
+            found, missing = _resolve(references, index, listing.resolved)
+            used |= found
+            unresolved += missing
+    needed = listing.sandbox_image_references
+    for reference in listing.named_images:
+        used |= _meant(reference, index, listing.resolved)
+    by_sandboxes: set[str] = set()
+    for reference in needed or ():
+        found, missing = _resolve((reference,), index, listing.resolved)
+        by_sandboxes |= found
+        unresolved += filter(names_one_image, missing)  # a name unknown to the runtime is not pulled yet
+    known = needed is not None or any(image.pinned and _is_named_pause(image) for image in listing.images)
+    return ImagesInUse(
+        frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), known, frozenset(used & named)
+    )
+
+
+def _is_named_pause(image: Image) -> bool:
+    """Whether a name of the image says `pause`, as those of all sandbox images do."""
+    names = (*image.repo_tags, *image.repo_digests)
+    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in names)
+
+
+def _resolve(
+    references: tuple[str, ...], index: ImageIndex, answered: Mapping[str, str | None]
+) -> tuple[set[str], list[str]]:
+    """The ids that the references of one image mean, and those references whose meaning is unknown.
+
+    An id that is listed settles which image it is. Otherwise an id or digest must be known by itself, as an image or as
+    none: a tag beside it may have moved. If there are only names, one of them must mean an image.
+    """
+    ids = {reference: _meant(reference, index, answered) for reference in references}
+    found = set().union(*ids.values())
+    lasting = [reference for reference in references if names_one_image(reference)]
+    if any("@" not in each and bare_hex(each) in map(bare_hex, ids[each]) for each in lasting):
+        return found, []
+    if not lasting:
+        return found, [] if found else list(references)
+    unknown = [reference for reference in lasting if not ids[reference]]
+    if any("@" in reference and reference in answered for reference in unknown):
+        found |= index.without_digest
+    return found, [reference for reference in unknown if reference not in answered]
+
+
+def _meant(reference: str, index: ImageIndex, answered: Mapping[str, str | None]) -> frozenset[str]:
+    """The ids that the list, or the runtime's answer, gives for one reference."""
+    answer = answered.get(reference)
+    return index.find(reference) if answer is None else index.find(reference) | {answer}

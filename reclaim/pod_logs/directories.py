@@ -1,27 +1,27 @@
-"""Opens the directories of logs, and removes what is in them, safe against symlinks, mounts and races.
+"""Opens log directories and removes what is in them, safely against symlinks, mounts and races.
 
-What is opened beneath follows no symlink and no `..`, and crosses no filesystem and no mount. With `openat2` (Linux
-5.6) the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
-kernel, or a seccomp profile that refuses the call) the directory is opened with `O_NOFOLLOW | O_DIRECTORY`, then device
+Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount. With `openat2` (Linux
+5.6), the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
+kernel, or a seccomp profile that denies the call), the directory is opened with `O_NOFOLLOW | O_DIRECTORY`, then device
 and mount id are compared. The mount id distinguishes a bind mount of the same filesystem from a plain directory. It is
-read from /proc/self/fdinfo; if that cannot be read, nothing is opened. Source: openat2(2), proc_pid_fdinfo(5).
+read from /proc/self/fdinfo; if that cannot be read, nothing is opened. Sources: openat2(2), proc_pid_fdinfo(5).
 
-`remove_tree` removes one named entry of an opened directory with everything below it.
+`remove_tree` removes one named entry of an opened directory, with everything below it.
 
 * It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates, truncates and chmods
   nothing, so it works on a filesystem without a free byte or inode.
-* It follows no symlink and enters no mount and no other device: a symlink is unlinked, a mount is kept and reported.
-* It does not recurse and never reads a whole directory into memory. Open are the first directory and the lowest one. A
-  directory is left through its `..`, which must have the device and the inode of the one it was entered from.
+* It follows no symlink and enters no mount or other device: a symlink is unlinked; a mount is kept and reported.
+* It does not recurse, and never reads a whole directory into memory. Only the first and the lowest directory are open.
+  It leaves a directory through its `..`, which must have the device and inode of the directory it came from.
 * It abandons a directory that is moved meanwhile: before it lists a directory, and after every `CHECK_EVERY` files,
-  that directory and 7 above it must still be where they were entered. A move further up is noticed when that directory
-  is left; until then its content, which was planned for removal, is removed.
-* Where something was moved, exchanged or filled again under its hands, it goes through the tree once more from the
-  first directory, which finds what is still there; at most `ROUNDS` times.
-* An entry that vanishes meanwhile is no failure. After another error it reports the entry and removes the rest; the
+  that directory and the 7 above it must still be where they were entered. A move further up is noticed when that
+  directory is left; until then its content, which was planned for removal, is removed.
+* If something was moved, exchanged or refilled during the walk, it walks the tree again from the first directory, to
+  find what is still there; at most `ROUNDS` times.
+* An entry that vanishes meanwhile is not a failure. On any other error it reports the entry and removes the rest; the
   directories above such an entry are kept.
 
-Covers: removal. Does not cover: whether something may be removed (`plan`, `unused_containers`).
+Covers: removal. Does not cover: whether something may be removed (`containers`, `unused_containers`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from reclaim.pod_logs.names import Identity, is_entry_name, printable
+from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
 from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
-"""Opens the directory of this name beneath an opened directory and returns a descriptor to be closed by the caller.
+"""Opens the directory of this name beneath an opened directory and returns a descriptor, which the caller must close.
 
-Raises OSError: ENOENT; ENOTDIR or ELOOP when it is not a directory (a symlink is none); EXDEV when it is on another
-filesystem or mount; or another error of the kernel. Raises ValueError when the name cannot be that of an entry.
+Raises OSError: ENOENT; ENOTDIR or ELOOP if it is not a directory (a symlink is not one); EXDEV if it is on another
+filesystem or mount; or another error from the kernel. Raises ValueError if the name cannot be that of an entry.
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SYS_OPENAT2 = 437  # one number on every architecture that Kubernetes runs on
+_SYS_OPENAT2 = 437  # the same on every architecture that Kubernetes runs on
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _CROSSING = "is on another filesystem or mount"
 _MOUNT_UNKNOWN = "its mount is unknown: /proc/self/fdinfo does not name it"
@@ -57,7 +57,7 @@ _syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char
 _HOW = struct.pack("=QQQ", DIRECTORY, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)  # flags, mode, resolve
 
 _MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)
-"""EXDEV too: a directory that moves while it is opened may no longer be beneath (`complete_walk`, fs/namei.c)."""
+"""Includes EXDEV: a directory that moves while it is opened may no longer be beneath (`complete_walk`, fs/namei.c)."""
 
 
 class LogsUnreadable(ReclaimError):
@@ -67,17 +67,17 @@ class LogsUnreadable(ReclaimError):
         super().__init__(f"{root} cannot be read: {error.strerror}")
 
 
-def identity_of(status: os.stat_result) -> Identity:
-    """Device and inode of a status."""
+def identity_of(status: os.stat_result) -> FileIdentity:
+    """The device and inode in a status."""
     return status.st_dev, status.st_ino
 
 
 @contextmanager
 def opened(directory: str, *beneath: bytes) -> Iterator[int]:
-    """The descriptor of one of the two configured directories, or of the one to which these names lead from it.
+    """A descriptor of one of the two configured directories, or of the directory reached from it by these names.
 
-    Raises OSError when it cannot be opened; beneath, as an `OpenBeneath`. A symlink in the place of the configured one
-    is not followed, whoever may have put it there: the directory counts as missing (FileNotFoundError).
+    Raises OSError if it cannot be opened; beneath, as an `OpenBeneath`. A symlink in place of the configured directory
+    is not followed, whoever put it there: the directory counts as missing (FileNotFoundError).
     """
     try:
         descriptor = os.open(directory, DIRECTORY)
@@ -95,17 +95,17 @@ def opened(directory: str, *beneath: bytes) -> Iterator[int]:
 
 
 def open_beneath(directory: int, name: bytes) -> int:
-    """An `OpenBeneath`: with `openat2`, or by comparison where the kernel does not offer it."""
+    """An `OpenBeneath`: with `openat2`, or by comparison if the kernel does not offer it."""
     try:
         return open_by_openat2(directory, name)
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: how some seccomp profiles refuse unknown calls
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: how some seccomp profiles deny unknown calls
             raise
     return open_by_comparison(directory, name)
 
 
 def open_by_openat2(directory: int, name: bytes) -> int:
-    """An `OpenBeneath` for kernels that have `openat2`; elsewhere OSError with ENOSYS, or EPERM."""
+    """An `OpenBeneath` for kernels that have `openat2`; elsewhere, OSError with ENOSYS or EPERM."""
     _refuse_paths(name)
     code = errno.EAGAIN
     for _ in range(_RETRIES):
@@ -119,7 +119,7 @@ def open_by_openat2(directory: int, name: bytes) -> int:
 
 
 def open_by_comparison(directory: int, name: bytes) -> int:
-    """An `OpenBeneath` for any kernel; OSError with EXDEV also where the mount is unknown."""
+    """An `OpenBeneath` for any kernel; OSError with EXDEV also if the mount is unknown."""
     _refuse_paths(name)
     descriptor = _on_the_same_device(directory, os.open(name, DIRECTORY, dir_fd=directory), name)
     mounts = _mount_id(directory), _mount_id(descriptor)
@@ -135,7 +135,8 @@ def _refuse_paths(name: bytes) -> None:
 
 
 def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
-    """The descriptor; on another device closes it and raises EXDEV (a btrfs subvolume has its own, but is no mount)."""
+    """The descriptor. If it is on another device, closes it and raises EXDEV (a btrfs subvolume has a device of its
+    own, but is not a mount)."""
     if os.fstat(descriptor).st_dev == os.fstat(directory).st_dev:
         return descriptor
     os.close(descriptor)
@@ -143,7 +144,7 @@ def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
 
 
 def _mount_id(descriptor: int) -> bytes | None:
-    """The kernel's id of the mount that a descriptor was opened on; None where it is unknown."""
+    """The kernel's id of the mount that a descriptor was opened on; None if unknown."""
     try:
         with open(f"/proc/self/fdinfo/{descriptor}", "rb") as info:
             return next((line for line in info if line.startswith(b"mnt_id:")), None)
@@ -156,8 +157,8 @@ def _mount_id(descriptor: int) -> bytes | None:
 CHECK_EVERY = 64
 CHECK_LEVELS = 8  # how many directories, from the lowest up, are compared
 BATCH = 1024  # how many subdirectories of one directory are held in memory at a time
-DEEPEST = 20_000  # levels: a process that keeps making deeper directories must not occupy this remover for ever
-ROUNDS = 200  # nor one that keeps changing what is there
+DEEPEST = 20_000  # levels: a process that keeps making deeper directories must not occupy us forever
+ROUNDS = 200  # nor must one that keeps changing what is there
 
 _PATH_BYTES = 200
 _NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
@@ -165,7 +166,7 @@ _NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 
 @dataclass(frozen=True, slots=True)
 class TreeRemoval:
-    """How many entries were removed, how many could not be, and for messages the path of the first of these, below the
+    """How many entries were removed, how many could not be, and, for messages, the path of the first of those below the
     opened directory, with the error."""
 
     removed: int = 0
@@ -174,18 +175,18 @@ class TreeRemoval:
 
     @property
     def sentence(self) -> str:
-        """The first failure and the number of the others, for messages; empty without a failure."""
+        """The first failure and the number of others, for messages; empty if there is no failure."""
         return f"{self.failure}, and {self.failed - 1} more" if self.failed > 1 else self.failure
 
 
 def remove_tree(
-    directory: int, name: bytes, identity: Identity | None = None, open_directory: OpenBeneath = open_beneath
+    directory: int, name: bytes, identity: FileIdentity | None = None, open_directory: OpenBeneath = open_beneath
 ) -> TreeRemoval:
-    """Removes the entry `name` of an opened directory, and everything below it if it is a directory itself.
+    """Removes the entry `name` of an opened directory, and everything below it if it is a directory.
 
-    `identity`: device and inode that it must have; another entry of that name is kept and reported as a failure. A
-    missing entry is no failure. Raises ValueError when `name` cannot be the name of an entry, OSError only when the
-    descriptor of the directory is bad.
+    `identity`: the device and inode it must have; a different entry of that name is kept and reported as a failure. A
+    missing entry is not a failure. Raises ValueError if `name` cannot be the name of an entry, and OSError only if the
+    directory's descriptor is bad.
     """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
@@ -202,7 +203,7 @@ def remove_tree(
 def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
     """Unlinks the entries of an opened directory whose names begin with the literal `prefix`; keeps directories.
 
-    Raises ValueError when the prefix cannot begin a name, or is empty; OSError when the directory cannot be listed.
+    Raises ValueError if the prefix cannot begin a name or is empty, and OSError if the directory cannot be listed.
     """
     if not is_entry_name(prefix):
         raise ValueError(f"{prefix!r} cannot begin the name of a file")
@@ -226,21 +227,20 @@ class _Moved(Exception):
 class _Level:
     """A directory that was entered, and the work left in it.
 
-    `pending`: subdirectories to enter; `to_list`: whether to list it (again); `failed`: entries that are kept after a
-    failure.
+    `pending`: subdirectories to enter; `to_list`: whether to list it (again); `failed`: entries kept after a failure.
     """
 
     name: bytes
-    identity: Identity
+    identity: FileIdentity
     pending: list[bytes] = field(default_factory=list)
     to_list: bool = True
     failed: set[bytes] = field(default_factory=set)
 
 
 class _Walk:
-    """One walk through what is there. Level 0 is the opened directory; only the named entry of it is touched."""
+    """One walk through what is there. Level 0 is the opened directory, of which only the named entry is touched."""
 
-    def __init__(self, top: int, name: bytes, expected: Identity | None, open_directory: OpenBeneath):
+    def __init__(self, top: int, name: bytes, expected: FileIdentity | None, open_directory: OpenBeneath):
         self._expected = expected
         self._open_directory = open_directory
         self._levels = [_Level(b"", identity_of(os.fstat(top)), [name], to_list=False)]
@@ -248,10 +248,9 @@ class _Walk:
         self.removed = 0
         self.failed = 0
         self.failure = ""
-        self.changed = False  # an entry was not any more what it had been, so one more walk is needed
+        self.changed = False  # an entry was no longer what it had been, so another walk is needed
 
     def run(self) -> None:
-        """Removes what is there."""
         try:
             while len(self._levels) > 1 or self._levels[0].pending:
                 level = self._levels[-1]
@@ -267,7 +266,7 @@ class _Walk:
             os.close(self._lowest)
 
     def _enter(self, level: _Level, name: bytes) -> None:
-        """Enters a directory, or unlinks an entry that is not one any more."""
+        """Enters a directory, or unlinks an entry that is no longer one."""
         expected = self._expected if len(self._levels) == 1 else None
         try:
             if expected is not None and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected:
@@ -293,7 +292,7 @@ class _Walk:
             raise _Moved  # another directory took its name since the `lstat`
 
     def _list(self, level: _Level) -> None:
-        """Unlinks the files of the lowest directory and notes its subdirectories, up to `BATCH`."""
+        """Unlinks the files in the lowest directory and notes its subdirectories, up to `BATCH`."""
         level.to_list = False
         self._check()
         unlinked = 0
@@ -332,8 +331,8 @@ class _Walk:
             self._remove(above, level.name, os.rmdir)
 
     def _remove(self, level: _Level, name: bytes, how: Callable[..., None], why: str | None = None) -> None:
-        """Unlinks an entry of the lowest directory, or removes a directory that is empty. `why`: for the failure, of
-        one that could not be opened."""
+        """Unlinks an entry of the lowest directory, or removes a directory that is empty. `why`: the failure to report
+        for a directory that could not be opened."""
         try:
             how(name, dir_fd=self._lowest)
             self.removed += 1
@@ -346,7 +345,7 @@ class _Walk:
                 self._fail(level, name, why or error.strerror)
 
     def _check(self) -> None:
-        """Raises _Moved when one of the lowest 8 directories has left the directory it was entered from."""
+        """Raises _Moved if one of the lowest 8 directories has left the directory it was entered from."""
         above = b".."
         for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
             try:
@@ -358,7 +357,7 @@ class _Walk:
             above += b"/.."
 
     def _go_to(self, descriptor: int) -> None:
-        """Makes it the lowest directory."""
+        """Makes this the lowest directory."""
         os.close(self._lowest)
         self._lowest = descriptor
 
@@ -367,7 +366,8 @@ class _Walk:
         self._fail(level, name, "keeps changing")
 
     def _fail(self, level: _Level, name: bytes, error: str | None) -> None:
-        """Notes that an entry of the lowest directory could not be removed; an empty name is the directory itself."""
+        """Notes that an entry of the lowest directory could not be removed; an empty name stands for the directory
+        itself."""
         level.failed.add(name)
         self.failed += 1
         if not self.failure:

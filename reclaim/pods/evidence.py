@@ -1,28 +1,28 @@
-"""Which pods have terminated, by what was seen over time: `terminatedPods: evidence`. Pure.
+"""Which pods have terminated, according to observations over time: `terminatedPods: evidence`. Pure.
 
-The kubelet alone knows which pods have terminated. Where it is not asked, this is what shows it, all of it together:
+Only the kubelet knows which pods have terminated. If it is not asked, the following shows it, all of it together:
 
-* All containers of the pod have EXITED and all its sandboxes are NOTREADY, and stay the same: a kubelet makes a new
+* All containers of the pod have EXITED, all its sandboxes are NOTREADY, and both stay the same: a kubelet makes a new
   sandbox for any pod that is to run again, and a crash loop, an image pull back-off, or the pause between two init
   containers keep the sandbox READY (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`, computePodActions).
-* The kubelet has torn down its volumes: of the volumes that the pod had, only the empty directories of their plugins
-  are left. It does so only for a pod whose containers are to stop for good
-  (`pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go`), which for a UID of the API server is
-  final (`pkg/kubelet/pod_workers.go`). That NOTREADY alone proves little is why this is needed: after a reboot, while
-  the network is not ready, or when the runtime can make no sandbox, pods that must run again look the same for as long
-  as that lasts, and a failed RunPodSandbox leaves no record. But their volumes stay, or are mounted again before any
+* The kubelet has torn down its volumes: of the volumes the pod had, only the empty directories of their plugins are
+  left. The kubelet does this only for a pod whose containers are to stop for good
+  (`pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go`), which is final for a UID from the API
+  server (`pkg/kubelet/pod_workers.go`). This is needed because NOTREADY alone proves little: after a reboot, while the
+  network is not ready, or when the runtime cannot make sandboxes, pods that must run again look the same for as long as
+  that lasts, and a failed RunPodSandbox leaves no record. But their volumes stay, or are mounted again before any
   sandbox is made. A pod without any volume, not even a token, shows nothing and is never terminated by evidence.
-* It is a pod of the API server. A static pod keeps its UID when it is started again.
-* The kubelet knows the pods of the API server. One that has been started while the API server is away tears down
-  nothing, but does not mount again either what an earlier one tore down before the pod's last status was sent. So
-  this kubelet must have made a sandbox for some pod of the API server, or this very pod must have been seen running.
-* All this has been seen for `age_seconds`, at least every LONGEST_GAP_SECONDS, while the kubelet answered healthy over
-  one and the same connection. A restart of the kubelet or of this program, a gap, or a step of the clock (also a
-  suspended machine) starts the count anew: the count is of what was seen, never of what a time stamp says.
+* The pod comes from the API server. A static pod keeps its UID when it is started again.
+* The kubelet knows the API server's pods. A kubelet that was started while the API server is away tears down nothing,
+  but neither does it remount what an earlier kubelet tore down before sending the pod's last status. So this kubelet
+  must have made a sandbox for some pod of the API server, or this very pod must have been seen running.
+* All this has been observed for `age_seconds`, at least every LONGEST_GAP_SECONDS, while the kubelet answered healthy
+  over the same connection. A restart of the kubelet or of this program, a gap, or a clock step (which includes
+  suspending the machine) restarts the count: it counts what was observed, never what a time stamp says.
 
-What is left is what holds for the kubelet's own collection too: a last status that never reaches the API server.
+One risk remains, as in the kubelet's own collection: a last status that never reaches the API server.
 
-Covers: the decision. Does not cover: observing, and the check right before a removal (`believed_pods`).
+Covers: the decision. Does not cover: observing, and the check right before a removal (`kubelet_pods`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ API_SOURCE = "api"  # of the annotation kubernetes.io/config.source
 
 
 class StoppedPod(NamedTuple):
-    """A kubelet's pod all of whose containers, if it has any, have EXITED and whose sandboxes (at least one) are
-    NOTREADY; by their ids. `newest`: its newest sandbox.
+    """A kubelet's pod whose containers, if any, have all EXITED and whose sandboxes (at least one) are all NOTREADY, by
+    their ids. `newest`: its newest sandbox.
 
-    That a pod stands still does not say that it has terminated: after a reboot every pod does.
+    A stopped pod has not necessarily terminated: after a reboot, every pod is stopped.
     """
 
     containers: frozenset[str]
@@ -53,7 +53,7 @@ class StoppedPod(NamedTuple):
 
 
 def stopped_pods(listing: Listing) -> dict[str, StoppedPod]:
-    """The pods that stand still, by UID. A pod of which anything is not the kubelet's, or has no sandbox, is none."""
+    """The stopped pods, by UID. A pod without a sandbox, or with a part that the kubelet did not make, is left out."""
     containers: dict[str, list[Container]] = defaultdict(list)
     sandboxes: dict[str, list[PodSandbox]] = defaultdict(list)
     for container in listing.containers:
@@ -74,11 +74,11 @@ def stopped_pods(listing: Listing) -> dict[str, StoppedPod]:
 
 
 class Observation(NamedTuple):
-    """What is seen at one moment.
+    """What is observed at one moment.
 
-    `at`, `wall`: monotonic and wall seconds. `kubelet_since`: since when (monotonic) one and the same kubelet has
-    answered healthy; None if it does not. `listing`: the complete lists of the runtime. `stopped`: the pods that stand
-    still in them; `torn_down`: those of them whose volumes are gone.
+    `at`, `wall`: monotonic and wall seconds. `kubelet_since`: since when (monotonic) the same kubelet has answered
+    healthy; None if it does not. `listing`: complete lists from the runtime. `stopped`: the stopped pods in them;
+    `torn_down`: those of them whose volumes are gone.
     """
 
     at: float
@@ -90,7 +90,7 @@ class Observation(NamedTuple):
 
 
 class Still(NamedTuple):
-    """A pod that stands still with its volumes torn down, and since when that has been seen."""
+    """A stopped pod with its volumes torn down, and since when that has been observed."""
 
     pod: StoppedPod
     since: float
@@ -98,8 +98,8 @@ class Still(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What has been seen without interruption. `first`: the sandboxes at the beginning. `ran`: UIDs seen with
-    a READY sandbox. `made`: whether the kubelet has made a sandbox for a pod of the API server meanwhile."""
+    """What has been observed without interruption. `first`: the sandboxes at the beginning. `ran`: UIDs seen with a
+    READY sandbox. `made`: whether the kubelet has made a sandbox for a pod of the API server since."""
 
     at: float
     wall: float
@@ -119,7 +119,7 @@ class Watched:
 
 
 def watched(before: Watched | None, seen: Observation) -> Watched | None:
-    """What has been seen with one more observation; None while the kubelet does not answer healthy."""
+    """The observations with one more added; None while the kubelet does not answer healthy."""
     if seen.kubelet_since is None:
         return None
     running = frozenset(each.pod_uid for each in seen.listing.sandboxes if each.state is PodSandboxState.READY)
@@ -142,7 +142,7 @@ def watched(before: Watched | None, seen: Observation) -> Watched | None:
 
 
 def _interrupted(before: Watched, seen: Observation) -> bool:
-    """Whether nothing may be concluded from the one observation to the other."""
+    """Whether nothing may be concluded from one observation to the other."""
     passed, on_the_wall = seen.at - before.at, seen.wall - before.wall
     return (
         before.kubelet_since != seen.kubelet_since
@@ -152,7 +152,7 @@ def _interrupted(before: Watched, seen: Observation) -> bool:
 
 
 def _since(earlier: Still | None, pod: StoppedPod, at: float) -> float:
-    """Since when the pod has stood still: anew if it has a container or sandbox that it did not have before."""
+    """Since when the pod has been stopped; restarts if it has a container or sandbox that it did not have before."""
     if earlier is None:
         return at
     had = pod.containers <= earlier.pod.containers and pod.sandboxes <= earlier.pod.sandboxes

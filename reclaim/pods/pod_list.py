@@ -1,10 +1,10 @@
 """Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod.
 
-`Field` reads any JSON answer of the kubelet, field by field, and trusts nothing: whatever is not of the expected form
-raises KubeletAnswerError, whose message says where, and quotes no value.
+`Field` reads any JSON answer from the kubelet, field by field, and trusts nothing: anything not in the expected form
+raises KubeletAnswerError, whose message says where but quotes no value.
 
-The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null when there are none). An answer
-that is incomplete or malformed anywhere is refused as a whole: the missing pods of half a list would count as gone.
+The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null if there are none). An answer
+that is incomplete or malformed anywhere is rejected as a whole: the pods missing from half a list would count as gone.
 
 What the list proves:
 
@@ -13,18 +13,17 @@ What the list proves:
 * *terminated*: phase Succeeded or Failed, which is final, and no container of any kind runs. The kubelet reports a
   final phase only once all containers have stopped (`pkg/kubelet/status/status_manager.go`, mergePodStatus). The
   containers are checked nevertheless: older kubelets report Failed for an evicted pod while they stop it, and a
-  controller may write that phase for any pod. A container that waits but has run before counts as running.
+  controller may write that phase for any pod. A waiting container that has run before counts as running.
 * Aliases: a static pod's mirror in the API has another UID; the annotations `kubernetes.io/config.hash` and
-  `kubernetes.io/config.mirror` name the static one, which is the one that containers carry
-  (`pkg/kubelet/config/common.go`, applyDefaults; `pkg/kubelet/pod/mirror_client.go`). A UID in such an
-  annotation exists, and nothing more follows: whoever creates a pod writes its annotations, so they never prove that
-  another pod has terminated.
-* *static*: of another source than the API server, by the annotation that the kubelet writes on every pod
+  `kubernetes.io/config.mirror` name the static pod's, which containers carry (`pkg/kubelet/config/common.go`,
+  applyDefaults; `pkg/kubelet/pod/mirror_client.go`). A UID in such an annotation exists, and that is all: whoever
+  creates a pod writes its annotations, so they never prove that another pod has terminated.
+* *static*: from a source other than the API server, by the annotation that the kubelet writes on every pod
   (`pkg/kubelet/types/pod_update.go`, IsStaticPod).
-* *images*: what a pod that has not terminated needs, whether or not a container was made of it yet: the images of all
-  containers in its spec, of its image volumes, and the ids in the statuses of its containers. A pod that is being
-  deleted still needs them.
-* *from_api_server*, that the API server has delivered its pods: only if one of them is listed. Right after a start the
+* *images*: what a pod that has not terminated needs, whether or not a container has been made of it: the images of all
+  containers in its spec and of its image volumes, and the ids in its container statuses. A pod that is being deleted
+  still needs them.
+* *from_api_server*: the API server has delivered its pods; true only if one of them is listed. Right after a start, the
   kubelet answers with static pods only, or with none (kubernetes/kubernetes#112119).
 """
 
@@ -37,7 +36,7 @@ from reclaim.pods.states import PodState
 from reclaim.types import ReclaimError
 
 LARGEST_UINT64 = 2**64 - 1
-MOST_VALUES = 3_000_000  # 500 pods of 20 KiB hold below a million; each costs up to 100 bytes of memory and 0.3 µs
+MOST_VALUES = 3_000_000  # 500 pods of 20 KiB hold less than a million; each costs up to 100 bytes of memory and 0.3 µs
 
 CONFIG_SOURCE = "kubernetes.io/config.source"  # written by the kubelet on every pod (pkg/kubelet/config/config.go)
 API_SERVER = "api"
@@ -51,10 +50,10 @@ Value = TypeVar("Value")
 
 
 class KubeletUnavailable(ReclaimError):
-    """The kubelet gave no complete answer. The message is one sentence with a hint what to check.
+    """The kubelet gave no complete answer. The message is one sentence with a hint at what to check.
 
-    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted,
-    or could not be used, so another one may do.
+    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted or
+    could not be used, so another one may work.
     """
 
     def __init__(self, message: str, *, late: bool = False, refused: bool = False):
@@ -64,12 +63,12 @@ class KubeletUnavailable(ReclaimError):
 
 
 class KubeletAnswerError(ReclaimError):
-    """An answer that is not of the expected form. The message is a clause that says where."""
+    """An answer not in the expected form. The message is a clause that says where."""
 
 
 class Field(NamedTuple):
-    """A value of an answer, and the path at which it was found; of the whole answer that is empty. A missing value and
-    null are the same: an empty one."""
+    """A value in an answer, and its path, which is empty for the whole answer. Missing values and null are the same:
+    empty."""
 
     value: Any
     where: str = ""
@@ -80,11 +79,11 @@ class Field(NamedTuple):
         return self.value is not None
 
     def get(self, key: str) -> Field:
-        """The field of an object."""
+        """A field of an object."""
         return Field(self._object().get(key), f"{self.where}.{key}" if self.where else key)
 
     def names(self) -> tuple[str, ...]:
-        """The names of the fields of an object, in their order."""
+        """The names of an object's fields, in order."""
         return tuple(self._object())
 
     def elements(self) -> Iterator[Field]:
@@ -97,11 +96,11 @@ class Field(NamedTuple):
             yield field
 
     def text(self) -> str:
-        """The text; empty without one."""
+        """The text; empty if there is none."""
         return self._of(str, "a text") or ""
 
     def integer(self, least: int = 0, most: int = LARGEST_UINT64) -> int | None:
-        """The whole number within bounds; None without one."""
+        """The integer, within limits; None if there is none."""
         words = f"a whole number between {least} and {most}"
         number = self._of(int, words)
         if number is not None and not least <= number <= most:
@@ -109,18 +108,18 @@ class Field(NamedTuple):
         return number
 
     def truth(self) -> bool | None:
-        """True or false; None without one."""
+        """True or false; None if there is no value."""
         return self._of(bool, "true or false")
 
     def error(self, problem: str) -> KubeletAnswerError:
-        """The error that this field is not as it should be."""
+        """An error about this field."""
         return KubeletAnswerError(f"{self.where or 'it'} {problem}")
 
     def _object(self) -> dict[str, Any]:
         return self._of(dict, "an object") or {}
 
     def _of(self, kind: type[Value], words: str) -> Value | None:
-        """The value, if it is of this very type; a bool is no int. None without one."""
+        """The value, if it has exactly this type (a bool is not an int). None if there is none."""
         if self.value is not None and type(self.value) is not kind:
             raise self.error(f"is not {words}")
         value: Value | None = self.value
@@ -144,8 +143,8 @@ def parse_answer(body: bytes) -> Field:
 
 class PodList(NamedTuple):
     """The pods that the kubelet knows, by UID and alias. `from_api_server`: at least one came from the API server.
-    `images`: what those that have not terminated need, by UID; references as they are written. `items`: the pods
-    themselves, in the order of the answer."""
+    `images`: what pods that have not terminated need, by UID; references as written. `items`: the pods themselves, in
+    the answer's order."""
 
     states: Mapping[str, PodState]
     from_api_server: bool
@@ -154,7 +153,7 @@ class PodList(NamedTuple):
 
 
 def parse_pod_list(body: bytes) -> PodList:
-    """The pods in an answer to `GET /pods`. Raises KubeletAnswerError, and nothing else, for what is no such list."""
+    """The pods in an answer to `GET /pods`. Raises KubeletAnswerError, and nothing else, if it is not such a list."""
     answer = parse_answer(body)
     if answer.get("kind").text() != "PodList" or answer.get("apiVersion").text() != "v1":
         raise KubeletAnswerError("it is not a v1 PodList")
@@ -203,16 +202,16 @@ def _images(spec: Field, status: Field) -> Iterator[str]:
     named += [volume.get("image").get("reference") for volume in spec.get("volumes").elements()]
     named += [container.get("imageID") for kind in CONTAINER_STATUSES for container in status.get(kind).elements()]
     for reference in named:
-        text = reference.text().rpartition("://")[2]  # of an id: docker-pullable://
+        text = reference.text().rpartition("://")[2]  # ids may begin with docker-pullable://
         if text:
             yield text
 
 
 def _may_run(container: Field) -> bool:
-    """Whether a container runs, or waits after it has run before. Without any state it waits."""
+    """Whether a container runs, or waits after having run before. Without any state, it waits."""
     state = container.get("state")
     for name in STATES:
-        state.get(name).names()  # an object, which may be empty, or nothing
+        state.get(name).names()  # must be an object, possibly empty, or missing
     has_run = (
         bool(container.get("lastState").names()),
         bool(container.get("restartCount").integer()),

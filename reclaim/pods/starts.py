@@ -1,21 +1,21 @@
 """Whether a pod is being made right now: while one is, no image is removed.
 
-A kubelet makes the pod's directory, the sandbox, and then for each container checks whether its image is there and
-makes the container (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`, SyncPod). Between that check and the container
+A kubelet makes the pod's directory and the sandbox, and then, for each container, checks whether its image is there and
+makes the container (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`, SyncPod). Between that check and the container,
 nothing in the runtime shows that the image is about to be used. That takes milliseconds, and the steps before it can be
 observed. A pod counts as being made
 
 * for a hold-off after its directory, its sandbox, or the first run of a container was made;
-* while its sandbox is ready and holds no container, or its directory is there and no sandbox, for up to half a minute:
+* while its sandbox is ready and holds no container, or its directory exists without a sandbox, for up to half a minute:
   a sandbox may take seconds, and a pull even longer.
 
-A pod whose spec the kubelet has told is not waited for: what it needs is known, and in use (`in_use`).
+A pod whose spec the kubelet has listed is not waited for: what it needs is known and in use (`images.references`).
 
-The removal of images waits for the others: in one pass for at most twice the hold-off, however fast the disk fills.
-Where new pods come all the time images are removed all the same, each by a list of containers of its own.
+Image removals wait for the others, but in one pass for at most twice the hold-off, however fast the disk fills. If new
+pods keep coming, images are removed all the same, each based on a list of containers of its own.
 
-Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, at the first sight of
-a part; from then on its age is counted on the monotonic clock (`Sightings`).
+Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, when a part is first
+seen; from then on its age is counted on the monotonic clock (`PartAges`).
 """
 
 from __future__ import annotations
@@ -29,46 +29,45 @@ from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
 PATIENCE_HOLD_OFFS = 2.0
-UNFINISHED_HOLD_OFFS = 30.0  # how long a pod without its next part is one that is being made
-AGAIN_HOLD_OFFS = 0.1  # after which it is checked whether that part is there
-
-
-STEP_SECONDS = 0.5  # by which the two clocks must differ between two looks to be taken for a step
-LATE_SECONDS = 1.0  # the list of a look may be so much older than the look (`inventory.FRESH_SECONDS`)
+UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as being made
+AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
+STEP_SECONDS = 0.5  # if the clocks drift apart by so much between two looks, one was set
+LATE_SECONDS = 1.0  # how much older than a look its list may be (`inventory.FRESH_SECONDS`)
 
 Part = tuple[str, float]
-"""What was made of a pod, and the wall time that it is dated with."""
+"""A part of a pod, and the wall time it is dated with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """The directories of pods as they were at one moment. The kubelet makes that of a pod before anything else of it.
+    """The directories of pods as they were at one moment. The kubelet makes a pod's directory before anything else of
+    it.
 
-    Evidence that was begun right after it tells nothing of a pod that has begun since.
+    Evidence that was begun right after that moment says nothing about a pod that has begun since.
     """
 
     parts: frozenset[Part]
     pods: PodStateProvider = field(repr=False, compare=False)
 
     def no_pod_has_begun_since(self) -> bool:
-        """The last look: reads the directories once more. False where they cannot be read. Asks no runtime."""
+        """The last look: reads the directories once more. False if they cannot be read. Asks no runtime."""
         now = look(self.pods)
         return now is not None and now.parts <= self.parts
 
 
 def look(pods: PodStateProvider) -> Directories | None:
-    """The directories of all pods now; None where they cannot be read. Asks no runtime."""
+    """The directories of all pods now; None if they cannot be read. Asks no runtime."""
     times = pods.start_times()
     return None if times is None else Directories(frozenset(times.items()), pods)
 
 
-class Sightings:
-    """Since when each part of a pod is known. Kept from pass to pass. May be used from several threads.
+class PartAges:
+    """Since when each part of a pod has existed. Kept from pass to pass. Thread-safe.
 
-    The age of a part at its first sight is what its date says, if that can be true: it is not in the future, the part
-    is not older than the look before, at which it was missing, and the wall clock was not set in between. Otherwise its
-    age counts from its first sight, which waits a hold-off too long at most. At the first look of all every date that
-    is not in the future counts.
+    When a part is first seen, its age is what its date says, if that can be true: the date is not in the future, the
+    part is not older than the previous look, at which it was missing, and the wall clock was not set in between.
+    Otherwise its age counts from when it was first seen, which waits at most a hold-off too long. At the very first
+    look, every date that is not in the future counts.
     """
 
     def __init__(self, clock: Clock):
@@ -78,7 +77,7 @@ class Sightings:
         self._last_look: tuple[float, float] | None = None  # in both clocks
 
     def ages(self, parts: Iterable[Part]) -> dict[Part, float]:
-        """Seconds since each of these parts was made. Parts that are not there any more are forgotten."""
+        """Seconds since each of these parts was made. Parts that no longer exist are forgotten."""
         with self._lock:
             now, wall = self._clock.monotonic(), self._clock.wall()
             oldest_seconds = self._oldest_new_part(now, wall)
@@ -101,11 +100,11 @@ class Sightings:
 
 
 class PodStarts:
-    """How long to wait for pods that are being made. For one pass. Not for two callers at a time.
+    """How long to wait for pods that are being made. For one pass; not for concurrent callers.
 
-    `list_sandboxes`: asks the runtime. `sightings`: what earlier passes have seen. `hold_off_seconds`: how long after a
+    `list_sandboxes`: asks the runtime. `part_ages`: what earlier passes have seen. `hold_off_seconds`: how long after a
     part of a pod was made its containers may need an image; 0: never wait. `under_way`: whether a pod was being made
-    when this was last asked.
+    when this was last checked.
     """
 
     def __init__(
@@ -114,10 +113,10 @@ class PodStarts:
         pods: PodStateProvider,
         clock: Clock,
         hold_off_seconds: float,
-        sightings: Sightings,
+        part_ages: PartAges,
     ):
         self.under_way = False
-        self._sightings = sightings
+        self._part_ages = part_ages
         self._list_sandboxes = list_sandboxes
         self._pods = pods
         self._clock = clock
@@ -133,7 +132,7 @@ class PodStarts:
         if self._hold_off_seconds <= 0:
             return 0.0
         now = self._clock.monotonic()
-        if now < self._waiting_until:  # a removal side by side waits for the same pod
+        if now < self._waiting_until:  # a concurrent removal waits for the same pod
             return self._waiting_until - now
         sandboxes = self._list_sandboxes()
         longest = max(self._waits(containers, sandboxes), default=0.0)
@@ -145,17 +144,17 @@ class PodStarts:
 
     def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[float]:
         """Seconds to wait for each pod that is being made."""
-        directories, told = self._pods.start_times() or {}, self._pods.named_images()
-        ages = self._sightings.ages(parts_of_pods(containers, sandboxes, directories))
+        directories, known = self._pods.start_times() or {}, self._pods.named_images()
+        ages = self._part_ages.ages(parts_of_pods(containers, sandboxes, directories))
         occupied = {container.sandbox_id for container in containers}
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
         for container in containers:
-            if container.attempt == 0 and container.pod_uid not in told:
+            if container.attempt == 0 and container.pod_uid not in known:
                 yield self._wait(ages[_part(container)])
         for sandbox in sandboxes:
-            if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in told:
+            if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in known:
                 yield self._wait(ages[_part(sandbox)], unfinished=sandbox.id not in occupied)
-        for uid in directories.keys() - told.keys():
+        for uid in directories.keys() - known.keys():
             yield self._wait(ages[uid, directories[uid]], unfinished=uid not in with_sandbox)
 
     def _wait(self, age: float, *, unfinished: bool = False) -> float:

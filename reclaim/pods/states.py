@@ -1,24 +1,41 @@
-"""Which pods exist on the node, and in which state: values, and the protocol by which those who remove ask for them.
+"""Which pods exist on the node and in which state, and whether the kubelet's directories are trusted to say so.
 
-Does not cover: the sources, which are the kubelet's pod directories (`kubelet_directories`) and its own list
-(`pod_list`); whether the directories are believed (`belief`); both joined (`believed_pods`).
+**The directories are trusted** only while they explain what the runtime holds. A `pods` directory can be readable and
+yet not be the kubelet's: its disk is not mounted after a boot, the kubelet runs with another `--root-dir`, or a CSI
+driver has created an empty one. Every pod would then look gone. So trust is earned anew with each comparison, and
+without it nothing counts as gone:
+
+* Every pod of the kubelet that is running (a RUNNING container, a READY sandbox) has its directory. The kubelet
+  makes the directory first and removes it last (`pkg/kubelet/kubelet.go`, SyncPod; `kubelet_volumes.go`,
+  cleanupOrphanedPodDirs), and it is read before and after the runtime's lists, so no minimum age is needed.
+* At least one pod that the runtime holds, in whatever state, has its directory. That is so after a reboot, when
+  everything is dead but the directories are there. If it is not so, as on a drained node, only the kubelet's own list
+  can explain it: if it contains a pod of the API server, and so is complete, and contains no live pod that the runtime
+  holds.
+* If the kubelet's list is known: at least one of its live pods that the runtime holds has its directory.
+* Root and `pods` are the directories that were trusted before (by device and inode). Others must first explain
+  something that has run for `SETTLE_SECONDS`: by then the kubelet has made the directories of its other pods too.
+  Restarting this program forgets the earlier ones.
+
+Does not cover: the sources, which are the kubelet's pod directories and its own list (`pod_list`), and combining them
+(`kubelet_pods`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from reclaim.types import Listing
+from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
 
 def is_pod_uid(uid: str) -> bool:
-    """Whether a text from the runtime can be the UID of a pod, and so the name of its directory."""
+    """Whether text from the runtime can be the UID of a pod, and thus the name of its directory."""
     return _UID.fullmatch(uid) is not None
 
 
@@ -26,9 +43,9 @@ def is_pod_uid(uid: str) -> bool:
 class PodState:
     """A pod that the kubelet knows (`pkg/kubelet/pod_workers.go`).
 
-    `terminated`: all its containers are stopped for good; a pod that ran to completion is terminated without being
-    deleted. `deleted`: its deletion was requested. `evicted`: the kubelet evicted it. All three are final.
-    `static`: it is not of the API server, but of a file or a URL.
+    `terminated`: all its containers have stopped for good; a pod that ran to completion is terminated without being
+    deleted. `deleted`: its deletion was requested. `evicted`: the kubelet evicted it. All three are final. `static`: it
+    comes from a file or a URL, not from the API server.
     """
 
     terminated: bool = False
@@ -45,7 +62,7 @@ class RootIdentity(NamedTuple):
 
 
 class Why(StrEnum):
-    """Why the kubelet's directories are not believed; `reclaim/README.md` documents each word."""
+    """Why the kubelet's directories are not trusted; `reclaim/README.md` documents each word."""
 
     UNREADABLE = "unreadable"
     NOT_COMPARED = "not_compared"
@@ -56,18 +73,19 @@ class Why(StrEnum):
 
 
 NO_TROUBLE = frozenset({Why.NOT_COMPARED, Why.NOTHING_HELD})
-"""Doubts that ask for nothing: the runtime's own trouble is told elsewhere, and without a pod only logs can be lost."""
+"""Reasons that require no action: trouble with the runtime is reported elsewhere, and if it holds no pod, only logs are
+kept needlessly."""
 
 
 class Doubt(NamedTuple):
-    """Why the kubelet's directories are not believed: one word, and one sentence for people."""
+    """Why the kubelet's directories are not trusted: one word, and one sentence for people."""
 
     why: Why
     sentence: str
 
 
 def doubt(why: Why, what: str) -> Doubt:
-    """A doubt. `what`: the main clause, which says what is wrong with which directory."""
+    """Builds a `Doubt`. `what`: the main clause, which says what is wrong with which directory."""
     return Doubt(why, f"{what}, so which pods are gone is not known")
 
 
@@ -75,18 +93,17 @@ def doubt(why: Why, what: str) -> Doubt:
 class PodStates:
     """The pods of the node, from two sources.
 
-    `present`: the UIDs that have a directory of the kubelet; None when that is unknown.
-    `kubelet`: the pods in the kubelet's list by UID; None when it was not requested or not complete.
-    `sources_ready`: whether every source of pods has delivered at least once.
-    `by_evidence`: the pods that have terminated by what was seen over time (`evidence`); where the kubelet's list is
-    known, that counts instead.
-    `identity`: of the directories that `present` was read from. `doubt`: why they are not believed, None if they are.
+    `present`: the UIDs that have a kubelet directory; None if unknown. `kubelet`: the pods in the kubelet's list by
+    UID; None if it was not requested or not complete. `sources_ready`: whether every source of pods has delivered at
+    least once. `by_evidence`: the pods observed to have terminated (`evidence`); if the kubelet's list is known, that
+    counts instead. `identity`: of the directories that `present` was read from. `doubt`: why they are not trusted; None
+    if they are.
 
-    With a doubt no pod is gone. What the list says of a pod that it contains still holds: that the kubelet says so does
-    not depend on its directories.
+    With a doubt, no pod is gone. What the list says about a pod it contains still holds, as it does not depend on the
+    directories.
 
-    With `kubelet` the methods decide as the kubelet does; without it only the objects of a pod that certainly does not
-    exist any more may be removed.
+    With `kubelet`, the methods decide as the kubelet does; without it, only the objects of pods that certainly no
+    longer exist may be removed.
     """
 
     present: frozenset[str] | None = None
@@ -102,12 +119,12 @@ class PodStates:
         return self.kubelet is not None
 
     def listed(self, uid: str) -> PodState | None:
-        """What the kubelet's list says of the pod; None if that is not known, or it is not in it."""
+        """What the kubelet's list says about the pod; None if the list is not known or does not contain it."""
         return None if self.kubelet is None else self.kubelet.get(uid)
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod does not exist. Without the kubelet's list an invalid UID never counts as gone; with it, an
-        unlisted UID is that of a removed pod, the empty one included."""
+        """Whether the pod does not exist. Without the kubelet's list, an invalid UID never counts as gone; with it, an
+        unlisted UID is that of a removed pod, even an empty one."""
         if self.doubt is not None:
             return False
         if self.kubelet is None:
@@ -119,7 +136,8 @@ class PodStates:
         return self.doubt is not None and self.listed(uid) is None and uid not in (self.present or ())
 
     def content_should_be_removed(self, uid: str) -> bool:
-        """Whether everything of the pod may be removed, its logs included: evicted, deleted and terminated, or gone."""
+        """Whether everything of the pod may be removed, including its logs: evicted, deleted and terminated, or
+        gone."""
         state = self.listed(uid)
         return self.gone(uid) if state is None else state.evicted or (state.deleted and state.terminated)
 
@@ -129,20 +147,20 @@ class PodStates:
         return self.gone(uid) or self.shown_terminated(uid) if state is None else state.terminated
 
     def shown_terminated(self, uid: str) -> bool:
-        """Whether the pod exists and has terminated by what was seen of it, without a word of the kubelet."""
+        """Whether the pod exists and was observed to have terminated, without confirmation from the kubelet."""
         return self.kubelet is None and self.doubt is None and uid in self.by_evidence and uid in (self.present or ())
 
     def only_runtime_remembers(self, uid: str) -> bool:
-        """Whether nothing but its dead containers would tell a kubelet that restarts that the pod has run: a static
-        pod comes without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
+        """Whether only its dead containers would tell a restarting kubelet that the pod has run: a static pod comes
+        without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
         state = self.listed(uid)
         return state is not None and state.static
 
     def merge(self, other: PodStates) -> PodStates:
         """Two observations as one, `other` being the later one.
 
-        A pod exists if it is in either; a source that is unknown in either is unknown; a pod in both lists has its
-        later state. What was read from two different directories is unknown.
+        A pod exists if either has it; a source that is unknown in either is unknown; a pod in both lists has its later
+        state. If they were read from different directories, `present` is unknown.
         """
         present = None if self.present is None or other.present is None else self.present | other.present
         found = self.doubt or other.doubt
@@ -155,30 +173,110 @@ class PodStates:
 
 
 class PodStateProvider(Protocol):
-    """The states of pods, for those who remove."""
+    """The states of pods, for everything that removes objects."""
 
     @property
     def doubt(self) -> Doubt | None:
-        """Why no pod counts as gone now; None if the directories are believed."""
+        """Why no pod counts as gone now; None if the directories are trusted."""
 
     def pod_states(self) -> PodStates:
-        """The pods that exist now, with the doubt of the last comparison. Never raises: an unknown part is None."""
+        """The pods that exist now, with the doubt from the last comparison. Never raises: an unknown part is None."""
 
     def read(self) -> PodStates:
-        """The pods that exist now, to be compared: by itself this does not say that any pod is gone."""
+        """The pods that exist now, to be compared; by itself this does not say that any pod is gone."""
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
-        """What was read before and after complete lists of the runtime, believed or not; None: there are no lists."""
+        """Decides whether what was read before and after complete lists of the runtime is trusted; None: there are no
+        lists."""
 
     def gone(self, uid: str) -> bool:
-        """Whether this pod is known not to exist, checked right before a removal."""
+        """Whether this pod is known not to exist; checked right before a removal."""
 
     def shown_terminated(self, uid: str) -> bool:
-        """Whether what was seen still shows that this pod has terminated, checked right before a removal."""
+        """Whether observations still show that this pod has terminated; checked right before a removal."""
 
     def start_times(self) -> Mapping[str, float] | None:
-        """When each pod was started, wall seconds by UID; None where that cannot be told."""
+        """When each pod was started, in wall seconds by UID; None if that is unknown."""
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What the specs of pods that have not terminated name, by UID, by the kubelet's list; without those of which
-        that is not known. Asked for at `since` (monotonic seconds) or later; None: lately. Never raises."""
+        """What the specs of pods that have not terminated name, by UID, according to the kubelet's list; pods it does
+        not know are left out. Asked for at `since` (monotonic) or later; None: lately. Never raises."""
+
+
+# ---- whether the directories are trusted
+
+SETTLE_SECONDS = 10.0
+LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; a runtime may report longer ones
+
+
+def doubt_about(
+    states: PodStates,
+    listing: Listing | None,
+    trusted: RootIdentity | None,
+    where: str,
+    now_ns: int,
+) -> Doubt | None:
+    """Why these directories are not trusted; None if they are.
+
+    `states`: as read before and after the lists, with the kubelet's list if it is known. `listing`: None if the runtime
+    gave no complete lists. `trusted`: the directories that were trusted last. `where`: the path of `pods`, for the
+    sentence. `now_ns`: wall time in nanoseconds since the epoch, by the same clock as the runtime's times.
+    """
+    if states.present is None:
+        return states.doubt or doubt(Why.UNREADABLE, f"{where} cannot be read")
+    if listing is None:
+        return not_compared(where)
+    parts = _parts(listing)
+    running = [part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)]
+    without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
+    if without:
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {where}")
+    unexplained = _unexplained(states, {part.pod_uid for part in parts}, where)
+    if unexplained is not None:
+        return unexplained
+    if trusted is None or states.identity == trusted:
+        return None
+    latest_ns = now_ns - SETTLE_SECONDS * 1e9  # the latest creation of something with a directory; 0 is unknown
+    explained = (part for part in running if part.pod_uid in states.present)
+    return None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(where)
+
+
+def not_compared(where: str) -> Doubt:
+    """The doubt before the first comparison, and while the runtime gives no complete lists."""
+    return doubt(Why.NOT_COMPARED, f"{where} has not been compared with complete lists of the runtime")
+
+
+def exchanged(where: str) -> Doubt:
+    """The doubt about a directory other than the trusted one."""
+    return doubt(
+        Why.EXCHANGED, f"{where} is another directory than before and explains nothing that has run for a while"
+    )
+
+
+def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt | None:
+    """A doubt if the directories explain nothing that the runtime holds, or nothing that the kubelet says is alive."""
+    present, kubelet = states.present or frozenset(), states.kubelet or {}
+    alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
+    if alive and present.isdisjoint(alive):
+        what = f"{where} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
+        return doubt(Why.EXPLAINS_NOTHING, what)
+    if not present.isdisjoint(held) or (states.known and states.sources_ready):
+        return None
+    if not held:
+        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
+    what = "has a directory of none of them" if present else "is empty"
+    return doubt(
+        Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pod{'s' * (len(held) != 1)} and {where} {what}"
+    )
+
+
+def _parts(listing: Listing) -> list[Container | PodSandbox]:
+    """Containers and sandboxes that carry the kubelet's label with a valid UID; a kubelet did not make the others."""
+    parts: list[Container | PodSandbox] = [*listing.containers]
+    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
+    return [part for part in parts if is_pod_uid(part.pod_uid)]
+
+
+def _pod(part: Container | PodSandbox) -> str:
+    return f"{part.pod_namespace}/{part.pod_name}"[:LONGEST_NAME]

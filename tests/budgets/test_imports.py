@@ -16,7 +16,7 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
     "grpc": {"eviction/drill/runtime/"},
-    "h2": {"reclaim/cri/http2_client.py"},
+    "h2": {"reclaim/cri/channel.py"},
     "google": {
         "reclaim/cri/status.py",
         "reclaim/cri/cri_pb2.py",
@@ -35,7 +35,7 @@ HOMES = {
     "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {"eviction/configuration/models.py"},
     "yaml": {"eviction/configuration/strict_yaml.py"},
-    "tenacity": {"reclaim/cri/retry.py"},
+    "tenacity": {"reclaim/inventory.py"},
 }
 
 

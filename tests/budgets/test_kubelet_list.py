@@ -15,7 +15,7 @@ MODULES = (
     "reclaim.pods.states",
     "reclaim.pods.pod_list",
     "eviction.configuration.kubelet_client",
-    "reclaim.pods.believed_pods",
+    "reclaim.pods.kubelet_pods",
 )
 NETWORK_MODULES = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
 LINES_A_POD = 1_500  # 967 for a pod of five containers on Python 3.11, whatever the size of the rest of it

@@ -23,7 +23,7 @@ from eviction.configuration.strict_yaml import ConfigurationError, parse_documen
 from eviction.configuration.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.records_file import Moment, NotRecords, records_from_json, records_json
+from reclaim.images.records import Moment, NotRecords, records_from_json, records_json
 from reclaim.types import Image, ImageRecord, PolicyError
 from signals.quantity import (
     QuantityError,

@@ -26,7 +26,7 @@ from eviction.drill.runtime.faults import (
 )
 from eviction.drill.runtime.server import METHODS
 from eviction.types import Extent
-from reclaim.images.records_file import current_machine_id
+from reclaim.images.records import current_machine_id
 from tests.model import events, mishaps
 from tests.model.world import KIB, World
 from tests.nodes.model_node import SharedParts

@@ -17,7 +17,7 @@ from eviction.drill.runtime.faults import Distort, Hang, MethodFault, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
 from eviction.types import Extent
-from reclaim.images.records_file import Moment, records_json
+from reclaim.images.records import Moment, records_json
 from reclaim.types import ImageRecord
 from tests.model.canary import Canary
 from tests.model.held_calls import HeldCall, Way

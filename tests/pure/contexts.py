@@ -9,7 +9,7 @@ from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.starts import Sightings
+from reclaim.pods.starts import PartAges
 from reclaim.pods.states import PodStateProvider
 from reclaim.unused_images import UnusedImages
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -35,7 +35,7 @@ def context_of(
         provider,
         Inventory(runtime, runtime, provider, clock),
         records or ImageRecords(),
-        Sightings(clock),
+        PartAges(clock),
         clock,
         Policies(containers, images),
         log_paths or LogPaths("/nowhere/pods", "/nowhere/containers"),

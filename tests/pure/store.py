@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from reclaim.execution.executor import Executor, Work
-from reclaim.execution.remover import Ready, Refused, Wait
+from reclaim.execution.removals import Ready, Refused, Wait
 from reclaim.types import (
     NEVER,
     Action,

@@ -7,7 +7,7 @@ import pytest
 from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
 from eviction.reporting.explain import REASONS
 from reclaim import ballast, programs, rotated_logs
-from reclaim.containerd_garbage import UNREFERENCED
+from reclaim.containerd import UNREFERENCED
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Kind, Reason
 

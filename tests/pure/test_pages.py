@@ -16,9 +16,8 @@ from eviction.drill.scenario.reader import find_scenario
 from eviction.pod_eviction import ranking
 from eviction.reporting.explain import REASONS
 from eviction.reporting.space import About
-from reclaim.events import EventReason
 from reclaim.pods.states import Why
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, EventReason
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.pages import EVICTION, PAGES, RECLAIM, SAFETY_CASE, anchors, headings, links, name_of, prose, words
 from tests.repository import ROOT

@@ -12,8 +12,7 @@ from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.record import PassResult
-from reclaim.containerd_garbage import OBJECT_ID, collect_garbage_function, examine
-from reclaim.cri.containerd import ID_PREFIX
+from reclaim.containerd import ID_PREFIX, OBJECT_ID, collect_garbage_function, examine
 from reclaim.functions import FUNCTIONS, table_of
 from signals.types import FilesystemRole
 from tests.nodes.real_node import RealNode

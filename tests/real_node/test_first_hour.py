@@ -23,7 +23,7 @@ from typing import Self
 
 import pytest
 
-from reclaim.images.records_file import Moment, current_boot_id, records_json
+from reclaim.images.records import Moment, current_boot_id, records_json
 from tests.bundles import Bundle, made_bundle
 from tests.console_pages import Step, steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node

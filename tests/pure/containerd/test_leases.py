@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.containerd_garbage import CannotCollect, GarbageCollection, examine
+from reclaim.containerd import (
+    EXPIRE_LABEL,
+    ID_PREFIX,
+    LEASES_SERVICE,
+    NAMESPACE,
+    CannotCollect,
+    GarbageCollection,
+    Leases,
+    examine,
+)
 from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX, LEASES_SERVICE, NAMESPACE, Leases
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata, RuntimeVersion
 from reclaim.types import Action, RemovalFailed, RuntimeUnavailable, Verdict

@@ -10,7 +10,7 @@ from hyperframe.frame import GoAwayFrame, PingFrame, PriorityFrame, RstStreamFra
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.cri.http2_client import LARGEST_MESSAGE_BYTES, UNSENT_BYTES, Http2Client, ProtocolBroken
+from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, UNSENT_BYTES, Http2Client, ProtocolBroken
 from reclaim.cri.status import Code
 from tests.hostile_http2 import GREETING, STATUS, TRAILERS, data, headers, raw
 from tests.http2_server import HEADER, INITIAL_WINDOW, OK, PREFACE, Server, prefixed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.cri.retry import retried
+from reclaim.inventory import retried
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 
 LOST = RuntimeUnavailable("connection refused", transient=True)

@@ -12,8 +12,7 @@ from eviction.daemon.kept_files import ImageRecordsSaver
 from eviction.daemon.manager import Lane
 from eviction.reporting.log import Log
 from reclaim.execution.workers import Workers
-from reclaim.images.records import ImageRecords
-from reclaim.images.records_file import RecordFile
+from reclaim.images.records import ImageRecords, RecordFile
 from reclaim.types import ImageRecord
 from signals.clock import SystemClock
 from signals.filesystems import read_statvfs

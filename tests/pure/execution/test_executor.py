@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.execution.executor import Experience, Work
-from reclaim.execution.remover import Refused
+from reclaim.execution.removals import Refused
 from reclaim.types import Action, DiskState, Kind, Plan, Reason, Result, Verdict
 from tests.pure.store import Disk, Site, plan_of, reasons, results
 from tests.pure.values import MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.execution.remover import CHECK_ATTEMPTS, Refused
+from reclaim.execution.removals import CHECK_ATTEMPTS, Refused
 from reclaim.types import Reason, Result
 from tests.pure.store import Site, reasons, results
 from tests.pure.values import MIB

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from reclaim.execution.executor import never_relieved
-from reclaim.execution.readings import Progress, ReadingHangs, Readings
-from reclaim.execution.workers import NoThread, Workers
+from reclaim.execution.workers import NoThread, Progress, ReadingHangs, Readings, Workers
 from reclaim.function import ReclaimFunction
 from reclaim.functions import Call
 from reclaim.types import Plan, ReclaimError

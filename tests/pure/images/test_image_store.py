@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reclaim.containerd import LIST_IMAGES, brought_at, clocks_at_start
 from reclaim.cri import image_store_pb2 as pb
-from reclaim.cri.containerd import LIST_IMAGES, brought_at, clocks_at_start
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.remover import Ready, Refused
+from reclaim.execution.removals import Ready, Refused
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.newest import repositories_of
-from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
+from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age, repositories_of
 from reclaim.images.records import ImageRecords
 from reclaim.types import Action, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
 from tests.pure.contexts import context_of, images_stage

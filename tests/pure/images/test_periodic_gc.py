@@ -11,13 +11,22 @@ from dataclasses import replace
 
 import pytest
 
-from reclaim.events import EventReason
 from reclaim.execution.executor import Executor
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.periodic_image_gc import IMAGE_GC, ImageGC, ImageGCResult
-from reclaim.types import Action, ContainerState, ImageRecord, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable
+from reclaim.types import (
+    Action,
+    ContainerState,
+    EventReason,
+    ImageRecord,
+    Reason,
+    RemovalFailed,
+    Result,
+    Rule,
+    RuntimeUnavailable,
+)
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import MIB, SteppedClock, container, image, image_id

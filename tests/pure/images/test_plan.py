@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images.in_use import images_in_use
 from reclaim.images.keep_list import KeepList, parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
-from reclaim.images.references import bare_hex
+from reclaim.images.references import bare_hex, images_in_use
 from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
 from tests.pure.values import container, image, image_id
 

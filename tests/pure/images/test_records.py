@@ -80,7 +80,7 @@ def test_each_runtime_handler_of_one_id_has_a_record() -> None:
 def telling(*witnessed: tuple[str, float], earlier: tuple[float, float] | None = (9000.0, -4000.0)) -> ImageRecords:
     """Records with a witness of these ids and wall times. The clocks are known since 9000 s before the first
     look: at a wall time of 5000 s nobody has set them since."""
-    return ImageRecords(witness=lambda: dict(witnessed), earlier=lambda: earlier)
+    return ImageRecords(pull_times=lambda: dict(witnessed), earlier=lambda: earlier)
 
 
 @pytest.mark.regression
@@ -248,7 +248,7 @@ def test_what_was_brought_back_is_no_older_than_the_witness_says(
     witnessed: float | None, expected: ImageRecord
 ) -> None:
     """It may have been removed and pulled again while no process detected images."""
-    records = ImageRecords(witness=lambda: {} if witnessed is None else {ONE: witnessed})
+    records = ImageRecords(pull_times=lambda: {} if witnessed is None else {ONE: witnessed})
     records.restore({ONE: ImageRecord(-500.0, -100.0)})
     assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: expected}
     assert records.update([image(1)], NONE, 20.0, 5000.0) == {ONE: expected}  # asked once

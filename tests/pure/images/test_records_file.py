@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reclaim.execution.workers import Workers
-from reclaim.images.records_file import (
+from reclaim.images.records import (
     LARGEST_BYTES,
     SAVE_AGAIN_SECONDS,
     Loaded,

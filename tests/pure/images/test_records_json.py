@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images import records_file as json_of
-from reclaim.images.records_file import LARGEST_BYTES, Moment, NotRecords, records_json
+from reclaim.images import records as json_of
+from reclaim.images.records import LARGEST_BYTES, Moment, NotRecords, records_json
 from reclaim.types import ImageRecord
 from tests.pure.values import image_id
 

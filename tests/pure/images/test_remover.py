@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.execution.remover import Ready, Refused, Wait
+from reclaim.execution.removals import Ready, Refused, Wait
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.pods.starts import look
 from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reclaim.execution.executor import Executor
-from reclaim.execution.readings import Readings
 from reclaim.execution.removals import Removals
+from reclaim.execution.workers import Readings
 from reclaim.plugins import CHANGED, FRESH_SECONDS, Found, PluginFailed, plugin_function
 from reclaim.types import Reason, ReclaimResult, Result
 from signals.types import FilesystemRole

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers import ContainerGCPolicy
+from reclaim.containers import ContainerGCPolicy, LogEntry, NoState, StatusAnswer, plan_log_symlinks, plan_pod_logs
 from reclaim.pod_logs.names import (
     container_id_of_symlink,
     container_log_location,
@@ -20,7 +20,6 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.pod_logs.plan import LogEntry, NoState, StatusAnswer, plan_log_symlinks, plan_pod_logs
 from reclaim.pods.states import PodState, PodStates, Why, doubt
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule
 from tests.pure.values import NOW_NS, SECOND_NS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reclaim.containers import NoState
 from reclaim.execution.executor import Executor, Work, never_relieved
-from reclaim.execution.remover import Ready, Refused, Stage
+from reclaim.execution.removals import Ready, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, symlink_name
-from reclaim.pod_logs.plan import NoState
 from reclaim.pods.states import PodState, PodStates
 from reclaim.services import ContainerStatus
 from reclaim.types import ContainerState, Plan, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.pod_logs.plan import LogEntry, plan_pod_logs
-from reclaim.pods.belief import doubt_about
-from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_directories import KubeletDirectories
-from reclaim.pods.states import PodState, PodStates, RootIdentity, Why
+from reclaim.containers import ContainerGCPolicy, LogEntry, plan_container_gc, plan_pod_logs, plan_sandbox_gc
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
+from reclaim.pods.states import PodState, PodStates, RootIdentity, Why, doubt_about
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
 
@@ -259,7 +256,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.source = Source("one")
-        self.pods = BelievedPods(self.source, SteppedClock())
+        self.pods = KubeletPods(self.source, SteppedClock())
 
     def compare(self, *objects: Container | PodSandbox) -> PodStates:
         """One comparison."""

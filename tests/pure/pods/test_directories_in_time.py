@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from reclaim.execution.readings import ReadingsInTime
-from reclaim.execution.workers import Workers
-from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.execution.workers import ReadingsInTime, Workers
+from reclaim.pods.kubelet_pods import KubeletDirectories
 from tests.reclaimd_process import came_true
 
 Answer = TypeVar("Answer")

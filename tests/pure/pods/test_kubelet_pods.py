@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.pods.believed_pods import PAUSE_SECONDS, BelievedPods
-from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.kubelet_pods import PAUSE_SECONDS, KubeletDirectories, KubeletPods
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.pods.states import PodState, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState
@@ -45,7 +44,7 @@ class Kubelet:
         return self.body or json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}).encode()
 
 
-def believed_by_what_runs(pods: BelievedPods) -> PodStates:
+def believed_by_what_runs(pods: KubeletPods) -> PodStates:
     """What is read, compared with a runtime that runs each pod that has a directory."""
     states = pods.read()
     running = (PodSandbox(f"of {uid}", PodSandboxState.READY, 1, uid) for uid in states.present or ())
@@ -61,7 +60,7 @@ class Node:
         self.kubelet = Kubelet(**phases)
         for uid in directories:
             self.make_directory(uid)
-        self.pods = BelievedPods(KubeletDirectories(str(root)), self.clock, self.kubelet.answer)
+        self.pods = KubeletPods(KubeletDirectories(str(root)), self.clock, self.kubelet.answer)
 
     def observed(self) -> PodStates:
         """What both say now, in the eyes of a runtime by which the directories are believed."""
@@ -261,7 +260,7 @@ def test_the_list_never_makes_more_pods_gone(
     kubelet.failure = KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
     kubelet.body = b"{" if how == "garbage" else None
     clock = SteppedClock()
-    pods = BelievedPods(Directories(present), clock, kubelet.answer)
+    pods = KubeletPods(Directories(present), clock, kubelet.answer)
     states = believed_by_what_runs(pods)
     assert states.known is (how == "answers" and present is not None)
     assert (pods.list_problem is None) is states.known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.pods.starts import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PodStarts, Sightings
+from reclaim.pods.starts import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PartAges, PodStarts
 from reclaim.types import PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
@@ -22,14 +22,14 @@ class Node:
         self.runtime = MemoryRuntime(self.clock)
         self.runtime.hold(sandbox("dead", state=PodSandboxState.NOTREADY, age_seconds=0.1))
         self.pods = MemoryPods("uid-1")
-        self.sightings = Sightings(self.clock)
+        self.part_ages = PartAges(self.clock)
         self._hold_off_seconds = hold_off_seconds
         self.next_pass()
 
     def next_pass(self) -> None:
         """Another pass begins, with what the last one has seen."""
         self.starts = PodStarts(
-            self.runtime.list_pod_sandboxes, self.pods, self.clock, self._hold_off_seconds, self.sightings
+            self.runtime.list_pod_sandboxes, self.pods, self.clock, self._hold_off_seconds, self.part_ages
         )
 
     def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:

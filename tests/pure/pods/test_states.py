@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.states import Doubt, PodState, PodStates, RootIdentity, Why
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
@@ -111,12 +110,12 @@ def test_plan_and_last_check_agree_on_invalid_uids(tmp_path: Path, uid: str) -> 
     (tmp_path / "pods").mkdir()
     directories = KubeletDirectories(str(tmp_path))
     assert not directories.pod_states().gone(uid)
-    pods = BelievedPods(directories, SteppedClock())
+    pods = KubeletPods(directories, SteppedClock())
     pods.compared(pods.read(), Listing())
     assert not pods.gone(uid)
 
 
-def believed(pods: BelievedPods) -> None:
+def believed(pods: KubeletPods) -> None:
     """The directories are compared with a runtime in which their one pod runs."""
     runs = PodSandbox("s", PodSandboxState.READY, 1, "web")
     assert pods.compared(pods.read(), Listing(sandboxes=(runs,))).doubt is None
@@ -126,7 +125,7 @@ def test_a_pod_is_gone_only_in_the_directories_that_are_meant(tmp_path: Path) ->
     """Root and `pods` both count, by device and inode: another root, and another `pods` in it, are others."""
     (tmp_path / "root" / "pods" / "web").mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path / "root"))
-    pods = BelievedPods(directories, SteppedClock())
+    pods = KubeletPods(directories, SteppedClock())
     believed(pods)
     first = directories.pod_states().identity
     assert pods.gone(UID)

@@ -22,7 +22,7 @@ from eviction.telemetry.kubernetes_events import (
     EventRecorder,
     NodeEvent,
 )
-from reclaim.events import EventReason, GCEvent
+from reclaim.types import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent
 
 MET = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")

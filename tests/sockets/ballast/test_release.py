@@ -18,7 +18,7 @@ from reclaim.ballast import (
     remove_ballast,
 )
 from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.remover import GONE, Ready, Refused
+from reclaim.execution.removals import GONE, Ready, Refused
 from reclaim.functions import Call
 from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
 from signals.types import FilesystemRole

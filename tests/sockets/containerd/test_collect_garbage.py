@@ -14,9 +14,16 @@ from eviction.drill.runtime.dialects import CRI_O_1_31
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
-from reclaim.containerd_garbage import OBJECT_ID, CannotCollect, GarbageCollection, collect_garbage_function, examine
+from reclaim.containerd import (
+    EXPIRE_LABEL,
+    ID_PREFIX,
+    OBJECT_ID,
+    CannotCollect,
+    GarbageCollection,
+    collect_garbage_function,
+    examine,
+)
 from reclaim.cri import leases_pb2 as pb
-from reclaim.cri.containerd import EXPIRE_LABEL, ID_PREFIX
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock

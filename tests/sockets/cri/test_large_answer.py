@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.http2_client import LARGEST_MESSAGE_BYTES
+from reclaim.cri.channel import LARGEST_MESSAGE_BYTES
 from tests.nodes.small_node import MIB
 from tests.repository import ROOT
 

@@ -20,8 +20,8 @@ from eviction.listener import Listener
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.telemetry.events import LogSink
-from reclaim.events import EventReason, GCEvent
 from reclaim.images.records import ImageRecords
+from reclaim.types import EventReason, GCEvent
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock, SteppedEvent

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.images.records_file import RecordFile
+from reclaim.images.records import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import KIB, MIB, SteppedClock, image_id
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -86,7 +86,7 @@ def test_a_directory_that_cannot_be_made_is_a_warning(disk: Path) -> None:
 
 SAVER = """
 import itertools, sys
-from reclaim.images.records_file import RecordFile
+from reclaim.images.records import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 file = RecordFile(sys.argv[1], SteppedClock(), "boot-1")

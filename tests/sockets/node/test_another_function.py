@@ -19,7 +19,7 @@ from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, Verdict

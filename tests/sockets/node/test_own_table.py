@@ -17,7 +17,7 @@ from eviction.record import PassResult
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Extent
-from reclaim.execution.remover import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
+from reclaim.execution.removals import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.types import Action, Plan, Verdict

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
-from reclaim.pods.believed_pods import BelievedPods
-from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
@@ -270,7 +269,7 @@ def test_the_pods_of_a_kubelet_that_answers_are_known(tmp_path: Path) -> None:
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     with KubeletServer(answer(PODS)) as kubelet:
         ask = partial(ask_kubelet, KubeletEndpoint(kubelet.url))
-        pods = BelievedPods(KubeletDirectories(str(tmp_path)), SystemClock(), ask)
+        pods = KubeletPods(KubeletDirectories(str(tmp_path)), SystemClock(), ask)
         known = pods.read(), pods.list_problem
     unknown = pods.read(), pods.list_problem
     assert known[0].kubelet == {"uid-1": PodState(terminated=True)}

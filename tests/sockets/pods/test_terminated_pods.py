@@ -15,7 +15,7 @@ import pytest
 from eviction.drill.runtime.faults import Hang
 from eviction.node.hold_off import KubeletWatch
 from eviction.node.node import Node
-from reclaim.pods.kubelet_directories import KubeletDirectories
+from reclaim.pods.kubelet_pods import KubeletDirectories
 from reclaim.types import Reason
 from signals.clock import SystemClock
 from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, reason_of, relieve

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.remover import GONE, Ready, Refused
+from reclaim.execution.removals import GONE, Ready, Refused
 from reclaim.function import ReclaimContext
 from reclaim.functions import Call
 from reclaim.pod_logs.names import LogPaths

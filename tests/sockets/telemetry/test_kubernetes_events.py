@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eviction.telemetry.kubernetes_events import EventNotSent, KubernetesEvents, NodeEvent
-from reclaim.events import EventReason
+from reclaim.types import EventReason
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true

@@ -1,0 +1,220 @@
+"""What containerd offers beyond CRI: garbage collection on demand, and when each image was pulled.
+
+**`CollectContainerdGarbage`** asks containerd to collect its own garbage now, and waits for it. What an interrupted
+pull left behind, and what tools put into containerd without keeping a reference, is in no CRI list. containerd deletes
+it in its next garbage collection, which follows a deletion or 100 changes; on a node with neither, it never comes: an
+expired lease alone does not start one (https://github.com/containerd/containerd/issues/6294, and for snapshots that
+outlive their containers https://github.com/containerd/containerd/issues/13416). containerd decides what is garbage:
+this is the same run that it makes after each removal of an image.
+
+* During a run, containerd blocks other changes while it marks, and answers once what it deleted is gone
+  (`plugins/gc/scheduler.go` ScheduleAndWait, `core/metadata/db.go` GarbageCollect). Giving up on it changes nothing, as
+  containerd goes on. So, unlike a removal over CRI, it has a deadline.
+* **Leases.** A lease protects what its owner has attached to it from garbage collection. Nothing is attached to ours,
+  so it protects nothing: it is created to be deleted with `sync`, which schedules a garbage collection at once and
+  returns after it. Its label `containerd.io/gc.expire` lets containerd delete it if we cannot. A lease that an earlier
+  run left behind is deleted first.
+
+**When images were pulled.** containerd's content is shared by all namespaces, so the file of an image says when anyone
+pulled it. The record of an image belongs to one namespace: CRI keeps one for each image id, created at the end of the
+pull.
+
+**Clocks.** That time is from the wall clock, which may have been set since. What both clocks showed earlier in this
+boot can be read off the runtime's own process: the kernel knows when it started, and its socket carries the wall time
+of that moment. The socket is created later by as long as the runtime took to start, so the result is inexact by that
+much.
+
+Sources: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md (Synchronous Garbage Collection,
+Garbage Collection labels), `api/services/leases/v1/leases.proto`, `api/services/images/v1/images.proto`,
+`core/metadata/images.go`, `internal/cri/server/images/image_pull.go` (createImageReference).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from reclaim.cri import image_store_pb2, leases_pb2
+from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
+from reclaim.cri.status import CallError, Code, Message, parsed
+from reclaim.execution.removals import Ready, Stage
+from reclaim.function import ReclaimFunction
+from reclaim.inventory import retried
+from reclaim.services import RuntimeService
+from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
+from signals.clock import Clock
+from signals.types import FilesystemRole
+
+CONTENT: Final = "content"
+UNREFERENCED: Final = "unreferenced"
+OBJECT_ID: Final = "containerd-garbage"
+EXPIRES_AFTER_SECONDS = 60.0
+SPARE_SECONDS = 5.0  # the call ends by its own deadline before the pass stops waiting for it
+
+
+class CannotCollect(ReclaimError):
+    """This runtime cannot be asked for a garbage collection. The message is one sentence."""
+
+
+def collect_garbage_function(name: str, deadline_seconds: float, frees: FilesystemRole) -> ReclaimFunction:
+    """The entry of the table. `deadline_seconds`: how long to wait for one garbage collection, above 0. `frees`: the
+    filesystem that holds containerd's root."""
+    return ReclaimFunction(
+        name,
+        frees,
+        (CONTENT,),
+        lambda context: (GarbageCollection(name, context.runtime, context.clock, deadline_seconds),),
+        examine=lambda runtime, _: examine(name, runtime),
+    )
+
+
+def examine(name: str, runtime: RuntimeService) -> None:
+    """Raises CannotCollect if the function `name` can do nothing on this node, and RuntimeUnavailable if the runtime
+    does not say. Changes nothing."""
+    version = retried(runtime.version)
+    if version.name != "containerd":
+        raise CannotCollect(f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}")
+    try:
+        Leases(runtime).ours(READ_DEADLINE_SECONDS)
+    except CallError as error:
+        if error.code is Code.UNIMPLEMENTED:
+            why = f"containerd {version.version} does not serve it here"
+            raise CannotCollect(f"{name} needs containerd's leases service, but {why}") from error
+        raise RuntimeUnavailable(f"containerd's leases cannot be listed: {_sentence(error)}") from error
+
+
+class GarbageCollection(Stage):
+    """Has containerd collect its garbage once. The content counts as present until a run of the collector has ended."""
+
+    def __init__(self, name: str, runtime: RuntimeService, clock: Clock, deadline_seconds: float):
+        self.patience_seconds = deadline_seconds + SPARE_SECONDS
+        self._name = name
+        self._runtime = runtime
+        self._clock = clock
+        self._deadline_seconds = deadline_seconds
+        self._collected = False
+
+    def plan(self) -> Plan:
+        """One object without a promised size, as only containerd knows what it would delete. Raises CannotCollect and
+        RuntimeUnavailable: the runtime may not be the one that was there at the start."""
+        examine(self._name, self._runtime)
+        return Plan((Verdict(CONTENT, OBJECT_ID, "content that nothing refers to", Action.REMOVE, UNREFERENCED),))
+
+    def check(self, _: Verdict) -> Ready:
+        """containerd itself finds out what is unreferenced."""
+        return Ready(self._clock.monotonic())
+
+    def remove(self, _: Verdict) -> bool:
+        """The run. Always True. Raises RemovalFailed, also after the deadline, which covers all calls together."""
+        ends = self._clock.monotonic() + self._deadline_seconds
+
+        def left() -> float:
+            return max(ends - self._clock.monotonic(), 0.0)
+
+        leases, lease_id = Leases(self._runtime), ID_PREFIX + secrets.token_hex(8)
+        try:
+            for earlier in leases.ours(left()):
+                leases.delete(earlier, left())
+            leases.create(lease_id, self._clock.wall() + EXPIRES_AFTER_SECONDS, left())
+            leases.delete_and_collect(lease_id, left())
+        except CallError as error:
+            if error.code is Code.DEADLINE_EXCEEDED:
+                sentence = f"not answered within {self._deadline_seconds:g} s; one that has begun goes on"
+            else:
+                sentence = _sentence(error)
+            raise RemovalFailed(f"containerd's garbage collection: {sentence}") from error
+        self._collected = True
+        return True
+
+    def present(self, _: Verdict) -> bool:
+        """Whether no run has ended yet."""
+        return not self._collected
+
+
+def _sentence(error: CallError) -> str:
+    return f"{error.code.name}: {error.details[:LONGEST_DETAILS]}"
+
+
+LEASES_SERVICE = "/containerd.services.leases.v1.Leases/"
+NAMESPACE = (("containerd-namespace", "k8s.io"),)
+"""CRI's namespace, which holds our leases and the records of images that matter. A garbage collection always covers all
+namespaces."""
+
+ID_PREFIX = "reclaimd-garbage-"
+EXPIRE_LABEL = "containerd.io/gc.expire"
+
+LIST_IMAGES = "/containerd.services.images.v1.Images/List"
+ASK_SECONDS = 2.0
+ID_FILTER = 'name~="^sha256:"'
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
+_START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
+
+
+class Leases:
+    """The leases of the runtime behind one socket. All methods raise CallError, and wait at most `seconds`."""
+
+    def __init__(self, runtime: RuntimeService):
+        self._runtime = runtime
+
+    def ours(self, seconds: float) -> tuple[str, ...]:
+        """The ids of the leases we have created, including those of earlier runs. Changes nothing."""
+        answer = self._call("List", leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"']), seconds)
+        listed = parsed(leases_pb2.ListResponse, answer)
+        return tuple(lease.id for lease in listed.leases if lease.id.startswith(ID_PREFIX))
+
+    def create(self, lease_id: str, expires_at: float, seconds: float) -> None:
+        """Creates a lease with nothing attached. `expires_at`: in seconds since the epoch."""
+        label = datetime.fromtimestamp(expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: label}), seconds)
+
+    def delete(self, lease_id: str, seconds: float) -> None:
+        """Deletes a lease. One that is gone counts as deleted."""
+        try:
+            self._call("Delete", leases_pb2.DeleteRequest(id=lease_id), seconds)
+        except CallError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+
+    def delete_and_collect(self, lease_id: str, seconds: float) -> None:
+        """Deletes a lease and waits for the garbage collection that containerd then runs. For a lease that is gone
+        there is none, and the error is NOT_FOUND."""
+        self._call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True), seconds)
+
+    def _call(self, method: str, request: Message, seconds: float) -> bytes:
+        return self._runtime.call_service(LEASES_SERVICE + method, request.SerializeToString(), seconds, NAMESPACE)
+
+
+def brought_at(runtime: RuntimeService, seconds: float = ASK_SECONDS) -> Mapping[str, float]:
+    """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the runtime does not say,
+    because it is not containerd or does not answer in time."""
+    request = image_store_pb2.ListImagesRequest(filters=[ID_FILTER])
+    try:
+        answer = runtime.call_service(LIST_IMAGES, request.SerializeToString(), seconds, NAMESPACE)
+        listed = parsed(image_store_pb2.ListImagesResponse, answer)
+    except CallError:
+        return {}
+    return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.images}
+
+
+def clocks_at_start(path: str) -> tuple[float, float] | None:
+    """How many seconds ago the process behind a unix socket started, and the wall time at which it created the socket.
+
+    None if the kernel does not say, as for a process in another PID namespace. Waits at most a second.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1.0)
+            connection.connect(path)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        with open(f"/proc/{_CREDENTIALS.unpack(credentials)[0]}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+        made = os.stat(path).st_mtime
+    except (OSError, ValueError, IndexError):
+        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), made

@@ -1,0 +1,327 @@
+"""The kubelet's pods: from its directories, from its own list of them if it can be asked, and from the last comparison
+of the directories with the runtime.
+
+The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and removes it only when the pod
+is gone for good and none of its containers runs (`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while
+the directory exists, nothing of that pod is an orphan, and once it is missing the pod is gone, provided that the
+directories are the kubelet's (`states`). Without the directories, or while their filesystem does not answer, no pod
+counts as gone.
+
+A stage compares what it has read with the runtime's lists before it plans. Right before a removal, the directories are
+read again and must be the ones that were trusted; if they are others, no pod is gone until the next comparison. Before
+the first comparison, nothing is gone either.
+
+The list adds which pods have terminated, were evicted or were deleted while their directory still exists. It cannot
+prove that a pod does not exist: right after a kubelet starts, it contains only static pods, or nothing
+(kubernetes/kubernetes#112119), and does not say so. Therefore:
+
+* A pod counts as gone only if both sources lack it, so an incomplete list removes nothing: a live pod has a directory
+  before it has a container, and keeps it until it is gone.
+* Without readable directories nothing is known; the list does not replace them.
+* Directories that are read but not trusted make no pod gone. What the list says about a pod it contains still holds:
+  terminated and evicted pods give up what they hold, since the kubelet itself says so.
+* The state of a listed pod is the one in the list, even if the list lacks other pods. So it does not matter whether the
+  kubelet has synced its pods yet.
+* `sources_ready` is true once the list contains a pod from the API server, the only proof there is: the kubelet takes
+  over all pods of a source at once. The price: where no pod comes from an API server, log directories, which require
+  all sources, are not removed.
+
+Every reading requests the list anew, with one exception that can only keep objects: after a late answer, no request is
+sent for 10 s. A disk under pressure slows kubelets down, and each request would delay relief by the whole deadline.
+
+The list also names the images of pods whose containers are not made yet. That only ever keeps an image, so while no
+list is available, the images in the last complete list still count, for each pod as long as it has a directory.
+
+Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions (`states`,
+`evidence`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from reclaim.execution.workers import ReadingsInTime
+from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
+from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
+from reclaim.pods.states import (
+    Doubt,
+    PodStates,
+    RootIdentity,
+    Why,
+    doubt,
+    doubt_about,
+    exchanged,
+    is_pod_uid,
+    not_compared,
+)
+from reclaim.types import NEVER, Listing, ReclaimError
+from signals.clock import Clock
+
+PAUSE_SECONDS = 10.0
+NAMED_SECONDS = 1.0  # how old the list that names images may be, or four times what reading took
+
+HealthySince = Callable[[], float | None]
+"""Since when (monotonic) the same kubelet has answered healthy; None if it does not now. Does not wait."""
+
+
+class KubeletPods:
+    """A PodStateProvider. Thread-safe.
+
+    `ask`: returns the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked.
+    `healthy_since`: if given, pods observed as terminated for `terminated_age_seconds` count as terminated
+    (`evidence`); None: nothing is observed. `list_problem`: why the list was unavailable when it was last read, in a
+    sentence with the remedy; None if it was available or is not requested.
+
+    All callers share the last comparison: a doubt found by one keeps what another was about to remove.
+    """
+
+    def __init__(
+        self,
+        directories: KubeletDirectories,
+        clock: Clock,
+        ask: Callable[[], bytes] | None = None,
+        healthy_since: HealthySince | None = None,
+        terminated_age_seconds: float = NEVER,
+    ):
+        self.list_problem: str | None = None
+        self._directories = directories
+        self._clock = clock
+        self._ask = ask
+        self._ask_from = float("-inf")
+        self._late = ""  # the problem to report until the next request is allowed
+        self._read_at = float("-inf")
+        self._cost_seconds = 0.0
+        self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
+        self._listed = frozenset[str]()  # in the list that was read last
+        self._healthy_since = healthy_since
+        self._age_seconds = terminated_age_seconds
+        self._watched: Watched | None = None
+        self._lock = threading.Lock()
+        self._trusted: RootIdentity | None = None  # the directories trusted last, kept while there is a doubt
+        self._doubt: Doubt | None = not_compared(directories.path)
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """Why no pod counts as gone, by the last comparison or check; None while the directories are trusted."""
+        return self._doubt
+
+    def pod_states(self) -> PodStates:
+        """The pods that exist now, `marked`."""
+        return self.marked(self.read())
+
+    def marked(self, states: PodStates) -> PodStates:
+        """These states with the doubt from the last comparison, or the doubt that they come from other directories."""
+        with self._lock:
+            return replace(states, doubt=states.doubt or self._doubt or self._other(states.identity))
+
+    def read(self) -> PodStates:
+        """The pods that exist now: the directories, then the list. If `kubelet` is None although it is asked,
+        `list_problem` says why."""
+        states = self._directories.pod_states()
+        if self._ask is None:
+            return states
+        asked_at = self._clock.monotonic()
+        pods = self._list(self._ask, states.present)
+        self._read_at, self._cost_seconds = asked_at, self._clock.monotonic() - asked_at
+        self._listed = frozenset(pods.states if pods is not None else ())
+        return states if pods is None else replace(states, kubelet=pods.states, sources_ready=pods.from_api_server)
+
+    def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
+        """Compares what was read. Without lists, the last comparison still applies to checks right before removals."""
+        now_ns = int(self._clock.wall() * 1e9)
+        with self._lock:
+            found = doubt_about(states, listing, self._trusted, self._directories.path, now_ns)
+            if listing is not None:
+                self._doubt = found
+                self._trusted = self._trusted if found else states.identity
+        shown = frozenset[str]() if listing is None else self._seen(listing, None if found else states.identity)
+        return replace(states, doubt=found, by_evidence=shown)
+
+    def shown_terminated(self, uid: str) -> bool:
+        """Whether observations still show that the pod has terminated, in the trusted directories: the kubelet mounts a
+        pod's volumes before it makes anything of it in the runtime."""
+        with self._lock:
+            known, trusted = self._watched, self._trusted
+            if self._doubt is not None or trusted is None or known is None or self._healthy_since is None:
+                return False
+            if uid not in known.terminated(self._age_seconds) or self._healthy_since() != known.kubelet_since:
+                return False
+        return uid in self._directories.torn_down((uid,), trusted)
+
+    def gone(self, uid: str) -> bool:
+        """Whether the pod is known not to exist, in the trusted directories. If they have changed, that becomes a
+        doubt.
+
+        No request is sent; the list that was read last is used. Only static pods reuse a UID, and every pod has its
+        directory before it has anything that could be removed, so the directory is proof enough.
+        """
+        if self._doubt is not None:
+            return False
+        states = self._directories.pod_states()  # not under the lock, as it may take a while
+        with self._lock:
+            self._doubt = self._doubt or self._other(states.identity)
+            return self._doubt is None and uid not in self._listed and states.gone(uid)
+
+    def start_times(self) -> Mapping[str, float] | None:
+        """From the directories: a pod has one before it has anything else."""
+        return self._directories.start_times()
+
+    def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
+        """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read
+        again if the list was read before `since`; without `since`, if it was read more than 1 s ago and more than four
+        times as long ago as reading took."""
+        if since is None:
+            since = self._clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
+        if self._ask is not None and self._read_at < since:
+            self.read()
+        return self._images
+
+    def _list(self, ask: Callable[[], bytes], present: frozenset[str] | None) -> PodList | None:
+        """The list; None if there is none, and `list_problem` says why."""
+        if present is None:
+            why = "the kubelet's directory of pods cannot be read, and its list alone does not say which pods are gone"
+            self.list_problem = why
+            return None
+        self._images = {uid: named for uid, named in self._images.items() if uid in present}
+        if self._clock.monotonic() < self._ask_from:
+            self.list_problem = self._late
+            return None
+        try:
+            pods = parse_pod_list(ask())
+        except KubeletUnavailable as error:
+            self.list_problem = str(error)
+            if error.late:
+                self._late, self._ask_from = str(error), self._clock.monotonic() + PAUSE_SECONDS
+            return None
+        except KubeletAnswerError as error:
+            self.list_problem = f"the kubelet's list of pods is not used: {error}"
+            return None
+        self._images, self.list_problem = pods.images, None
+        return pods
+
+    def _seen(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
+        """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
+        pods; None if they are not trusted, which restarts the count."""
+        if self._healthy_since is None:
+            return frozenset()
+        stopped = stopped_pods(listing)
+        torn_down = frozenset[str]() if on is None else self._directories.torn_down(stopped.keys(), on)
+        with self._lock:
+            since = None if on is None else self._healthy_since()
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            self._watched = watched(self._watched, Observation(now, wall, since, listing, stopped, torn_down))
+            return frozenset() if self._watched is None else self._watched.terminated(self._age_seconds)
+
+    def _other(self, identity: RootIdentity | None) -> Doubt | None:
+        """The doubt about directories that are not the trusted ones."""
+        if identity is None:
+            return doubt(Why.UNREADABLE, f"{self._directories.path} cannot be opened any more")
+        return None if identity == self._trusted else exchanged(self._directories.path)
+
+
+# ---- the directories
+
+Answer = TypeVar("Answer")
+
+
+class KubeletDirectories:
+    """Reads `<root_directory>/pods`. Creates nothing, and follows no symlink below it.
+
+    `in_time`: how to read; None: on the caller's thread, however long it takes. A reading that takes too long counts as
+    failed. `path`: of `pods`.
+    """
+
+    def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
+        self.path = os.path.join(root_directory, "pods")
+        self._root = root_directory
+        self._in_time = in_time
+
+    def pod_states(self) -> PodStates:
+        """The pods that have a directory; unknown if `pods` is missing or cannot be read."""
+        try:
+            return self._timed(self._pod_states)
+        except OSError as error:
+            why = error.strerror or str(error)
+        except ReclaimError as error:
+            why = str(error)
+        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
+
+    def start_times(self) -> Mapping[str, float] | None:
+        """When each pod's directory itself last changed: the kubelet fills it when it makes the pod. None if `pods` is
+        missing or cannot be read."""
+        return self._read(self._start_times, None)
+
+    def torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
+        """Those of these pods whose volumes the kubelet has torn down: `volumes` contains a directory for each plugin
+        of a volume that the pod had, and all of them are empty. A pod that never had a volume has none there and does
+        not count; none does if the directories are not `on`."""
+        return self._read(lambda: self._torn_down(uids, on), frozenset())
+
+    def _read(self, read: Callable[[], Answer], unknown: Answer) -> Answer:
+        with suppress(OSError, ReclaimError):
+            return self._timed(read)
+        return unknown
+
+    def _timed(self, read: Callable[[], Answer]) -> Answer:
+        return read() if self._in_time is None else self._in_time(read)
+
+    def _pod_states(self) -> PodStates:
+        with self._opened() as (descriptor, identity):
+            return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
+
+    def _start_times(self) -> Mapping[str, float]:
+        changed: dict[str, float] = {}
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed in the meantime
+                    changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        return changed
+
+    def _torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
+        with self._opened() as (descriptor, identity):
+            known = uids if identity == on else ()
+            return frozenset(uid for uid in known if is_pod_uid(uid) and _has_torn_down(descriptor, uid))
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
+        """A descriptor of `pods`, and the identity of the directories it was reached through. Raises OSError."""
+        with (
+            _directory(self._root, os.O_PATH) as root,  # needs no more than the right to pass through
+            _directory("pods", above=root) as pods,
+        ):
+            yield pods, RootIdentity(_identity(root), _identity(pods))
+
+
+def _has_torn_down(pods: int, uid: str) -> bool:
+    """Whether a pod's directory has volume plugins but no volume. Whatever cannot be read counts as a volume."""
+    try:
+        with _directory(uid, os.O_NOFOLLOW, pods) as pod, _directory("volumes", os.O_NOFOLLOW, pod) as volumes:
+            plugins = os.listdir(volumes)
+            return bool(plugins) and not any(_listed(plugin, volumes) for plugin in plugins)
+    except OSError:
+        return False
+
+
+def _listed(name: str, above: int) -> list[str]:
+    with _directory(name, os.O_NOFOLLOW, above) as descriptor:
+        return os.listdir(descriptor)
+
+
+@contextmanager
+def _directory(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
+    """A descriptor of a directory, relative to `above` if given. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
