@@ -15,10 +15,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
-from eviction.history_file.blocks import LARGEST_RECORD_BYTES, HistoryUnusable
 from eviction.history_file.records import (
     DaemonRecordJson,
     DroppedRecordJson,
@@ -27,10 +25,9 @@ from eviction.history_file.records import (
     pass_records,
     periodic_records,
 )
-from eviction.history_file.store import HistoryStore
+from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
 from eviction.record import Pass
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import outcome_json
 from reclaim.types import Outcome, ReclaimResult
@@ -61,10 +58,9 @@ class HistoryRecorder(Listener):
         self._clock = clock
         self._warn = warn
         self._retry_seconds = retry_seconds
-        self._recorded: dict[tuple[str, str], float] = {}  # when, by what a pass without removals was
+        self._recorded: dict[tuple[str, ...], float] = {}  # when, by what a pass without removals was
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
-        self._bytes = 0  # of what is not written yet
+        self._waiting: deque[bytes] = deque()  # until they are on the disk
         self._untold = 0
         self._problem = ""
         self._told: set[str] = set()
@@ -85,65 +81,59 @@ class HistoryRecorder(Listener):
             from importlib import metadata  # as long to import as all the rest, and only the daemon needs it
 
             version = metadata.version("reclaimd")
-            record = DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())
-            self.put(encoded(to_json(record)))
+            self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
 
     def passed(self, record: Pass) -> None:
         """After a pass."""
         acted_on = record.decision.acted_on
-        what = str(record.result), "" if acted_on is None else str(acted_on.signal)
-        if record.removals or self._is_due(what):
+        if record.removals or self._is_due(str(record.result), "" if acted_on is None else str(acted_on.signal)):
             self.put(*pass_records(record, self._clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """After a pass of a periodic loop; one that had nothing to do is no event."""
-        if result.outcomes or (result.error and self._is_due((result.operation, "error"))):
+        if result.outcomes or (result.error and self._is_due(result.operation, "error")):
             self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
         """When a parked removal is answered at last."""
-        self.put(encoded(to_json(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)]))))
+        self.put(encoded(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)])))
 
     def put(self, *records: bytes) -> None:
         """Queues records; drops those that do not fit, and all without a thread."""
         with self._changed:
             for record in records if self._threaded else ():
                 too_large = len(record) > LARGEST_RECORD_BYTES
-                if too_large or self._untold or self._bytes + len(record) > MOST_BYTES:
+                if too_large or self._untold or sum(map(len, self._waiting)) + len(record) > MOST_BYTES:
                     self.dropped += 1
                     self._untold += 1
                     if not self._waiting:  # else it is told once something has been written
                         self._tell_dropped()
                 else:
-                    self._queue(record)
+                    self._waiting.append(record)
+            self._changed.notify_all()
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
         """Waits until all records are on the disk, at most `seconds`. Whether they are. It is the end of the thread."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._bytes or self._problem, seconds)
+            self._changed.wait_for(lambda: not self._waiting or self._problem, seconds)
             self._finishing = True
             self._changed.notify_all()
-            return not self._bytes
+            return not self._waiting
 
     def _now(self) -> str:
         return timestamp(self._clock.wall())
 
-    def _is_due(self, what: tuple[str, str]) -> bool:
+    def _is_due(self, *what: str) -> bool:
         now = self._clock.monotonic()
         if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
             return False
         self._recorded[what] = now
         return True
 
-    def _queue(self, record: bytes) -> None:  # under the lock
-        self._waiting.append(record)
-        self._bytes += len(record)
-        self._changed.notify_all()
-
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            self._queue(encoded(to_json(DroppedRecordJson(time=self._now(), records=self._untold))))
+            self._waiting.append(encoded(DroppedRecordJson(time=self._now(), records=self._untold)))
             self._untold = 0
 
     # ---- on the thread
@@ -154,11 +144,14 @@ class HistoryRecorder(Listener):
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._finishing)
                 records = tuple(self._waiting)
-            done = self._written(records)
+            done = 0
+            while done < len(records) and not self._finishing and self._try(self._store.append, records[done]):
+                done += 1
+            if done == len(records) and self._try(self._store.sync):
+                self._told = {self._store.note}  # what comes after a success is new
             with self._changed:
-                for record in records[:done]:
+                for _ in range(done):
                     self._waiting.popleft()
-                    self._bytes -= len(record)
                 self.records += done
                 if done:
                     self._tell_dropped()
@@ -167,25 +160,14 @@ class HistoryRecorder(Listener):
                     self._changed.wait_for(lambda: self._finishing, self._retry_seconds)
         self._store.close()
 
-    def _written(self, records: tuple[bytes, ...]) -> int:
-        """How many of the records, the first ones, are on the disk or cannot be written at all."""
-        done = 0
-        for record in records:
-            if self._finishing or not self._try(partial(self._store.append, record)):
-                return done
-            done += 1
-        if self._try(self._store.sync):
-            self._told = {self._store.note}  # what comes after a success is new
-        return done
-
-    def _try(self, do: Callable[[], None]) -> bool:
+    def _try(self, do: Callable[..., None], *record: bytes) -> bool:
+        """Does it; whether it was done. What hinders it is told once."""
         self._problem, problem = "", ""
         try:
-            do()
-        except HistoryUnusable as error:
-            problem = f"the history is not written: {error}"
+            do(*record)
         except Exception as error:  # noqa: BLE001 # a defect must not end the thread: what waits is tried again
-            problem = f"the history is not written: {type(error).__name__}: {error}"
+            why = error if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: {error}"
+            problem = f"the history is not written: {why}"
         for sentence in (problem, self._store.note):
             if sentence and sentence not in self._told:
                 self._told.add(sentence)

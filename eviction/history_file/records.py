@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypedDict
 
 from eviction.record import Pass, PassResult, Trigger
@@ -137,38 +137,35 @@ RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | Daemo
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """A pass, with all of its removals."""
-    functions = tuple(replace(function, kept=()) for function in record.functions)
-    found = pass_fields(replace(record, functions=functions), with_kept=False)
     recorded = {field.name for field in fields(PassRecordJson)}
+    found = pass_fields(record, with_kept=False)
     document = {name: value for name, value in found.items() if name in recorded}
     return _with_removals({"kind": "pass", "time": timestamp(wall), **document})
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
     """A pass of a periodic loop: `measured` is what the filesystem had gained right after each removal."""
-    outcomes = result.outcomes
-    freed_bytes = sum(outcome.freed_bytes for outcome in outcomes)
     record = PassRecordJson(
         time=timestamp(wall),
         id=identity,
-        started=timestamp(wall - result.list_seconds - result.plan_seconds - result.remove_seconds),
+        started=timestamp(wall - result.seconds),
         trigger=PERIODIC,
         acted_on=None,
         row=[result.operation],
-        removals_by_result=removals_by_result(outcomes),
-        measured={"bytes": freed_bytes, "inodes": sum(outcome.freed_inodes for outcome in outcomes)},
+        removals_by_result=removals_by_result(result.outcomes),
+        measured={"bytes": result.freed_bytes, "inodes": result.freed_inodes},
         nominal={"bytes": result.nominal_bytes, "inodes": None},
         result="failed" if result.error else "satisfied",
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
         errors=[result.error] if result.error else [],
-        removals=[outcome_json(outcome) for outcome in outcomes],
+        removals=[outcome_json(outcome) for outcome in result.outcomes],
     )
     return _with_removals(to_json(record))
 
 
-def encoded(document: Document) -> bytes:
+def encoded(record: Record | Document) -> bytes:
     """One line. What is not UTF-8 in a name stands as the escape that JSON has for it."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=to_json)
     return text.encode("utf-8", "backslashreplace")
 
 
