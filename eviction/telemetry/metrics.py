@@ -1,9 +1,9 @@
 """Metrics for Prometheus. The only module that uses prometheus-client; imported only by a daemon that serves them.
 
-The values come from what the daemon has anyway: the last observation, its marks, and the record of each pass.
-(prometheus-client's own counters would be a second state, and files where PROMETHEUS_MULTIPROC_DIR is set.) Counting
-takes a few additions under a lock; the text is made when it is scraped. The names follow the vocabulary of KEP-6053
-(observability of image garbage collection) and the kubelet's `runtime_operations_*`.
+The state of the node comes from what the daemon has anyway: the last observation and its marks. What happened is
+counted by prometheus-client, without the files that it would count in where PROMETHEUS_MULTIPROC_DIR is set, and
+without the time at which each of its series was made. The names follow the vocabulary of KEP-6053 (observability of
+image garbage collection) and the kubelet's `runtime_operations_*`.
 
 The values of labels are words from closed sets (signals, reasons, results, operations), never a name, an id or a path,
 so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. Units: bytes, inodes, seconds.
@@ -12,26 +12,18 @@ so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. 
 from __future__ import annotations
 
 import re
-import threading
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import product
 from typing import Any
 
-from prometheus_client.core import (
-    CollectorRegistry,
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+import prometheus_client
+from prometheus_client import Histogram, values
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Trigger
@@ -45,7 +37,6 @@ from reclaim.types import Result
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_BOUNDS = (*BUCKETS, float("inf"))
 WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
 
 # The calls of CRI; the streamed lists have no operation_type in the kubelet.
@@ -59,41 +50,6 @@ CALLS = frozenset(
 
 Values = Mapping[Any, float] | float
 """The labels of a series, a tuple of words -> its value; of one without labels only that."""
-
-# Name -> text, labels.
-COUNTERS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "passes": ("Passes that did or tried anything", ("trigger", "result")),
-    "removals": ("Objects that were to be removed, by result", ("kind", "result")),
-    "reclaimed_bytes": (
-        "Bytes freed: measured on the filesystem, and nominal as the runtime had reported",
-        ("operation", "kind"),
-    ),
-    "runtime_operations": ("Calls of the container runtime", ("operation_type",)),
-    "runtime_operations_errors": ("Calls that failed", ("operation_type",)),
-    "watch_events": ("Observations requested by watch events", ()),
-}
-HISTOGRAMS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "reclaim_duration_seconds": ("Seconds that a reclaim function took", ("operation",)),
-    "detect_seconds": ("Seconds from the reading that crossed a mark to the start of the pass", ()),
-    "runtime_operations_duration_seconds": (
-        "Seconds that calls of the container runtime took",
-        ("operation_type",),
-    ),
-}
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Durations counted by bucket, and cumulative, as Prometheus expects them."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
-    total: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Counts one duration."""
-        for bucket in range(bisect_left(_BOUNDS, seconds), len(_BOUNDS)):
-            self.counts[bucket] += 1
-        self.total += seconds
 
 
 class Metrics(Collector, Listener):
@@ -117,22 +73,45 @@ class Metrics(Collector, Listener):
         self._log_lines_dropped = log_lines_dropped
         self._held_off = held_off
         self._kinds = {kind for each in functions.values() for kind in each.kinds}
-        self._lock = threading.Lock()
         self._kept: Counter[tuple[str, ...]] = Counter()
-        self._counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in COUNTERS}
-        self._durations: dict[str, defaultdict[tuple[str, ...], Histogram]] = {
-            name: defaultdict(Histogram) for name in HISTOGRAMS
-        }
+        values.ValueClass = values.MutexValue  # never a file
+        self._counted: list[prometheus_client.Counter | Histogram] = []
         # Series of closed sets are there before anything happens.
-        self._counts["passes"].update(dict.fromkeys(product(Trigger, PassResult), 0))
-        self._counts["removals"].update(dict.fromkeys(product(self._kinds, Result), 0))
-        self._counts["reclaimed_bytes"].update(dict.fromkeys(product(functions, WAYS_TO_COUNT), 0))
-        self._counts["watch_events"][()] = 0
-        self._durations["reclaim_duration_seconds"].update({(name,): Histogram() for name in functions})
-        self._durations["detect_seconds"][()] = Histogram()
+        text = "Passes that did or tried anything"
+        self._passes = self._count("passes", text, ("trigger", "result"), product(Trigger, PassResult))
+        text = "Objects that were to be removed, by result"
+        self._removals = self._count("removals", text, ("kind", "result"), product(self._kinds, Result))
+        text = "Bytes freed: measured on the filesystem, and nominal as the runtime had reported"
+        self._bytes = self._count("reclaimed_bytes", text, ("operation", "kind"), product(functions, WAYS_TO_COUNT))
+        self._calls = self._count("runtime_operations", "Calls of the container runtime", ("operation_type",))
+        self._failed = self._count("runtime_operations_errors", "Calls that failed", ("operation_type",))
+        self._watch_events = self._count("watch_events", "Observations requested by watch events")
+        text = "Seconds that a reclaim function took"
+        self._durations = self._time("reclaim_duration_seconds", text, ("operation",))
+        for name in functions:
+            self._durations.labels(name)
+        text = "Seconds from the reading that crossed a mark to the start of the pass"
+        self._detect = self._time("detect_seconds", text)
+        text = "Seconds that calls of the container runtime took"
+        self._call_durations = self._time("runtime_operations_duration_seconds", text, ("operation_type",))
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+
+    def _count(
+        self, name: str, text: str, labels: Sequence[str] = (), known: Iterable[Sequence[str]] = ()
+    ) -> prometheus_client.Counter:
+        """A counter, with these series from the start."""
+        counter = prometheus_client.Counter(f"reclaimd_{name}", text, labels, registry=None)
+        for each in known:
+            counter.labels(*each)
+        self._counted.append(counter)
+        return counter
+
+    def _time(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+        histogram = Histogram(f"reclaimd_{name}", text, labels, buckets=BUCKETS, registry=None)
+        self._counted.append(histogram)
+        return histogram
 
     def page(self) -> Page:
         """The metrics as text."""
@@ -140,32 +119,28 @@ class Metrics(Collector, Listener):
 
     def passed(self, record: Pass) -> None:
         """Counts a pass by its record."""
-        with self._lock:
-            self._counts["passes"][record.trigger, record.result] += 1
-            self._durations["detect_seconds"][()].add(record.timings.detect_seconds)
-            for function in record.functions:
-                name = function.operation
-                if not function.skipped:
-                    self._durations["reclaim_duration_seconds"][name,].add(function.seconds)
-                for way, freed in zip(WAYS_TO_COUNT, (function.freed_bytes, function.nominal_bytes), strict=True):
-                    self._counts["reclaimed_bytes"][name, way] += freed
-            for outcome in record.removals:
-                if outcome.result is not None and outcome.verdict.kind in self._kinds:
-                    self._counts["removals"][outcome.verdict.kind, outcome.result] += 1
-            self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
+        self._passes.labels(record.trigger, record.result).inc()
+        self._detect.observe(record.timings.detect_seconds)
+        for function in record.functions:
+            if not function.skipped:
+                self._durations.labels(function.operation).observe(function.seconds)
+            for way, freed in zip(WAYS_TO_COUNT, (function.freed_bytes, function.nominal_bytes), strict=True):
+                self._bytes.labels(function.operation, way).inc(max(freed, 0))
+        for outcome in record.removals:
+            if outcome.result is not None and outcome.verdict.kind in self._kinds:
+                self._removals.labels(outcome.verdict.kind, outcome.result).inc()
+        self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
 
     def called(self, call: str, seconds: float, failed: bool) -> None:
         """Counts one call of the runtime."""
-        operation = (_operation_type(call),)
-        with self._lock:
-            self._counts["runtime_operations"][operation] += 1
-            self._counts["runtime_operations_errors"][operation] += failed
-            self._durations["runtime_operations_duration_seconds"][operation].add(seconds)
+        operation = _operation_type(call)
+        self._calls.labels(operation).inc()
+        self._failed.labels(operation).inc(failed)
+        self._call_durations.labels(operation).observe(seconds)
 
     def count_watch_event(self) -> None:
         """Counts an observation that was requested by a watch event."""
-        with self._lock:
-            self._counts["watch_events"][()] += 1
+        self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
@@ -179,20 +154,11 @@ class Metrics(Collector, Listener):
         yield _counter("history_dropped", "Records of the history that could not be written", dropped)
         version = metadata.version("reclaimd")
         yield _gauge("build_info", "Always 1; the version is the label", {(version,): 1.0}, "version")
-        with self._lock:
-            families = list(self._counted())
-        yield from families
-
-    def _counted(self) -> Iterator[Metric]:
         yield _gauge("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason")
-        for name, (text, labels) in COUNTERS.items():
-            yield _counter(name, text, self._counts[name], *labels)
-        for name, (text, labels) in HISTOGRAMS.items():
-            family = HistogramMetricFamily(f"reclaimd_{name}", text, labels=labels)
-            for values, histogram in self._durations[name].items():
-                buckets = zip(map(floatToGoString, _BOUNDS), histogram.counts, strict=True)
-                family.add_metric(values, list(buckets), histogram.total)
-            yield family
+        for counted in self._counted:
+            for family in counted.collect():
+                family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+                yield family
 
 
 def _operation_type(call: str) -> str:
