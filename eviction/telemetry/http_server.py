@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
+from eviction.serving.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
 
 LARGEST_REQUEST_BYTES = 8192
@@ -77,11 +77,10 @@ class HttpServer:
             too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
             clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
             clients.start("health")
-        except (OSError, CannotServe) as error:
+        except OSError as error:
             if server is not None:
                 server.close()
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise CannotListen(f"{self.address}: {reason}") from None
+            raise CannotListen(f"{self.address}: {error.strerror or error}") from None
         self._server, self._clients = server, clients
 
     def stop(self) -> None:
