@@ -47,7 +47,7 @@ from eviction.reporting.status import (
 )
 from eviction.telemetry.announcements import Announcements
 from eviction.telemetry.done import Done
-from eviction.telemetry.events import EventSink, LogSink
+from eviction.telemetry.events import LogSink
 from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import Workers
 from signals.types import KUBELET_ROLES, SignalObservations
@@ -72,7 +72,7 @@ class Manager:
         log: Log,
         *,
         may_act: Callable[[], str | None] = lambda: None,
-        events: EventSink | None = None,
+        events: LogSink | None = None,
         event: Callable[[], threading.Event] = threading.Event,
     ):
         self._node = node

@@ -11,9 +11,9 @@ file is named):
 * Then lower priority first (priority).
 * Then the larger usage above the request (disk). Here the request is that of ephemeral storage for inode signals too:
   inodes minus bytes. So of two pods over one inode, the one that requests no storage goes before the one that does.
-* What counts as usage depends on signal and layout (buildSignalToRankFunc): `MEASURED`. Local volumes are hostPath,
-  gitRepo, configMap, and emptyDir on disk (localVolumeNames). Images are in the table, but nothing of a pod is counted
-  for them (podDiskUsage): in the split layout imagefs signals rank by priority and request alone.
+* What counts as usage depends on signal and layout (`counted_kinds`). Local volumes are hostPath,
+  gitRepo, configMap, and emptyDir on disk (localVolumeNames). Of images nothing is counted for a pod (podDiskUsage): in
+  the split layout imagefs signals rank by priority and request alone.
 * Never evicted are static and mirror pods and a priority of 2000000000 and more (`pkg/kubelet/types/pod_update.go`,
   IsCriticalPod; `pkg/apis/scheduling/types.go`, SystemCriticalPriority).
 
@@ -47,7 +47,7 @@ from eviction.pod_eviction.answers import EvictablePod, PodUsage
 from eviction.reporting.json_shapes import Count
 from eviction.types import Threshold
 from signals.quantity import whole
-from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal, SignalObservations
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 _BYTES = Signal.NODEFS_AVAILABLE  # any signal that counts bytes
@@ -62,24 +62,16 @@ class Measured(StrEnum):
     LOCAL_VOLUMES = "local_volumes"
 
 
-_EVERYTHING = tuple(Measured)
-_KUBELETS = (Measured.LOGS, Measured.LOCAL_VOLUMES)
-_RUNTIMES = (Measured.IMAGES, Measured.WRITABLE_LAYERS)
-_KUBELETS_AND_LAYERS = (Measured.WRITABLE_LAYERS, *_KUBELETS)
+COUNTED = (Measured.WRITABLE_LAYERS, Measured.LOGS, Measured.LOCAL_VOLUMES)  # images count for no pod
 
-MEASURED: Mapping[FsLayout, Mapping[FilesystemRole, tuple[Measured, ...]]] = {
-    FsLayout.SINGLE: dict.fromkeys(KUBELET_ROLES, _EVERYTHING),
-    FsLayout.DEDICATED_IMAGEFS: {
-        FilesystemRole.NODEFS: _KUBELETS,
-        FilesystemRole.IMAGEFS: _RUNTIMES,
-        FilesystemRole.CONTAINERFS: _RUNTIMES,
-    },
-    FsLayout.SPLIT: {
-        FilesystemRole.NODEFS: _KUBELETS_AND_LAYERS,
-        FilesystemRole.IMAGEFS: (Measured.IMAGES,),
-        FilesystemRole.CONTAINERFS: _KUBELETS_AND_LAYERS,
-    },
-}
+
+def counted_kinds(layout: FsLayout, role: FilesystemRole) -> tuple[Measured, ...]:
+    """What of a pod is counted for the signals of a filesystem (buildSignalToRankFunc)."""
+    if layout is FsLayout.DEDICATED_IMAGEFS:
+        if role is FilesystemRole.NODEFS:
+            return (Measured.LOGS, Measured.LOCAL_VOLUMES)
+        return (Measured.WRITABLE_LAYERS,)
+    return () if layout is FsLayout.SPLIT and role is FilesystemRole.IMAGEFS else COUNTED
 
 
 class Reason(StrEnum):
@@ -148,7 +140,7 @@ def rank_pods(
 
     `usages`: by UID of the pod.
     """
-    counted = MEASURED[layout][signal.filesystem]
+    counted = counted_kinds(layout, signal.filesystem)
     found = [_placed(pod, usages.get(pod.uid), signal, counted) for pod in pods]
     found.sort(key=lambda each: (each[0], each[1].namespace, each[1].name, each[1].uid))
     ranked: list[RankedPod] = []
@@ -158,17 +150,6 @@ def rank_pods(
             ranked.append(replace(pod, rank=ranked[-1].rank if place == before else len(ranked) + 1))
             before = place
     return (*ranked, *(pod for _, pod in found if pod.verdict == "keep"))
-
-
-def used_of_each_kind(pod: EvictablePod, usage: PodUsage, signal: Signal) -> Mapping[Measured, int]:
-    """What the pod uses of each kind that the kubelet counts, in the unit of the signal (podDiskUsage)."""
-    return {
-        Measured.WRITABLE_LAYERS: sum(each.rootfs.amount(signal) for each in usage.containers),
-        Measured.LOGS: sum(each.logs.amount(signal) for each in usage.containers),
-        Measured.LOCAL_VOLUMES: sum(
-            usage.volumes[name].amount(signal) for name in pod.local_volumes if name in usage.volumes
-        ),
-    }
 
 
 _Place = tuple[int, int, Fraction]  # compared in turn: exceedDiskRequests, priority, disk
@@ -182,8 +163,13 @@ def _placed(
     never, reason, over_request = never_evicted(pod), Reason.NO_STATISTICS, Fraction()
     of_each, used = None, None
     if usage is not None:
-        of_each = used_of_each_kind(pod, usage, signal)
-        used = sum(of_each.get(kind, 0) for kind in counted)
+        volumes = [usage.volumes[name] for name in pod.local_volumes if name in usage.volumes]
+        of_each = {  # podDiskUsage
+            Measured.WRITABLE_LAYERS: sum(each.rootfs.amount(signal) for each in usage.containers),
+            Measured.LOGS: sum(each.logs.amount(signal) for each in usage.containers),
+            Measured.LOCAL_VOLUMES: sum(each.amount(signal) for each in volumes),
+        }
+        used = sum(of_each[kind] for kind in counted)
         over_request = used - pod.request
         exceeds = used > (0 if signal.counts_inodes else pod.request)
         reason = Reason.OVER_REQUEST if exceeds else Reason.WITHIN_REQUEST

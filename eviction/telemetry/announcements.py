@@ -29,7 +29,7 @@ from eviction.reporting.explain import (
 )
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
-from eviction.telemetry.events import EventSink
+from eviction.telemetry.events import LogSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.events import EventReason, GCEvent
 from reclaim.pods.states import NO_TROUBLE
@@ -44,7 +44,7 @@ KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kube
 class Announcements(Listener):
     """Writes the log lines of one node and sends its events. `conditions`: those announced last."""
 
-    def __init__(self, node: Node, log: Log, events: EventSink):
+    def __init__(self, node: Node, log: Log, events: LogSink):
         self._node = node
         self.log = log
         self._events = events

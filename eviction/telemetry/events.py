@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from eviction.reporting.log import Level, Log
 from reclaim.events import GCEvent
 
 
-class EventSink(Protocol):
-    """Receives events. Never raises and never waits."""
-
-    def warn(self, event: GCEvent) -> None:
-        """A warning about the node."""
-
-
 class LogSink:
     """Logs events, with the reason as a field; one that repeats what was announced only as a debug event.
 
-    `also`: called with each event after that.
+    `also`: called with each event after that; it never raises and never waits.
     """
 
     def __init__(self, log: Log, also: Callable[[GCEvent], None] = lambda _: None):
