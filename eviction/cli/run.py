@@ -36,8 +36,8 @@ from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.status import Status
+from eviction.telemetry.announcements import LogSink
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
-from eviction.telemetry.events import LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.events import GCEvent

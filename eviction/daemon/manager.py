@@ -45,9 +45,8 @@ from eviction.reporting.status import (
     threshold_statuses,
     why_not_alive,
 )
-from eviction.telemetry.announcements import Announcements
+from eviction.telemetry.announcements import Announcements, LogSink
 from eviction.telemetry.done import Done
-from eviction.telemetry.events import LogSink
 from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import Workers
 from signals.types import KUBELET_ROLES, SignalObservations

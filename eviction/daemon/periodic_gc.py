@@ -19,7 +19,7 @@ from collections.abc import Callable
 from eviction.node.node import Node
 from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
-from eviction.telemetry.events import LogSink
+from eviction.telemetry.announcements import LogSink
 from eviction.types import Extent
 from reclaim.events import EventReason, GCEvent
 from reclaim.execution.workers import NoThread

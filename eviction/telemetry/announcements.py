@@ -5,6 +5,7 @@ Each state is announced when it changes; a warning that repeats is written at mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from eviction.decision.thresholds import thresholds_met, usable
@@ -29,7 +30,6 @@ from eviction.reporting.explain import (
 )
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
-from eviction.telemetry.events import LogSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.events import EventReason, GCEvent
 from reclaim.pods.states import NO_TROUBLE
@@ -39,6 +39,23 @@ from signals.types import SignalObservations
 
 SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
+
+
+class LogSink:
+    """Logs events, with the reason as a field; one that repeats what was announced only as a debug event.
+
+    `also`: called with each event after that; it never raises and never waits.
+    """
+
+    def __init__(self, log: Log, also: Callable[[GCEvent], None] = lambda _: None):
+        self._log = log
+        self._also = also
+
+    def warn(self, event: GCEvent) -> None:
+        """Logs one line."""
+        level = Level.DEBUG if event.repeated else Level.WARNING
+        self._log.event(level, event.message, event=str(event.reason), **event.values)
+        self._also(event)
 
 
 class Announcements(Listener):

@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.status import NodeStatus
-from eviction.telemetry.http_server import Page
+from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.pods.states import Why

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from eviction.serving.clients import MOST_CLIENTS, TIMEOUT_SECONDS
-from eviction.telemetry.http_server import (
+from eviction.telemetry.endpoints import (
     LARGEST_REQUEST_BYTES,
     CannotListen,
     HttpServer,
