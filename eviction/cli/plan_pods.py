@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,6 @@ from eviction.node.view import NodeView
 from eviction.pod_eviction.answers import EvictablePod, PodUsage, parse_active_pods, parse_stats_summary
 from eviction.pod_eviction.ranking import (
     COUNTED,
-    ChosenSignal,
     Measured,
     RankedPod,
     Reason,
@@ -69,13 +68,13 @@ class OverLimit:
     """Which limit, for people."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvictions:
     """Whom the kubelet would evict for disk: the answer of `reclaimd plan --pods`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]  # noqa: N815 # the name that Kubernetes gives it
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
-    kind: Literal["PodEvictions"]
+    kind: Literal["PodEvictions"] = "PodEvictions"
     """What the document is."""
     signal: SignalName
     """For which signal."""
@@ -112,7 +111,20 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = choose_signal(thresholds, observations, asked)
     if chosen is None:
         exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
-    evictions = pod_evictions(chosen, observations, layout, *_asked(configuration))
+    signal, threshold, met = chosen
+    observation = observations.signals.get(signal)
+    pods, usages = _asked(configuration)
+    over = [(pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods]
+    evictions = PodEvictions(
+        signal=signal,
+        met=met,
+        threshold=None if threshold is None else threshold_json(threshold, observations),
+        observation=None if observation is None else observation_json(observation, observations),
+        layout=layout,
+        counted=counted_kinds(layout, signal.filesystem),
+        pods=rank_pods(pods, usages, signal, layout),
+        over_limits=tuple(OverLimit(pod.namespace, pod.name, pod.uid, limit) for pod, limit in over if limit),
+    )
     if arguments.output == "json":
         answer_json(to_json(evictions))
     else:
@@ -160,38 +172,20 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
     return search.endpoint, body
 
 
-def pod_evictions(
-    chosen: ChosenSignal,
-    observations: SignalObservations,
-    layout: FsLayout,
-    pods: Iterable[EvictablePod],
-    usages: Mapping[str, PodUsage],
-) -> PodEvictions:
-    """Whom the kubelet would evict for the chosen signal. `usages`: by UID of the pod."""
-    signal, threshold, met = chosen
-    observation = observations.signals.get(signal)
-    over = [(pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods]
-    return PodEvictions(
-        apiVersion=API_VERSION,
-        kind="PodEvictions",
-        signal=signal,
-        met=met,
-        threshold=None if threshold is None else threshold_json(threshold, observations),
-        observation=None if observation is None else observation_json(observation, observations),
-        layout=layout,
-        counted=counted_kinds(layout, signal.filesystem),
-        pods=rank_pods((pod for pod, _ in over), usages, signal, layout),
-        over_limits=tuple(OverLimit(pod.namespace, pod.name, pod.uid, limit) for pod, limit in over if limit),
-    )
-
-
 def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[str]:
     """The signal and how it stands, the pods in their order, and what goes before."""
     counted = ", ".join(map(_words, found.counted)) or "nothing of a pod, so priority and request decide"
-    ranks = [each.rank for each in found.pods if each.rank is not None]
     lines = [_signal_line(found), f"counted for it: {counted} (layout: {found.layout})", ""]
+    rows = [["RANK", "POD", "USED", "REQUEST", "PRIORITY", *(_words(kind).upper() for kind in COUNTED), "WHY"]]
+    for each in found.pods:
+        amounts = [each.used, *((each.usage or {}).get(kind) for kind in COUNTED)]
+        used, *of_each = ["-" if value is None else amount(Signal(found.signal), value) for value in amounts]
+        place = ["-" if each.rank is None else str(each.rank), f"{each.namespace}/{each.name}"]
+        why = REASONS[each.reason] + (", being deleted" if each.deleted else "")
+        rows.append([*place, used, format_bytes(each.request), str(each.priority), *of_each, why])
     if found.pods:
-        lines += [*_pods_table(found, width), ""]
+        lines += [*table(rows, width, "pods"), ""]
+    ranks = [each.rank for each in found.pods if each.rank is not None]
     if ranks:
         lines.append(
             "at most one pod a pass, from the top, and only where what the kubelet removes first is not enough"
@@ -217,29 +211,6 @@ def _signal_line(found: PodEvictions) -> str:
         return f"{signal}: not met: {available} available, {shown}; it evicts nobody now"
     grace = "" if threshold["hard"] else f"; it evicts after {format_duration(threshold['grace_seconds'])} of that"
     return f"{signal}: UNDER PRESSURE: {available} available, {shown}{grace}"
-
-
-def _pods_table(found: PodEvictions, width: int | None) -> list[str]:
-    signal = Signal(found.signal)
-    rows = [["RANK", "POD", "USED", "REQUEST", "PRIORITY", *(_words(kind).upper() for kind in COUNTED), "WHY"]]
-    for each in found.pods:
-        usage = each.usage or {}
-        rows.append(
-            [
-                "-" if each.rank is None else str(each.rank),
-                f"{each.namespace}/{each.name}",
-                _amount(signal, each.used),
-                format_bytes(each.request),
-                str(each.priority),
-                *(_amount(signal, usage.get(kind)) for kind in COUNTED),
-                REASONS[each.reason] + (", being deleted" if each.deleted else ""),
-            ]
-        )
-    return table(rows, width, "pods")
-
-
-def _amount(signal: Signal, value: int | None) -> str:
-    return "-" if value is None else amount(signal, value)
 
 
 def _words(kind: Measured) -> str:

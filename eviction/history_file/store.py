@@ -129,10 +129,12 @@ class Ring:
                 payloads = []
 
     def write(self, record: bytes) -> None:
-        """Writes a record. No number is used twice, not even after a failure. Raises ValueError for one that is too
-        large, OSError."""
+        """Writes a record, after those that another process has written since. No number is used twice, not even after
+        a failure. Raises ValueError for one that is too large, OSError."""
         if len(record) > LARGEST_RECORD_BYTES:
             raise ValueError(f"a record of {len(record)} bytes; at most {LARGEST_RECORD_BYTES} fit")
+        while (block := self.block(self.next)) is not None and block.sequence >= self.next:
+            self.next = block.sequence + 1
         payloads = [record[start : start + PAYLOAD_BYTES] for start in range(0, max(len(record), 1), PAYLOAD_BYTES)]
         for part, payload in enumerate(payloads):
             rest = _HEAD.pack(self.next, part, len(payloads), len(payload)) + payload
@@ -141,11 +143,6 @@ class Ring:
             self.next += 1
             if os.pwrite(self.descriptor, _checksum(rest, self.file_id) + rest, place) != BLOCK_BYTES:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def catch_up(self) -> None:
-        """Another process may have written since."""
-        while (block := self.block(self.next)) is not None and block.sequence >= self.next:
-            self.next = block.sequence + 1
 
     def _place(self, sequence: int) -> int:
         return (1 + sequence % self.slots) * BLOCK_BYTES
@@ -196,7 +193,6 @@ class HistoryStore:
         with _in_words(self._path):
             ring = self._locked()
             try:
-                ring.catch_up()
                 ring.write(record)
             finally:
                 fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
