@@ -22,7 +22,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.history_file.records import Document, RecordJson, documents_of
+from eviction.history_file.recorder import Document, RecordJson, documents_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp

@@ -17,15 +17,18 @@ from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
-from eviction.pod_eviction.answers import EvictablePod, PodUsage, parse_active_pods, parse_stats_summary
-from eviction.pod_eviction.ranking import (
+from eviction.pod_eviction import (
     COUNTED,
+    EvictablePod,
     Measured,
+    PodUsage,
     RankedPod,
     Reason,
     choose_signal,
     counted_kinds,
     exceeded_limit,
+    parse_active_pods,
+    parse_stats_summary,
     rank_pods,
 )
 from eviction.reporting.json_shapes import SignalName, to_json

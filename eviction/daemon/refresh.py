@@ -13,7 +13,7 @@ from collections.abc import Callable
 from eviction.daemon.row_backoff import RETRY_SECONDS
 from eviction.node.node import Node
 from eviction.telemetry.announcements import Announcements
-from eviction.telemetry.shadow import Shadow
+from eviction.telemetry.done import Shadow
 from reclaim.execution.readings import ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.inventory import GivenUp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eviction.history_file.records import DaemonRecordJson, DroppedRecordJson, ParkedEndedRecordJson, encoded
+from eviction.history_file.recorder import DaemonRecordJson, DroppedRecordJson, ParkedEndedRecordJson, encoded
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import outcome_json

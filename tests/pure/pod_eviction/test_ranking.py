@@ -14,8 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.pod_eviction.answers import ContainerUsage, EvictablePod, FsUsage, PodUsage
-from eviction.pod_eviction.ranking import Measured, RankedPod, Reason, rank_pods
+from eviction.pod_eviction import (
+    ContainerUsage,
+    EvictablePod,
+    FsUsage,
+    Measured,
+    PodUsage,
+    RankedPod,
+    Reason,
+    rank_pods,
+)
 from signals.types import FilesystemRole, FsLayout, Signal
 
 GIB = 1 << 30
