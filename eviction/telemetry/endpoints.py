@@ -68,43 +68,38 @@ def readyz(*, located: bool, held_off: str | None) -> Page:
 
 
 class HttpServer:
-    """Serves the pages of a table: path -> function that makes the page."""
+    """Serves the pages of a table, path -> function that makes the page, on the address, or on `listening`, a socket
+    that listens already. Raises CannotListen.
 
-    def __init__(self, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]):
-        self._address = address
+    `address`: where, with the port that the kernel assigned.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        pages: Mapping[str, Callable[[], Page]],
+        listening: socket.socket | None = None,
+    ):
         self._pages = pages
-        self._server: socket.socket | None = None
-        self._clients: Clients | None = None
-
-    @property
-    def address(self) -> str:
-        """The address it listens on, with the port that the kernel assigned; before the start the configured one."""
-        host, port = self._server.getsockname()[:2] if self._server is not None else self._address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    def start(self, listening: socket.socket | None = None) -> None:
-        """Binds and serves, or serves on `listening`, a socket that listens already. Raises CannotListen."""
         server = listening
         try:
             if server is None:
-                server = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
+                server = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
                 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                server.bind(self._address)
+                server.bind(address)
                 server.listen(BACKLOG)
+            self.address = _shown(*server.getsockname()[:2])
             too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
-            clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
-            clients.start("health")
+            self._clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
+            self._clients.start("health")
         except OSError as error:
             if server is not None:
                 server.close()
-            raise CannotListen(f"{self.address}: {error.strerror or error}") from None
-        self._server, self._clients = server, clients
+            raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None
 
     def stop(self) -> None:
-        """Stops listening. May be called without `start`."""
-        if self._clients is not None:
-            self._clients.stop()
-            self._clients = self._server = None
+        """Stops listening."""
+        self._clients.stop()
 
     def _answer(self, clients: Sequence[Client]) -> None:
         responses: dict[tuple[bytes, str], bytes] = {}  # by method and path: the pages of this moment
@@ -143,6 +138,10 @@ def _response(method: bytes, page: Page) -> bytes:
         *(["Allow: GET, HEAD"] if page.status == 405 else []),
     ]
     return "\r\n".join([*lines, "", ""]).encode() + (b"" if method == b"HEAD" else page.body)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_whole(request: bytearray) -> bool:
@@ -193,9 +192,8 @@ class DaemonEndpoints(Listener):
             "/livez": lambda: livez(self._why_not_alive()),
             "/readyz": lambda: readyz(located=node.summary.paths.imagefs is not None, held_off=held_off()),
         }
-        server = HttpServer(address, pages)
         try:
-            server.start(listening)
+            server = HttpServer(address, pages, listening)
         except CannotListen as error:
             self._log.warning(f"no metrics: {error}")
             return

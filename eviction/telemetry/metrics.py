@@ -48,8 +48,8 @@ CALLS = frozenset(
     }
 )  # fmt: skip
 
-Values = Mapping[Any, float] | float
-"""The labels of a series, a tuple of words -> its value; of one without labels only that."""
+Values = Mapping[Any, float | None] | float | None
+"""The labels of a series, a tuple of words -> its value; of one without labels only that. None: no series."""
 
 
 class Metrics(Collector, Listener):
@@ -179,20 +179,19 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, status.threads_not_started)
-    known = [
-        NodeCondition.RECLAIM_PRESSURE,
-        *([NodeCondition.DISK_PRESSURE] if document.disk_pressure is not None else []),
-    ]
+    pressed = {(word,): float(word in document.conditions) for word in NodeCondition}
+    if document.disk_pressure is None:
+        del pressed[NodeCondition.DISK_PRESSURE,]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
         "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
     )
-    yield _gauge("condition", text, {(word,): word in document.conditions for word in known}, "condition")
+    yield _gauge("condition", text, pressed, "condition")
     doubts = {(why,): document.pod_directories.why is why for why in Why}
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
     seen = [] if status.observations is None else list(status.observations.signals.values())
-    in_force = {} if status.observations is None else {(): len(document.thresholds)}
+    in_force = None if status.observations is None else len(document.thresholds)
     yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", in_force)
     yield _gauge(
         "signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"
@@ -202,16 +201,13 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
     stale = {(one.signal,): one.stale for one in seen}
     yield _gauge("signal_stale", "1 while the filesystem does not answer", stale, "signal")
-    marks = [((one["signal"], "hard" if one["hard"] else "soft"), one) for one in document.thresholds]
-    found: dict[tuple[str, ...], float] = {
-        labels: one["effective"] for labels, one in marks if one["effective"] is not None
-    }
-    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
-    text = (
-        "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
-    )
-    found = {labels: one["headroom_seconds"] for labels, one in marks if one["headroom_seconds"] is not None}
-    yield _gauge("headroom_seconds", text, found, "signal", "kind")
+    marks = {(one["signal"], "hard" if one["hard"] else "soft"): one for one in document.thresholds}
+    effective = {labels: one["effective"] for labels, one in marks.items()}
+    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", effective, "signal", "kind")
+    headroom = {labels: one["headroom_seconds"] for labels, one in marks.items()}
+    text = "Seconds until the mark would be reached at the present fill; no series while nothing fills, "
+    text += "0 below the mark"
+    yield _gauge("headroom_seconds", text, headroom, "signal", "kind")
 
 
 def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
@@ -224,5 +220,6 @@ def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
 
 def _with_values(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
-        family.add_metric([str(label) for label in labels], float(value))
+        if value is not None:
+            family.add_metric([str(label) for label in labels], float(value))
     return family
