@@ -183,14 +183,11 @@ def _total(spec: Field, kind: str) -> Fraction | None:
     found = [_storage(each, kind) for each in spec.get("containers").elements()]
     total, restartable, most_of_init = sum(filter(None, found), Fraction()), Fraction(), Fraction()
     for each in spec.get("initContainers").elements():
-        own = _storage(each, kind)
-        found.append(own)
+        found.append(_storage(each, kind))
+        needed = restartable + (found[-1] or 0)
+        most_of_init = max(most_of_init, needed)
         if each.get("restartPolicy").text() == "Always":
-            total += own or 0
-            restartable += own or 0
-            most_of_init = max(most_of_init, restartable)
-        else:
-            most_of_init = max(most_of_init, restartable + (own or 0))
+            total, restartable = total + needed - restartable, needed
     if all(each is None for each in found):
         return None
     total = max(total, most_of_init)

@@ -215,12 +215,10 @@ def _with_removals(document: Document) -> list[bytes]:
         document = _cut(document, longest)
         if len(encoded(document)) <= MOST_BYTES_OF_A_PASS:
             break
-    document["removals"] = removals[:MOST_REMOVALS]
-    records = [document]
-    for start in range(MOST_REMOVALS, len(removals), MOST_REMOVALS):
-        further = removals[start : start + MOST_REMOVALS]
-        records.append({"kind": "removals", "time": document["time"], "pass": document["id"], "removals": further})
-    return [encoded(each) for each in records]
+    further = {"kind": "removals", "time": document["time"], "pass": document["id"]}
+    rest = [removals[start : start + MOST_REMOVALS] for start in range(MOST_REMOVALS, len(removals), MOST_REMOVALS)]
+    documents = [{**document, "removals": removals[:MOST_REMOVALS]}, *({**further, "removals": each} for each in rest)]
+    return [encoded(each) for each in documents]
 
 
 def _cut(value: Any, longest: int) -> Any:

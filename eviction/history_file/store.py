@@ -228,23 +228,21 @@ class HistoryStore:
             return self._made(None)
         with ExitStack() as undone:
             undone.callback(ring.close)
-            if not self._is_as_configured(ring):
+            size_bytes = os.fstat(ring.descriptor).st_size
+            ends = [os.pread(ring.descriptor, BLOCK_BYTES, max(end, 0)) for end in (0, size_bytes - BLOCK_BYTES)]
+            whole = size_bytes == (ring.slots + 2) * BLOCK_BYTES and ends == [ring.header()] * 2
+            if not whole or size_bytes != self._size_bytes:
                 self._refuse_unless(_lock(self._path, ring.descriptor))
                 try:
                     return self._made(ring)
                 except (OSError, HistoryUnusable) as error:
                     why = getattr(error, "strerror", None) or str(error)
-                    size = format_bytes(os.fstat(ring.descriptor).st_size)
+                    size = format_bytes(size_bytes)
                     self.note = f"the history {self._path} stays as it is ({size}): no new one can be made: {why}"
                     fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
             ring.next = 1 + ring.newest()
             undone.pop_all()
         return ring
-
-    def _is_as_configured(self, ring: Ring) -> bool:
-        size_bytes = os.fstat(ring.descriptor).st_size
-        ends = [os.pread(ring.descriptor, BLOCK_BYTES, max(end, 0)) for end in (0, size_bytes - BLOCK_BYTES)]
-        return size_bytes == (ring.slots + 2) * BLOCK_BYTES == self._size_bytes and ends == [ring.header()] * 2
 
     def _made(self, old: Ring | None) -> Ring:
         """A new file at the path, with the records of the old one. Raises OSError, HistoryUnusable."""

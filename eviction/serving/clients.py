@@ -42,7 +42,6 @@ class Client:
         self.request = bytearray()
         self.unsent = memoryview(b"")
         self.since = since  # of the present state: connected, or answered
-        self.taken = False
 
     def reply(self, answer: bytes) -> None:
         """Sets the answer, after which the connection is closed. Without one it is closed at once."""
@@ -50,8 +49,7 @@ class Client:
 
     def take(self) -> socket.socket:
         """Hands the connection over: the caller must close it."""
-        self.taken = True
-        return self.connection
+        return socket.socket(fileno=self.connection.detach())
 
 
 class Clients:
@@ -210,10 +208,8 @@ class Clients:
             self._answer(whole)
         finally:
             for client in whole:
-                if client.taken:
-                    continue
                 if not client.unsent:
-                    client.connection.close()
+                    client.connection.close()  # nothing happens to one that was taken
                     continue
                 unread = [each for each in self._clients if each.unsent]
                 if len(unread) >= MOST_UNREAD_ANSWERS:

@@ -173,7 +173,6 @@ class DaemonEndpoints(Listener):
         self._status = status
         self._why_not_alive = why_not_alive
         self._history_counts = history_counts
-        self._ready = False
         self._conditions, self._last = "", "watching"
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
@@ -186,7 +185,7 @@ class DaemonEndpoints(Listener):
         from eviction.telemetry.metrics import Metrics
 
         node, held_off = self._node, self._hold_off.why
-        metrics = Metrics(self._status, held_off, node.functions, lambda: self._log.dropped, self._history_counts)
+        metrics = Metrics(self._status, node.functions, lambda: self._log.dropped, self._history_counts)
         pages: dict[str, Callable[[], Page]] = {
             "/metrics": metrics.page,
             "/livez": lambda: livez(self._why_not_alive()),
@@ -206,9 +205,9 @@ class DaemonEndpoints(Listener):
         the service is ready."""
         known = self._node.responder.state.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
+        first = not self._conditions
         self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
-        if not self._ready:
-            self._ready = True
+        if first:
             self._notifier.ready(self._line())
         self._notifier.status(self._line())
         if self._why_not_alive() is None:

@@ -55,15 +55,14 @@ Values = Mapping[Any, float | None] | float | None
 class Metrics(Collector, Listener):
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
-    `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
-    `functions`: their names and kinds are values of labels. `log_lines_dropped`: since the start. `history_counts`:
-    records of the history that were written, and that were dropped.
+    `status`: called at each scrape; it reads no disk. `functions`: their names and kinds are values of labels.
+    `log_lines_dropped`: since the start. `history_counts`: records of the history that were written, and that were
+    dropped.
     """
 
     def __init__(
         self,
         status: Callable[[], NodeStatus],
-        held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
         log_lines_dropped: Callable[[], int] = lambda: 0,
         history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
@@ -71,7 +70,6 @@ class Metrics(Collector, Listener):
         self._status = status
         self._history_counts = history_counts
         self._log_lines_dropped = log_lines_dropped
-        self._held_off = held_off
         self._kinds = {kind for each in functions.values() for kind in each.kinds}
         self._kept: Counter[tuple[str, ...]] = Counter()
         values.ValueClass = values.MutexValue  # never a file
@@ -145,8 +143,6 @@ class Metrics(Collector, Listener):
     def collect(self) -> Iterator[Metric]:
         """All families."""
         yield from _of_status(self._status())
-        text = "1 while nothing is removed: after a start, or while it is paused"
-        yield _gauge("held_off", text, self._held_off() is not None)
         text = "Lines of the log that nobody read or that could not be written"
         yield _counter("log_lines_dropped", text, self._log_lines_dropped())
         written, dropped = self._history_counts()
@@ -174,6 +170,8 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     heartbeat_age = max(document.heartbeat_age_seconds, 0.0)
     yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", heartbeat_age)
     yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", document.dry_run)
+    text = "1 while nothing is removed: after a start, or while it is paused"
+    yield _gauge("held_off", text, document.held_off is not None)
     text = "Seconds since the oldest removal was sent that is not answered"
     yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
