@@ -70,8 +70,7 @@ class ControlServer:
                 self._threads = Workers("clients", MOST_ANSWERED)
                 undone.callback(self._threads.close)
                 self._threads.prepare(MOST_ANSWERED)
-                clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
-                clients.start("control")
+                clients = Clients("control", server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
                 undone.pop_all()
         except (OSError, NoThread) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error

@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 MOST_CLIENTS = 128
 MOST_UNREAD_ANSWERS = 16
@@ -53,15 +53,17 @@ class Client:
 
 
 class Clients:
-    """Serves the clients of `server`, a listening socket, until `stop`, which closes it.
+    """Serves the clients of `server`, a listening socket, until `stop`, on a thread of this name.
 
     `is_whole`: whether a request has arrived completely; the end of the stream and `largest_request_bytes` end one too.
     `answer`: called on the thread with all requests that have arrived; it calls `reply` or `take` of each, and must not
-    wait for anything. `too_late`: what a client is told whose request was not whole when it lost its place.
+    wait for anything. `too_late`: what a client is told whose request was not whole when it lost its place. Raises
+    OSError, also where no thread can be started; then the listening socket is closed.
     """
 
     def __init__(
         self,
+        name: str,
         server: socket.socket,
         is_whole: Callable[[bytearray], bool],
         largest_request_bytes: int,
@@ -73,44 +75,39 @@ class Clients:
         self._largest_request_bytes = largest_request_bytes
         self._answer = answer
         self._too_late = too_late
-        self._selector = selectors.DefaultSelector()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._spare: int | None = None
-        self._thread: threading.Thread | None = None
         self._stopping = False
         self._clients: dict[Client, None] = {}  # by `since`: those that have arrived, and those that were answered
         self._whole: list[Client] = []  # their requests have arrived, and are to be answered
-
-    def start(self, name: str) -> None:
-        """Starts the thread. Raises OSError; then the listening socket is closed."""
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        try:
-            self._server.setblocking(False)
-            self._selector.register(self._server, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        with ExitStack() as undone:
+            undone.callback(server.close)
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undone.callback(os.close, self._wake)
+            spare = os.dup(self._wake)
+            undone.callback(os.close, spare)
+            self._spare: int | None = spare  # a descriptor for the moment when there is no other
+            self._selector = undone.enter_context(selectors.DefaultSelector())
+            server.setblocking(False)
+            self._selector.register(server, selectors.EVENT_READ)
             self._selector.register(self._wake, selectors.EVENT_READ)
-            self._keep_spare()
-            thread.start()
-        except (RuntimeError, OSError) as error:
-            self._close()
-            os.close(self._wake)
-            if isinstance(error, RuntimeError):
+            try:
+                self._thread.start()
+            except RuntimeError:
                 raise OSError(errno.EAGAIN, "no thread can be started for it") from None
-            raise
-        self._thread = thread
+            undone.pop_all()
 
     def stop(self) -> None:
-        """Ends the thread, which closes all connections; waits for it for 1 s at most. May be called without `start`.
+        """Ends the thread, which closes all connections; waits for it for 1 s at most.
 
         The listening socket is closed, not shut down: one that systemd opened serves the next start too.
         """
-        if self._thread is None:
+        if self._stopping:
             return
         self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():  # the thread itself would close it before it is written to
             os.close(self._wake)
-        self._thread = None
         self._server.close()
 
     def _serve(self) -> None:
@@ -123,6 +120,9 @@ class Clients:
 
     def _turn(self) -> None:
         """Reads and writes what is ready; then takes new clients, answers, and drops those whose time is over."""
+        if self._spare is None:
+            with suppress(OSError):
+                self._spare = os.dup(self._wake)
         due = None
         if self._clients:
             due = max(next(iter(self._clients)).since + TIMEOUT_SECONDS - time.monotonic(), 0.0)
@@ -142,7 +142,6 @@ class Clients:
             if time.monotonic() - client.since < TIMEOUT_SECONDS:
                 break
             self._turn_away(client)
-        self._keep_spare()
 
     # ---- accepting
 
@@ -178,12 +177,6 @@ class Clients:
             self._turn_away(self._oldest())
         else:
             time.sleep(PAUSE_SECONDS)
-
-    def _keep_spare(self) -> None:
-        """Keeps a descriptor for the moment when there is no other."""
-        if self._spare is None:
-            with suppress(OSError):
-                self._spare = os.dup(self._wake)
 
     # ---- reading and writing
 

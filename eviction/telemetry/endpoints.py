@@ -90,8 +90,7 @@ class HttpServer:
                 server.listen(BACKLOG)
             self.address = _shown(*server.getsockname()[:2])
             too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
-            self._clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
-            self._clients.start("health")
+            self._clients = Clients("health", server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
         except OSError as error:
             if server is not None:
                 server.close()
