@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import metadata
 from itertools import product
 from typing import Any
@@ -73,43 +74,33 @@ class Metrics(Collector, Listener):
         self._kinds = {kind for each in functions.values() for kind in each.kinds}
         self._kept: Counter[tuple[str, ...]] = Counter()
         values.ValueClass = values.MutexValue  # never a file
-        self._counted: list[prometheus_client.Counter | Histogram] = []
-        # Series of closed sets are there before anything happens.
-        text = "Passes that did or tried anything"
-        self._passes = self._count("passes", text, ("trigger", "result"), product(Trigger, PassResult))
-        text = "Objects that were to be removed, by result"
-        self._removals = self._count("removals", text, ("kind", "result"), product(self._kinds, Result))
+        self._counted = CollectorRegistry()
+        count = partial(prometheus_client.Counter, namespace="reclaimd", registry=self._counted)
+        time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
+        self._passes = count("passes", "Passes that did or tried anything", ("trigger", "result"))
+        self._removals = count("removals", "Objects that were to be removed, by result", ("kind", "result"))
         text = "Bytes freed: measured on the filesystem, and nominal as the runtime had reported"
-        self._bytes = self._count("reclaimed_bytes", text, ("operation", "kind"), product(functions, WAYS_TO_COUNT))
-        self._calls = self._count("runtime_operations", "Calls of the container runtime", ("operation_type",))
-        self._failed = self._count("runtime_operations_errors", "Calls that failed", ("operation_type",))
-        self._watch_events = self._count("watch_events", "Observations requested by watch events")
-        text = "Seconds that a reclaim function took"
-        self._durations = self._time("reclaim_duration_seconds", text, ("operation",))
-        for name in functions:
-            self._durations.labels(name)
+        self._bytes = count("reclaimed_bytes", text, ("operation", "kind"))
+        self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
+        self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
+        self._watch_events = count("watch_events", "Observations requested by watch events")
+        self._durations = time("reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",))
         text = "Seconds from the reading that crossed a mark to the start of the pass"
-        self._detect = self._time("detect_seconds", text)
+        self._detect = time("detect_seconds", text)
         text = "Seconds that calls of the container runtime took"
-        self._call_durations = self._time("runtime_operations_duration_seconds", text, ("operation_type",))
+        self._call_durations = time("runtime_operations_duration_seconds", text, ("operation_type",))
+        # Series of closed sets are there before anything happens.
+        for counted, known in (
+            (self._passes, product(Trigger, PassResult)),
+            (self._removals, product(self._kinds, Result)),
+            (self._bytes, product(functions, WAYS_TO_COUNT)),
+            (self._durations, product(functions)),
+        ):
+            for words in known:
+                counted.labels(*words)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
-
-    def _count(
-        self, name: str, text: str, labels: Sequence[str] = (), known: Iterable[Sequence[str]] = ()
-    ) -> prometheus_client.Counter:
-        """A counter, with these series from the start."""
-        counter = prometheus_client.Counter(f"reclaimd_{name}", text, labels, registry=None)
-        for each in known:
-            counter.labels(*each)
-        self._counted.append(counter)
-        return counter
-
-    def _time(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
-        histogram = Histogram(f"reclaimd_{name}", text, labels, buckets=BUCKETS, registry=None)
-        self._counted.append(histogram)
-        return histogram
 
     def page(self) -> Page:
         """The metrics as text."""
@@ -151,10 +142,9 @@ class Metrics(Collector, Listener):
         version = metadata.version("reclaimd")
         yield _gauge("build_info", "Always 1; the version is the label", {(version,): 1.0}, "version")
         yield _gauge("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason")
-        for counted in self._counted:
-            for family in counted.collect():
-                family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-                yield family
+        for family in self._counted.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
 
 
 def _operation_type(call: str) -> str:
