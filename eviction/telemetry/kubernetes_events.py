@@ -28,7 +28,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -284,7 +284,7 @@ class KubernetesEvents:
             with self._client.ApiClient(configuration) as connection:
                 pool = connection.rest_client.pool_manager
                 pool.connection_pool_kw["ssl_context"] = self._context(bool(configuration.verify_ssl))
-                response = pool.request(
+                asked = pool.request(
                     method,
                     f"{host}/api/v1/namespaces/{NAMESPACE}/events{path}",
                     body=json.dumps(body),
@@ -293,29 +293,21 @@ class KubernetesEvents:
                     retries=False,
                     preload_content=False,
                 )
-                try:
+                with closing(asked) as response:
                     status, answer = int(response.status), response.read(LARGEST_ANSWER_BYTES)
-                finally:
-                    response.close()
         except (errors.HTTPError, OSError, ValueError) as error:
-            why = self._why_not_sent(error)
+            known = (
+                (errors.NewConnectionError, "cannot be reached"),
+                (errors.TimeoutError, "does not answer"),
+                (errors.SSLError, "has a certificate that is not trusted, or wants one"),
+                (errors.LocationValueError, "cannot be asked: that is no address of a server"),
+                ((errors.HTTPError, OSError), "gave no answer in HTTP"),
+            )
+            why = next((words for kinds, words in known if isinstance(error, kinds)), FORBIDDEN_CHARACTERS)
             raise EventNotSent(f"{server} {why}", retriable=why != FORBIDDEN_CHARACTERS) from None
         if status != fine:
             _judge(server, status, answer)
         return status
-
-    def _why_not_sent(self, error: Exception) -> str:
-        errors = self._urllib3.exceptions
-        for kinds, why in (
-            (errors.NewConnectionError, "cannot be reached"),
-            (errors.TimeoutError, "does not answer"),
-            (errors.SSLError, "has a certificate that is not trusted, or wants one"),
-            (errors.LocationValueError, "cannot be asked: that is no address of a server"),
-            ((errors.HTTPError, OSError), "gave no answer in HTTP"),
-        ):
-            if isinstance(error, kinds):
-                return why
-        return FORBIDDEN_CHARACTERS
 
     def _context(self, verify: bool) -> ssl.SSLContext:
         """A TLS context that accepts the certificates that Go accepts.
