@@ -16,12 +16,12 @@ from eviction.cli.config import EffectiveConfigurationJson
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
+from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import ConfigurationFile
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario.reader import SET_BY_THE_DRILL, UNDER_NODE
 from eviction.drill.scenario.types import Scenario
-from eviction.pod_eviction.report import PodEvictions
 from eviction.reporting.pass_record import LogLineJson, NothingToDoJson, PassJson
 from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION

@@ -22,9 +22,8 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.history_file.blocks import HistoryUnusable
-from eviction.history_file.records import Document, RecordJson, documents_of
-from eviction.history_file.store import NoHistoryYet, read_records
+from eviction.history_file.recorder import Document, RecordJson, documents_of
+from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
@@ -148,12 +147,11 @@ def _rows(document: Document) -> Iterator[Sequence[str]]:
         sizes = [_bytes((document.get(each) or {}).get("bytes")) for each in ("nominal", "measured")]
         result, trigger = str(document.get("result", "-")), str(document.get("trigger", "-"))
         yield (time, result, "pass", sentence, *sizes, trigger, identity)
-    elif kind == "dropped":
-        records = f"{document.get('records')} records that could not be written"
-        yield (time, kind, "daemon", records, "-", "-", "-", "-")
     elif kind not in ("removals", "parked_ended"):
-        version = f"reclaimd {document.get('version', '')}".rstrip()
-        yield (time, kind, "daemon", version, "-", "-", "-", "-")
+        what = f"reclaimd {document.get('version', '')}".rstrip()
+        if kind == "dropped":
+            what = f"{document.get('records')} records that could not be written"
+        yield (time, kind, "daemon", what, "-", "-", "-", "-")
 
 
 def _bytes(value: object) -> str:

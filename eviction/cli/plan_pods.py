@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
 
 from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
 from eviction.cli.progress import Progress
@@ -15,13 +17,28 @@ from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
-from eviction.pod_eviction.answers import EvictablePod, PodUsage, parse_active_pods, parse_stats_summary
-from eviction.pod_eviction.ranking import choose_signal
-from eviction.pod_eviction.report import pod_evictions, pod_evictions_lines
-from eviction.reporting.json_shapes import to_json
-from eviction.types import Threshold
+from eviction.pod_eviction import (
+    COUNTED,
+    EvictablePod,
+    Measured,
+    PodUsage,
+    RankedPod,
+    Reason,
+    choose_signal,
+    counted_kinds,
+    exceeded_limit,
+    parse_active_pods,
+    parse_stats_summary,
+    rank_pods,
+)
+from eviction.reporting.json_shapes import SignalName, to_json
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
+from eviction.reporting.pass_record import LayoutName
+from eviction.reporting.tables import amount, table
+from eviction.types import API_VERSION
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.clock import SystemClock
+from signals.quantity import format_bytes, format_duration
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 
 ANSWER_SECONDS = 10.0  # nobody waits for relief, and a summary takes seconds where the runtime is slow
@@ -30,6 +47,54 @@ NOT_CONFIGURED = (
     "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
     "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
+REASONS: dict[Reason, str] = {
+    Reason.NO_STATISTICS: "the kubelet has no statistics of it",
+    Reason.OVER_REQUEST: "uses more than it requests",
+    Reason.WITHIN_REQUEST: "uses no more than it requests",
+    Reason.STATIC: "never evicted: a static pod",
+    Reason.MIRROR: "never evicted: stands for a static pod",
+    Reason.CRITICAL_PRIORITY: "never evicted: its priority is critical",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """A pod that exceeds a limit of its own, which evicts it whatever the signal."""
+
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+    uid: str
+    """Its UID."""
+    reason: str
+    """Which limit, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvictions:
+    """Whom the kubelet would evict for disk: the answer of `reclaimd plan --pods`."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["PodEvictions"] = "PodEvictions"
+    """What the document is."""
+    signal: SignalName
+    """For which signal."""
+    met: bool | None
+    """Whether the kubelet's threshold is met now; null: not known."""
+    threshold: ThresholdJson | None
+    """The kubelet's; null where it has none for the signal."""
+    observation: ObservationJson | None
+    """Null where the signal was not observed."""
+    layout: LayoutName
+    """How the roles are spread over filesystems."""
+    counted: tuple[Measured, ...]
+    """What of a pod is counted for the signal."""
+    pods: tuple[RankedPod, ...]
+    """In the kubelet's order."""
+    over_limits: tuple[OverLimit, ...]
+    """Those that go whatever the signal."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,11 +109,25 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)
     asked = None if arguments.signal is None else Signal(arguments.signal)
     layout, observations = _observed(configuration)
-    thresholds = update_container_fs_thresholds(_kubelets_thresholds(configuration), layout)
+    kubelet = configuration.kubelet or KUBELETS_DEFAULTS  # its own thresholds, without our margin
+    thresholds = update_container_fs_thresholds(kubelet.thresholds.thresholds, layout)
     chosen = choose_signal(thresholds, observations, asked)
     if chosen is None:
         exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
-    evictions = pod_evictions(chosen, observations, layout, *_asked(configuration))
+    signal, threshold, met = chosen
+    observation = observations.signals.get(signal)
+    pods, usages = _asked(configuration)
+    over = [(pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods]
+    evictions = PodEvictions(
+        signal=signal,
+        met=met,
+        threshold=None if threshold is None else threshold_json(threshold, observations),
+        observation=None if observation is None else observation_json(observation, observations),
+        layout=layout,
+        counted=counted_kinds(layout, signal.filesystem),
+        pods=rank_pods(pods, usages, signal, layout),
+        over_limits=tuple(OverLimit(pod.namespace, pod.name, pod.uid, limit) for pod, limit in over if limit),
+    )
     if arguments.output == "json":
         answer_json(to_json(evictions))
     else:
@@ -67,13 +146,6 @@ def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservation
         unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
         exit_with(EXIT_READING, unread or "which filesystems the node has is not known")
     return observations.layout, observations
-
-
-def _kubelets_thresholds(configuration: Configuration) -> tuple[Threshold, ...]:
-    """The kubelet's own thresholds, without our margin; its defaults where its configuration was not read."""
-    if configuration.kubelet is not None:
-        return configuration.kubelet.thresholds.thresholds
-    return KUBELETS_DEFAULTS.thresholds.thresholds
 
 
 def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
@@ -101,3 +173,48 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
     body = search.get_pods()
     assert search.endpoint is not None
     return search.endpoint, body
+
+
+def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[str]:
+    """The signal and how it stands, the pods in their order, and what goes before."""
+    counted = ", ".join(map(_words, found.counted)) or "nothing of a pod, so priority and request decide"
+    lines = [_signal_line(found), f"counted for it: {counted} (layout: {found.layout})", ""]
+    rows = [["RANK", "POD", "USED", "REQUEST", "PRIORITY", *(_words(kind).upper() for kind in COUNTED), "WHY"]]
+    for each in found.pods:
+        amounts = [each.used, *((each.usage or {}).get(kind) for kind in COUNTED)]
+        used, *of_each = ["-" if value is None else amount(Signal(found.signal), value) for value in amounts]
+        place = ["-" if each.rank is None else str(each.rank), f"{each.namespace}/{each.name}"]
+        why = REASONS[each.reason] + (", being deleted" if each.deleted else "")
+        rows.append([*place, used, format_bytes(each.request), str(each.priority), *of_each, why])
+    if found.pods:
+        lines += [*table(rows, width, "pods"), ""]
+    ranks = [each.rank for each in found.pods if each.rank is not None]
+    if ranks:
+        lines.append(
+            "at most one pod a pass, from the top, and only where what the kubelet removes first is not enough"
+        )
+    else:
+        lines.append("the kubelet has no pod that it could evict")
+    if len(set(ranks)) < len(ranks):
+        lines.append("pods of one rank are shown by name; which of them is the first the kubelet leaves open")
+    lines += [f"evicted whatever the signal: {one.namespace}/{one.name}: {one.reason}" for one in found.over_limits]
+    return lines
+
+
+def _signal_line(found: PodEvictions) -> str:
+    signal, threshold = Signal(found.signal), found.threshold
+    if threshold is None:
+        return f"{signal}: the kubelet has no threshold for it, so it evicts nobody"
+    if found.observation is None or found.met is None:
+        return f"{signal}: whether the kubelet's threshold {threshold['value']} is met is not known"
+    available, mark = amount(signal, found.observation["available"]), amount(signal, threshold["effective"] or 0)
+    kind = "hard" if threshold["hard"] else "soft"
+    shown = f"the kubelet's {kind} threshold {threshold['value']} = {mark}"
+    if not found.met:
+        return f"{signal}: not met: {available} available, {shown}; it evicts nobody now"
+    grace = "" if threshold["hard"] else f"; it evicts after {format_duration(threshold['grace_seconds'])} of that"
+    return f"{signal}: UNDER PRESSURE: {available} available, {shown}{grace}"
+
+
+def _words(kind: Measured) -> str:
+    return kind.replace("_", " ")

@@ -35,8 +35,8 @@ from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.status import Status
+from eviction.telemetry.announcements import LogSink
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
-from eviction.telemetry.events import EventSink, LogSink
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
 from reclaim.execution.workers import NoThread, Workers
@@ -209,7 +209,7 @@ def exit_without_resources() -> Iterator[None]:
         exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
-def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[EventSink, Callable[[], object]]:
+def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[LogSink, Callable[[], object]]:
     """The sink for events: the log, and the API server where that is switched on; and a function that ends sending."""
     if not configuration.kubernetes_events:
         return LogSink(log), lambda: None

@@ -24,9 +24,8 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.cli.standalone import everything, observe_or_exit
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
-from eviction.history_file.blocks import HistoryUnusable
-from eviction.history_file.records import documents_of
-from eviction.history_file.store import NoHistoryYet, read_records
+from eviction.history_file.recorder import documents_of
+from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import REASONS

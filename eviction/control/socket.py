@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
-from eviction.serving.clients import BACKLOG, CannotServe, Client, Clients
+from eviction.serving.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.trust import directory_refusal, socket_refusal
@@ -70,10 +70,9 @@ class ControlServer:
                 self._threads = Workers("clients", MOST_ANSWERED)
                 undone.callback(self._threads.close)
                 self._threads.prepare(MOST_ANSWERED)
-                clients = Clients(server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
-                clients.start("control")
+                clients = Clients("control", server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
                 undone.pop_all()
-        except (OSError, CannotServe, NoThread) as error:
+        except (OSError, NoThread) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ControlUnavailable(f"control socket {self._path}: {reason}") from None
         self._clients = clients

@@ -42,10 +42,8 @@ from eviction.reporting.status import (
     threshold_statuses,
     why_not_alive,
 )
-from eviction.telemetry.announcements import Announcements
-from eviction.telemetry.done import Done
-from eviction.telemetry.events import EventSink, LogSink
-from eviction.telemetry.shadow import Shadow
+from eviction.telemetry.announcements import Announcements, LogSink
+from eviction.telemetry.done import Done, Shadow
 from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.inventory import GivenUp
@@ -291,7 +289,7 @@ class Manager:
         log: Log,
         *,
         may_act: Callable[[], str | None] = lambda: None,
-        events: EventSink | None = None,
+        events: LogSink | None = None,
         event: Callable[[], threading.Event] = threading.Event,
     ):
         self._node = node

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from eviction.node.node import Node
 from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
-from eviction.telemetry.events import EventSink
+from eviction.telemetry.announcements import LogSink
 from eviction.types import Extent
 from reclaim.execution.workers import NoThread
 from reclaim.function import ReclaimContext
@@ -45,7 +45,7 @@ class PeriodicLoop:
     period_seconds: float
     run_pass: Callable[[], str]
     log: Log
-    events: EventSink
+    events: LogSink
     stopping: threading.Event
     may_act: Callable[[], str | None]
     failed: bool = False
@@ -90,7 +90,7 @@ class PeriodicGC:
     `may_act`: called before each pass; returns why no pass may run now, or None.
     """
 
-    def __init__(self, node: Node, log: Log, events: EventSink, may_act: Callable[[], str | None]):
+    def __init__(self, node: Node, log: Log, events: LogSink, may_act: Callable[[], str | None]):
         self._node = node
         self._log = log
         self._events = events

@@ -1,7 +1,9 @@
-"""Decides what goes into the history, and writes it on a thread of its own: whatever its disk does, no removal waits.
+"""What the history records, as JSON documents of one line, how they are read, and the thread that writes them:
+whatever its disk does, no removal waits.
 
 Every pass that removed something, tried to, or would have is recorded. One without any removal is recorded too, at most
-once a minute for each result and signal: a runtime that is away ends a pass in each second.
+once a minute for each result and signal: a runtime that is away ends a pass in each second. Removals beyond the first
+eight of a pass are in records of their own, which are put together when they are read.
 
 The records wait in a bounded queue. What cannot be written (no file yet on a full disk, a lock that is held, a
 filesystem that copies on write and has no space) stays there and is tried again every 5 s; a record that does not fit
@@ -11,35 +13,222 @@ changes.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypedDict
 
-from eviction.history_file.blocks import LARGEST_RECORD_BYTES, HistoryUnusable
-from eviction.history_file.records import (
-    DaemonRecordJson,
-    DroppedRecordJson,
-    ParkedEndedRecordJson,
-    encoded,
-    pass_records,
-    periodic_records,
-)
-from eviction.history_file.store import HistoryStore
+from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
-from eviction.record import Pass
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import outcome_json
-from reclaim.types import Outcome, ReclaimResult
+from eviction.record import Pass, PassResult, Trigger
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Keywords, LeftOut, Time, one_of, to_json
+from eviction.reporting.observations_json import ThresholdJson, timestamp
+from eviction.reporting.pass_record import (
+    AmountsJson,
+    BytesJson,
+    FunctionJson,
+    KindWord,
+    LayoutName,
+    OutcomeJson,
+    TimingsJson,
+    outcome_json,
+    pass_fields,
+    removals_by_result,
+)
+from reclaim.types import Outcome, ReclaimResult, Result
 from signals.clock import Clock
+from signals.quantity import counted
+
+PERIODIC = "periodic"  # the trigger of a pass of a periodic loop
+MOST_REMOVALS = 8  # in one record; one removal has at most some 8 KiB
+MOST_BYTES_OF_A_PASS = 32 << 10  # without its removals
+LONGEST_TEXTS = (4096, 512, 64)  # characters
+LONGEST_LIST = 32
 
 REPEAT_SECONDS = 60.0
 MOST_BYTES = 1 << 20  # of records that wait
 RETRY_SECONDS = 5.0
 END_SECONDS = 1.0
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What every record has."""
+
+    kind: str
+    """What the record is."""
+    time: Time
+    """When it was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRecordJson(Record):
+    """One pass, with all of its removals; as the record of a pass, without what was observed and kept."""
+
+    kind: Literal["pass"] = "pass"
+    id: str
+    """Of the pass."""
+    started: Time
+    """When it began."""
+    trigger: Annotated[str, Keywords({"enum": [*map(str, Trigger), PERIODIC]})]
+    """What started it."""
+    acted_on: ThresholdJson | None
+    """The threshold that it acted on; null where a command or a periodic loop asked for it."""
+    row: list[str]
+    """The functions of the row, in order."""
+    removals: list[OutcomeJson]
+    """The objects that were to be removed, in order."""
+    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
+    """Kind -> result -> how many objects."""
+    measured: AmountsJson
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The sizes of what was removed."""
+    result: Annotated[str, one_of(PassResult)]
+    """How it ended."""
+    reason: str
+    """The same in a sentence."""
+    errors: list[str]
+    """Why functions failed, each sentence once."""
+    layout: LayoutName | LeftOut | None = LEFT_OUT
+    """Not of a periodic loop."""
+    functions: list[FunctionJson] | LeftOut = LEFT_OUT
+    """Not of a periodic loop."""
+    written_meanwhile: AmountsJson | LeftOut = LEFT_OUT
+    """Not of a periodic loop."""
+    timings: TimingsJson | LeftOut = LEFT_OUT
+    """Not of a periodic loop."""
+
+
+# `pass` is a word of Python's, so it cannot be a field of a class.
+_OfAPass = TypedDict(
+    "_OfAPass", {"pass": Annotated[str, Keywords({"description": "The id of the pass that they belong to."})]}
+)
+
+
+class RemovalsRecordJson(_OfAPass):
+    """Further removals of a pass whose own record was overwritten meanwhile."""
+
+    kind: Literal["removals"]
+    """What the record is."""
+    time: Time
+    """When it was written."""
+    removals: list[OutcomeJson]
+    """The objects, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedEndedRecordJson(Record):
+    """A removal that its pass did not wait for, and that has ended."""
+
+    kind: Literal["parked_ended"] = "parked_ended"
+    removals: list[OutcomeJson]
+    """The one object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonRecordJson(Record):
+    """The daemon has started, or stopped."""
+
+    kind: Literal["started", "stopped"]
+    version: str
+    """Of reclaimd."""
+    pid: Count
+    """Of its process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedRecordJson(Record):
+    """Records that could not be written."""
+
+    kind: Literal["dropped"] = "dropped"
+    records: Count
+    """How many."""
+
+
+RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | DaemonRecordJson | DroppedRecordJson
+
+
+def pass_records(record: Pass, wall: float) -> list[bytes]:
+    """A pass, with all of its removals."""
+    recorded = {field.name for field in fields(PassRecordJson)}
+    found = pass_fields(record, with_kept=False)
+    document = {name: value for name, value in found.items() if name in recorded}
+    return _with_removals({"kind": "pass", "time": timestamp(wall), **document})
+
+
+def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
+    """A pass of a periodic loop: `measured` is what the filesystem had gained right after each removal."""
+    record = PassRecordJson(
+        time=timestamp(wall),
+        id=identity,
+        started=timestamp(wall - result.seconds),
+        trigger=PERIODIC,
+        acted_on=None,
+        row=[result.operation],
+        removals_by_result=removals_by_result(result.outcomes),
+        measured={"bytes": result.freed_bytes, "inodes": result.freed_inodes},
+        nominal={"bytes": result.nominal_bytes, "inodes": None},
+        result="failed" if result.error else "satisfied",
+        reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
+        errors=[result.error] if result.error else [],
+        removals=[outcome_json(outcome) for outcome in result.outcomes],
+    )
+    return _with_removals(to_json(record))
+
+
+def encoded(record: Record | Document) -> bytes:
+    """One line. What is not UTF-8 in a name stands as the escape that JSON has for it."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=to_json)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
+    """The documents of records, with the further removals of a pass in the pass; what is none is left out."""
+    last: Document = {}
+    for record in records:
+        try:
+            document = json.loads(record)
+        except ValueError:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            continue
+        if document["kind"] == "removals" and last.get("id") == document.get("pass", ""):
+            last["removals"] += document["removals"]
+            continue
+        if last:
+            yield last
+        last = document
+    if last:
+        yield last
+
+
+def _with_removals(document: Document) -> list[bytes]:
+    """The records of a pass. Its texts and lists are cut until it has at most 32 KiB: a runtime may say anything."""
+    removals = document.pop("removals")
+    for longest in LONGEST_TEXTS:
+        document = _cut(document, longest)
+        if len(encoded(document)) <= MOST_BYTES_OF_A_PASS:
+            break
+    further = {"kind": "removals", "time": document["time"], "pass": document["id"]}
+    rest = [removals[start : start + MOST_REMOVALS] for start in range(MOST_REMOVALS, len(removals), MOST_REMOVALS)]
+    documents = [{**document, "removals": removals[:MOST_REMOVALS]}, *({**further, "removals": each} for each in rest)]
+    return [encoded(each) for each in documents]
+
+
+def _cut(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= longest else value[: longest - 1] + "…"
+    if isinstance(value, dict):
+        return {key: _cut(each, longest) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_cut(each, longest) for each in value[:LONGEST_LIST]]
+    return value
 
 
 class HistoryRecorder(Listener):
@@ -61,10 +250,9 @@ class HistoryRecorder(Listener):
         self._clock = clock
         self._warn = warn
         self._retry_seconds = retry_seconds
-        self._recorded: dict[tuple[str, str], float] = {}  # when, by what a pass without removals was
+        self._recorded: dict[tuple[str, ...], float] = {}  # when, by what a pass without removals was
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
-        self._bytes = 0  # of what is not written yet
+        self._waiting: deque[bytes] = deque()  # until they are on the disk
         self._untold = 0
         self._problem = ""
         self._told: set[str] = set()
@@ -85,65 +273,59 @@ class HistoryRecorder(Listener):
             from importlib import metadata  # as long to import as all the rest, and only the daemon needs it
 
             version = metadata.version("reclaimd")
-            record = DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())
-            self.put(encoded(to_json(record)))
+            self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
 
     def passed(self, record: Pass) -> None:
         """After a pass."""
         acted_on = record.decision.acted_on
-        what = str(record.result), "" if acted_on is None else str(acted_on.signal)
-        if record.removals or self._is_due(what):
+        if record.removals or self._is_due(str(record.result), "" if acted_on is None else str(acted_on.signal)):
             self.put(*pass_records(record, self._clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """After a pass of a periodic loop; one that had nothing to do is no event."""
-        if result.outcomes or (result.error and self._is_due((result.operation, "error"))):
+        if result.outcomes or (result.error and self._is_due(result.operation, "error")):
             self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
         """When a parked removal is answered at last."""
-        self.put(encoded(to_json(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)]))))
+        self.put(encoded(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)])))
 
     def put(self, *records: bytes) -> None:
         """Queues records; drops those that do not fit, and all without a thread."""
         with self._changed:
             for record in records if self._threaded else ():
                 too_large = len(record) > LARGEST_RECORD_BYTES
-                if too_large or self._untold or self._bytes + len(record) > MOST_BYTES:
+                if too_large or self._untold or sum(map(len, self._waiting)) + len(record) > MOST_BYTES:
                     self.dropped += 1
                     self._untold += 1
                     if not self._waiting:  # else it is told once something has been written
                         self._tell_dropped()
                 else:
-                    self._queue(record)
+                    self._waiting.append(record)
+            self._changed.notify_all()
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
         """Waits until all records are on the disk, at most `seconds`. Whether they are. It is the end of the thread."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._bytes or self._problem, seconds)
+            self._changed.wait_for(lambda: not self._waiting or self._problem, seconds)
             self._finishing = True
             self._changed.notify_all()
-            return not self._bytes
+            return not self._waiting
 
     def _now(self) -> str:
         return timestamp(self._clock.wall())
 
-    def _is_due(self, what: tuple[str, str]) -> bool:
+    def _is_due(self, *what: str) -> bool:
         now = self._clock.monotonic()
         if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
             return False
         self._recorded[what] = now
         return True
 
-    def _queue(self, record: bytes) -> None:  # under the lock
-        self._waiting.append(record)
-        self._bytes += len(record)
-        self._changed.notify_all()
-
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            self._queue(encoded(to_json(DroppedRecordJson(time=self._now(), records=self._untold))))
+            self._waiting.append(encoded(DroppedRecordJson(time=self._now(), records=self._untold)))
             self._untold = 0
 
     # ---- on the thread
@@ -154,11 +336,14 @@ class HistoryRecorder(Listener):
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._finishing)
                 records = tuple(self._waiting)
-            done = self._written(records)
+            done = 0
+            while done < len(records) and not self._finishing and self._try(self._store.append, records[done]):
+                done += 1
+            if done == len(records) and self._try(self._store.sync):
+                self._told = {self._store.note}  # what comes after a success is new
             with self._changed:
-                for record in records[:done]:
+                for _ in range(done):
                     self._waiting.popleft()
-                    self._bytes -= len(record)
                 self.records += done
                 if done:
                     self._tell_dropped()
@@ -167,25 +352,14 @@ class HistoryRecorder(Listener):
                     self._changed.wait_for(lambda: self._finishing, self._retry_seconds)
         self._store.close()
 
-    def _written(self, records: tuple[bytes, ...]) -> int:
-        """How many of the records, the first ones, are on the disk or cannot be written at all."""
-        done = 0
-        for record in records:
-            if self._finishing or not self._try(partial(self._store.append, record)):
-                return done
-            done += 1
-        if self._try(self._store.sync):
-            self._told = {self._store.note}  # what comes after a success is new
-        return done
-
-    def _try(self, do: Callable[[], None]) -> bool:
+    def _try(self, do: Callable[..., None], *record: bytes) -> bool:
+        """Does it; whether it was done. What hinders it is told once."""
         self._problem, problem = "", ""
         try:
-            do()
-        except HistoryUnusable as error:
-            problem = f"the history is not written: {error}"
+            do(*record)
         except Exception as error:  # noqa: BLE001 # a defect must not end the thread: what waits is tried again
-            problem = f"the history is not written: {type(error).__name__}: {error}"
+            why = error if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: {error}"
+            problem = f"the history is not written: {why}"
         for sentence in (problem, self._store.note):
             if sentence and sentence not in self._told:
                 self._told.add(sentence)

@@ -1,8 +1,20 @@
-"""The history file: made whole at the start, then written in place, and read beside whoever writes it.
+"""The history file: a ring of blocks between two copies of a header, made whole at the start, then written in place.
 
-* It is made under another name, allocated to its last byte (posix_fallocate(3)), and renamed when it is whole: at its
-  path is never half a file of ours. It takes at most half of what is free. From then on a write needs no space, except
-  on a filesystem that copies on write (btrfs, zfs). Mode 0600.
+```
+header | block 0 | block 1 | … | block N-1 | header
+```
+
+* A block has 512 bytes: the CRC-32 of the rest of it, its sequence number, which part of how many of a record it holds,
+  how many bytes, and these. The number rises by one from block to block and never falls; block S lies in slot S modulo
+  N. So the newest block overwrites the oldest, and nothing else of the file is ever written.
+* A record is the bytes of consecutive blocks whose parts are 0, 1, … up to the last. A block that was written in part
+  has a wrong checksum; a record without one of its blocks is left out, and every other one stays whole. What follows a
+  torn record begins with its part 0, so no record is ever made of the parts of two.
+* The checksum is begun with the random id of the file: blocks of another file that lay in the same place do not count.
+* Numbers are little-endian. The header never changes once the file was made; of its two copies one may be damaged.
+* The file is made under another name, allocated to its last byte (posix_fallocate(3)), and renamed when it is whole: at
+  its path is never half a file of ours. It takes at most half of what is free. From then on a write needs no space,
+  except on a filesystem that copies on write (btrfs, zfs). Mode 0600.
 * A file of another size than configured, or of which an end is missing, is replaced by a new one with its records, as
   far as they fit; where that cannot be made, the old one is used on.
 * Several processes may write, each a record at a time under a lock of the file (flock(2)), which only those can take
@@ -21,74 +33,119 @@ import fcntl
 import os
 import shutil
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
 
-from eviction.history_file.blocks import (
-    BLOCK_BYTES,
-    Block,
-    Header,
-    HistoryUnusable,
-    blocks_of,
-    header_block,
-    read_block,
-    read_header,
-    records_of,
-)
+from eviction.types import EvictionError
 from signals.quantity import format_bytes
+
+BLOCK_BYTES = 512  # a sector: most disks write it whole or not at all
+MAGIC = b"reclaimd history"
+VERSION = 1
+MOST_PARTS = 256
+
+_HEADER = struct.Struct("<16sHHI16s")  # magic, version, bytes of a block, slots, id of the file; then the checksum
+_HEAD = struct.Struct("<QHHH")  # after the checksum: sequence number, part, parts, bytes of the payload
+_CHECKSUM_BYTES = 4
+PAYLOAD_BYTES = BLOCK_BYTES - _CHECKSUM_BYTES - _HEAD.size
+LARGEST_RECORD_BYTES = MOST_PARTS * PAYLOAD_BYTES
 
 MODE = 0o600
 TRIES = 10  # the file may be replaced between opening and locking it
 SHARE_OF_FREE = 2  # a new file takes at most one part in so many of what is free
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class HistoryUnusable(EvictionError):
+    """The file cannot be used. The message is one sentence."""
 
 
 class NoHistoryYet(HistoryUnusable):
     """There is no file yet."""
 
 
-class Ring:
-    """The blocks of an open file. `next`: the number of the next block to be written."""
+class Block(NamedTuple):
+    """One block of the ring."""
 
-    def __init__(self, descriptor: int, header: Header):
+    sequence: int
+    part: int
+    parts: int
+    payload: bytes
+
+
+class Ring:
+    """The blocks of an open file. `slots`: how many. `file_id`: 16 random bytes. `next`: the number of the next block
+    to be written."""
+
+    def __init__(self, descriptor: int, slots: int, file_id: bytes):
         self.descriptor = descriptor
-        self.header = header
+        self.slots = slots
+        self.file_id = file_id
         self.next = 0
 
     def close(self) -> None:
         """Closes the file."""
         os.close(self.descriptor)
 
+    def header(self) -> bytes:
+        """The block at either end."""
+        data = _HEADER.pack(MAGIC, VERSION, BLOCK_BYTES, self.slots, self.file_id)
+        return (data + _checksum(data)).ljust(BLOCK_BYTES, b"\0")
+
     def block(self, sequence: int) -> Block | None:
-        """What lies where the block of this number does."""
-        return read_block(os.pread(self.descriptor, BLOCK_BYTES, self.header.offset_of(sequence)), self.header)
+        """What lies where the block of this number does; None for one that was never written, was written in part, or
+        is of another file."""
+        data = os.pread(self.descriptor, BLOCK_BYTES, self._place(sequence))
+        checksum, rest = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
+        if len(data) != BLOCK_BYTES or checksum != _checksum(rest, self.file_id):
+            return None
+        found, part, parts, size = _HEAD.unpack_from(rest)
+        return Block(found, part, parts, rest[_HEAD.size : _HEAD.size + size])
 
     def newest(self) -> int:
         """The highest number of a block; -1 without any."""
-        blocks = map(self.block, range(self.header.slots))
+        blocks = map(self.block, range(self.slots))
         return max((block.sequence for block in blocks if block is not None), default=-1)
 
     def records(self) -> Iterator[bytes]:
         """The whole records, from the oldest to the newest that is there when it begins."""
         last = self.newest()
-        numbers = range(max(last - self.header.slots + 1, 0), last + 1)
-        blocks = ((number, self.block(number)) for number in numbers)
-        return records_of(block if block and block.sequence == number else None for number, block in blocks)
+        payloads: list[bytes] = []
+        for number in range(max(last - self.slots + 1, 0), last + 1):
+            block = self.block(number)
+            if block is None or block.sequence != number or block.part not in (0, len(payloads)):
+                payloads = []
+                continue
+            if block.part == 0:
+                payloads = []
+            payloads.append(block.payload)
+            if len(payloads) == block.parts:
+                yield b"".join(payloads)
+                payloads = []
 
     def write(self, record: bytes) -> None:
-        """Writes a record. No number is used twice, not even after a failure."""
-        for block in blocks_of(record, self.header, self.next):
-            self.next += 1
-            if os.pwrite(self.descriptor, block, self.header.offset_of(self.next - 1)) != BLOCK_BYTES:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def catch_up(self) -> None:
-        """Another process may have written since."""
+        """Writes a record, after those that another process has written since. No number is used twice, not even after
+        a failure. Raises ValueError for one that is too large, OSError."""
+        if len(record) > LARGEST_RECORD_BYTES:
+            raise ValueError(f"a record of {len(record)} bytes; at most {LARGEST_RECORD_BYTES} fit")
         while (block := self.block(self.next)) is not None and block.sequence >= self.next:
             self.next = block.sequence + 1
+        payloads = [record[start : start + PAYLOAD_BYTES] for start in range(0, max(len(record), 1), PAYLOAD_BYTES)]
+        for part, payload in enumerate(payloads):
+            rest = _HEAD.pack(self.next, part, len(payloads), len(payload)) + payload
+            rest = rest.ljust(BLOCK_BYTES - _CHECKSUM_BYTES, b"\0")
+            place = self._place(self.next)
+            self.next += 1
+            if os.pwrite(self.descriptor, _checksum(rest, self.file_id) + rest, place) != BLOCK_BYTES:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _place(self, sequence: int) -> int:
+        return (1 + sequence % self.slots) * BLOCK_BYTES
 
 
 def read_records(path: str) -> Iterator[bytes]:
@@ -136,7 +193,6 @@ class HistoryStore:
         with _in_words(self._path):
             ring = self._locked()
             try:
-                ring.catch_up()
                 ring.write(record)
             finally:
                 fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
@@ -162,39 +218,31 @@ class HistoryStore:
         raise HistoryUnusable(f"{self._path} is replaced again and again")
 
     def _opened_or_made(self) -> Ring:
+        """The file at the path; if it is not as configured, a new one with its records, or where that cannot be made
+        the old one. Raises OSError, HistoryUnusable."""
+        self.note = ""
         try:
             ring = _opened(self._path, os.O_RDWR)
         except NoHistoryYet:
             os.makedirs(os.path.dirname(os.path.abspath(self._path)), 0o700, exist_ok=True)
             return self._made(None)
-        try:
-            if not self._is_as_configured(ring):
-                ring = self._replaced(ring)
+        with ExitStack() as undone:
+            undone.callback(ring.close)
+            size_bytes = os.fstat(ring.descriptor).st_size
+            ends = [os.pread(ring.descriptor, BLOCK_BYTES, max(end, 0)) for end in (0, size_bytes - BLOCK_BYTES)]
+            whole = size_bytes == (ring.slots + 2) * BLOCK_BYTES and ends == [ring.header()] * 2
+            if not whole or size_bytes != self._size_bytes:
+                self._refuse_unless(_lock(self._path, ring.descriptor))
+                try:
+                    return self._made(ring)
+                except (OSError, HistoryUnusable) as error:
+                    why = getattr(error, "strerror", None) or str(error)
+                    size = format_bytes(size_bytes)
+                    self.note = f"the history {self._path} stays as it is ({size}): no new one can be made: {why}"
+                    fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
             ring.next = 1 + ring.newest()
-        except BaseException:
-            ring.close()
-            raise
+            undone.pop_all()
         return ring
-
-    def _is_as_configured(self, ring: Ring) -> bool:
-        size_bytes = os.fstat(ring.descriptor).st_size
-        ends = [os.pread(ring.descriptor, BLOCK_BYTES, max(end, 0)) for end in (0, size_bytes - BLOCK_BYTES)]
-        return size_bytes == ring.header.size_bytes == self._size_bytes and ends == [header_block(ring.header)] * 2
-
-    def _replaced(self, old: Ring) -> Ring:
-        """A new file with the records of the old one; where it cannot be made the old one."""
-        self.note = ""
-        self._refuse_unless(_lock(self._path, old.descriptor))
-        try:
-            made = self._made(old)
-        except (OSError, HistoryUnusable) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            size = format_bytes(os.fstat(old.descriptor).st_size)
-            self.note = f"the history {self._path} stays as it is ({size}): no new one can be made: {why}"
-            fcntl.flock(old.descriptor, fcntl.LOCK_UN)
-            return old
-        old.close()
-        return made
 
     def _made(self, old: Ring | None) -> Ring:
         """A new file at the path, with the records of the old one. Raises OSError, HistoryUnusable."""
@@ -207,31 +255,26 @@ class HistoryStore:
             self._refuse_unless(_lock(temporary, descriptor))
             _refuse_untrusted(temporary, descriptor)
             undone.callback(Path(temporary).unlink, missing_ok=True)  # it would take its space for nothing
-            ring = self._filled(descriptor, old)
+            os.fchmod(descriptor, MODE)
+            os.ftruncate(descriptor, 0)
+            free_bytes = shutil.disk_usage(descriptor).free
+            if free_bytes < SHARE_OF_FREE * self._size_bytes:
+                free, size = format_bytes(free_bytes), format_bytes(self._size_bytes)
+                raise HistoryUnusable(
+                    f"{self._path} of {size} is not made while it would take more than half of the {free} free"
+                )
+            os.posix_fallocate(descriptor, 0, self._size_bytes)
+            ring = Ring(descriptor, self._size_bytes // BLOCK_BYTES - 2, os.urandom(16))
+            for place in (0, self._size_bytes - BLOCK_BYTES):
+                os.pwrite(descriptor, ring.header(), place)
+            for record in () if old is None else old.records():
+                ring.write(record)
+            os.fsync(descriptor)
             self._refuse_unless(old is not None or not os.path.lexists(self._path))
             os.rename(temporary, self._path)
             _sync_directory(directory)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             undone.pop_all()
-        return ring
-
-    def _filled(self, descriptor: int, old: Ring | None) -> Ring:
-        """Makes a file of what is open. Raises OSError, HistoryUnusable."""
-        os.fchmod(descriptor, MODE)
-        os.ftruncate(descriptor, 0)
-        free_bytes = shutil.disk_usage(descriptor).free
-        if free_bytes < SHARE_OF_FREE * self._size_bytes:
-            free, size = format_bytes(free_bytes), format_bytes(self._size_bytes)
-            raise HistoryUnusable(
-                f"{self._path} of {size} is not made while it would take more than half of the {free} free"
-            )
-        os.posix_fallocate(descriptor, 0, self._size_bytes)
-        ring = Ring(descriptor, Header(self._size_bytes // BLOCK_BYTES - 2, os.urandom(16)))
-        for place in (0, self._size_bytes - BLOCK_BYTES):
-            os.pwrite(descriptor, header_block(ring.header), place)
-        for record in () if old is None else old.records():
-            ring.write(record)
-        os.fsync(descriptor)
         return ring
 
     def _refuse_unless(self, still: bool) -> None:
@@ -257,21 +300,30 @@ def _opened(path: str, flags: int) -> Ring:
     except OSError as error:
         what = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise HistoryUnusable(f"the history {path} cannot be opened: {what}") from None
-    try:
+    with ExitStack() as undone:
+        undone.callback(os.close, descriptor)
         _refuse_untrusted(path, descriptor)
-        return Ring(descriptor, _header_of(path, descriptor))
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _header_of(path: str, descriptor: int) -> Header:
-    """The header, at the beginning or at the end. Raises HistoryUnusable, OSError."""
-    for place in (0, max(os.fstat(descriptor).st_size - BLOCK_BYTES, 0)):
-        header = read_header(path, os.pread(descriptor, BLOCK_BYTES, place))
-        if header is not None:
-            return header
+        for place in (0, max(os.fstat(descriptor).st_size - BLOCK_BYTES, 0)):
+            if found := read_header(path, os.pread(descriptor, BLOCK_BYTES, place)):
+                undone.pop_all()
+                return Ring(descriptor, *found)
     raise HistoryUnusable(f"{path} is left alone: it is not a history of reclaimd's, or damaged at both ends")
+
+
+def read_header(path: str, data: bytes) -> tuple[int, bytes] | None:
+    """Slots and id in a header; None if there is none, or a damaged one. Raises HistoryUnusable for another version."""
+    end = _HEADER.size
+    if data[end : end + _CHECKSUM_BYTES] != _checksum(data[:end]):
+        return None
+    magic, version, block_bytes, slots, file_id = _HEADER.unpack_from(data)
+    if magic == MAGIC and (version, block_bytes) != (VERSION, BLOCK_BYTES):
+        format_ = f"it has the format {version} of another version of reclaimd, and this one knows {VERSION}"
+        raise HistoryUnusable(f"{path} is left alone: {format_}")
+    return (slots, file_id) if magic == MAGIC and slots > MOST_PARTS else None
+
+
+def _checksum(data: bytes, file_id: bytes = b"") -> bytes:
+    return crc32(data, crc32(file_id)).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _refuse_untrusted(path: str, descriptor: int) -> None:
@@ -279,7 +331,7 @@ def _refuse_untrusted(path: str, descriptor: int) -> None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise HistoryUnusable(f"{path} is left alone: it is not a regular file")
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise HistoryUnusable(f"{path} is left alone: others may write it (mode 0600 is ours)")
 
 

@@ -14,29 +14,24 @@ Covers: accepting, reading, writing, limits. Does not cover: what a request mean
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-
-from eviction.types import EvictionError
+from contextlib import ExitStack, suppress
 
 MOST_CLIENTS = 128
 MOST_UNREAD_ANSWERS = 16
 BACKLOG = 1024  # connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn)
 TIMEOUT_SECONDS = 2.0
 GRACE_SECONDS = 0.1
-DEFECT_SECONDS = 0.05
+PAUSE_SECONDS = 0.02  # where the selector would return at once, and nothing can be done yet
 STOP_SECONDS = 1.0
 READ_BYTES = 16384
 WRITE_BYTES = 65536
-
-
-class CannotServe(EvictionError):
-    """The thread cannot be started. The message is the end of a sentence."""
 
 
 class Client:
@@ -47,7 +42,6 @@ class Client:
         self.request = bytearray()
         self.unsent = memoryview(b"")
         self.since = since  # of the present state: connected, or answered
-        self.taken = False
 
     def reply(self, answer: bytes) -> None:
         """Sets the answer, after which the connection is closed. Without one it is closed at once."""
@@ -55,20 +49,21 @@ class Client:
 
     def take(self) -> socket.socket:
         """Hands the connection over: the caller must close it."""
-        self.taken = True
-        return self.connection
+        return socket.socket(fileno=self.connection.detach())
 
 
 class Clients:
-    """Serves the clients of `server`, a listening socket, until `stop`, which closes it.
+    """Serves the clients of `server`, a listening socket, until `stop`, on a thread of this name.
 
     `is_whole`: whether a request has arrived completely; the end of the stream and `largest_request_bytes` end one too.
     `answer`: called on the thread with all requests that have arrived; it calls `reply` or `take` of each, and must not
-    wait for anything. `too_late`: what a client is told whose request was not whole when it lost its place.
+    wait for anything. `too_late`: what a client is told whose request was not whole when it lost its place. Raises
+    OSError, also where no thread can be started; then the listening socket is closed.
     """
 
     def __init__(
         self,
+        name: str,
         server: socket.socket,
         is_whole: Callable[[bytearray], bool],
         largest_request_bytes: int,
@@ -80,44 +75,39 @@ class Clients:
         self._largest_request_bytes = largest_request_bytes
         self._answer = answer
         self._too_late = too_late
-        self._selector = selectors.DefaultSelector()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._spare: int | None = None
-        self._thread: threading.Thread | None = None
-        self._accepting = False
         self._stopping = False
         self._clients: dict[Client, None] = {}  # by `since`: those that have arrived, and those that were answered
         self._whole: list[Client] = []  # their requests have arrived, and are to be answered
-
-    def start(self, name: str) -> None:
-        """Starts the thread. Raises CannotServe, and OSError; then the listening socket is closed."""
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        try:
-            self._server.setblocking(False)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        with ExitStack() as undone:
+            undone.callback(server.close)
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undone.callback(os.close, self._wake)
+            spare = os.dup(self._wake)
+            undone.callback(os.close, spare)
+            self._spare: int | None = spare  # a descriptor for the moment when there is no other
+            self._selector = undone.enter_context(selectors.DefaultSelector())
+            server.setblocking(False)
+            self._selector.register(server, selectors.EVENT_READ)
             self._selector.register(self._wake, selectors.EVENT_READ)
-            self._keep_spare()
-            thread.start()
-        except (RuntimeError, OSError) as error:
-            self._close()
-            os.close(self._wake)
-            if isinstance(error, RuntimeError):
-                raise CannotServe("no thread can be started for it") from None
-            raise
-        self._thread = thread
+            try:
+                self._thread.start()
+            except RuntimeError:
+                raise OSError(errno.EAGAIN, "no thread can be started for it") from None
+            undone.pop_all()
 
     def stop(self) -> None:
-        """Ends the thread, which closes all connections; waits for it for 1 s at most. May be called without `start`.
+        """Ends the thread, which closes all connections; waits for it for 1 s at most.
 
         The listening socket is closed, not shut down: one that systemd opened serves the next start too.
         """
-        if self._thread is None:
+        if self._stopping:
             return
         self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():  # the thread itself would close it before it is written to
             os.close(self._wake)
-        self._thread = None
         self._server.close()
 
     def _serve(self) -> None:
@@ -125,82 +115,68 @@ class Clients:
             try:
                 self._turn()
             except Exception:  # noqa: BLE001 # a defect, or a selector without memory, must not end the thread
-                time.sleep(DEFECT_SECONDS)
+                time.sleep(PAUSE_SECONDS)
         self._close()
 
     def _turn(self) -> None:
-        self._accept_only_with_room(time.monotonic())
-        accept = False
-        for key, _ in self._selector.select(self._seconds_left(time.monotonic())):
-            client = key.data
-            if client is None:
-                accept = accept or key.fileobj is self._server
-            elif client.unsent:
+        """Reads and writes what is ready; then takes new clients, answers, and drops those whose time is over."""
+        if self._spare is None:
+            with suppress(OSError):
+                self._spare = os.dup(self._wake)
+        due = None
+        if self._clients:
+            due = max(next(iter(self._clients)).since + TIMEOUT_SECONDS - time.monotonic(), 0.0)
+        ready = [key for key, _ in self._selector.select(due)]
+        for client in (key.data for key in ready if key.data is not None):
+            if client.unsent:
                 self._write(client)
             else:
                 self._read(client)
         if self._stopping:
             return
-        if accept:
+        if any(key.fileobj is self._server for key in ready):
             self._accept()
         if self._whole:
             self._answer_all()
-        self._drop_late(time.monotonic())
-        self._keep_spare()
+        for client in list(self._clients):
+            if time.monotonic() - client.since < TIMEOUT_SECONDS:
+                break
+            self._turn_away(client)
 
     # ---- accepting
 
-    def _accept_only_with_room(self, now: float) -> None:
-        """Listens to the socket only while a client could be taken; others wait in the kernel's queue."""
-        room = len(self._clients) < MOST_CLIENTS or now - self._oldest().since >= GRACE_SECONDS
-        if room != self._accepting:
-            if room:
-                self._selector.register(self._server, selectors.EVENT_READ)
-            else:
-                self._selector.unregister(self._server)
-            self._accepting = room
-
     def _accept(self) -> None:
         """Takes the clients that wait, at most a quarter of the table, and reads what they have sent already."""
-        for taken in range(MOST_CLIENTS // 4):
+        for attempt in range(MOST_CLIENTS // 4):
             now = time.monotonic()
             if len(self._clients) >= MOST_CLIENTS:
                 if now - self._oldest().since < GRACE_SECONDS:
+                    time.sleep(PAUSE_SECONDS)  # the others wait in the kernel's queue
                     return
                 self._turn_away(self._oldest())
-            connection = self._accepted(make_room=taken == 0)
-            if connection is None:
+            try:
+                connection = self._server.accept()[0]
+            except (BlockingIOError, ConnectionAbortedError):
                 return
+            except OSError:  # above all EMFILE, which accept(2) says also when nobody waits; but the first one does
+                if attempt > 0:
+                    return
+                self._free_descriptor()
+                continue
             connection.setblocking(False)
             client = Client(connection, now)
             self._clients[client] = None
             self._selector.register(connection, selectors.EVENT_READ, client)
             self._read(client)
 
-    def _accepted(self, *, make_room: bool) -> socket.socket | None:
-        """The next connection; None when there is none. `make_room`: one waits for sure, so a descriptor is freed when
-        none is left (accept(2) says so also when nobody waits)."""
-        try:
-            return self._server.accept()[0]
-        except (BlockingIOError, ConnectionAbortedError):
-            return None
-        except OSError:  # above all EMFILE
-            if not make_room:
-                return None
+    def _free_descriptor(self) -> None:
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
         elif self._clients:
             self._turn_away(self._oldest())
         else:
-            time.sleep(DEFECT_SECONDS)  # the socket stays ready: do not spin
-        return self._accepted(make_room=False)
-
-    def _keep_spare(self) -> None:
-        """Keeps a descriptor for the moment when there is no other."""
-        if self._spare is None:
-            with contextlib.suppress(OSError):
-                self._spare = os.dup(self._wake)
+            time.sleep(PAUSE_SECONDS)
 
     # ---- reading and writing
 
@@ -225,19 +201,16 @@ class Clients:
             self._answer(whole)
         finally:
             for client in whole:
-                if client.unsent:
-                    self._begin_answer(client)
-                elif not client.taken:
-                    client.connection.close()
-
-    def _begin_answer(self, client: Client) -> None:
-        unread = [each for each in self._clients if each.unsent]
-        if len(unread) >= MOST_UNREAD_ANSWERS:
-            self._drop(unread[0])
-        client.since = time.monotonic()
-        self._clients[client] = None
-        self._selector.register(client.connection, selectors.EVENT_WRITE, client)
-        self._write(client)
+                if not client.unsent:
+                    client.connection.close()  # nothing happens to one that was taken
+                    continue
+                unread = [each for each in self._clients if each.unsent]
+                if len(unread) >= MOST_UNREAD_ANSWERS:
+                    self._drop(unread[0])
+                client.since = time.monotonic()
+                self._clients[client] = None
+                self._selector.register(client.connection, selectors.EVENT_WRITE, client)
+                self._write(client)
 
     def _write(self, client: Client) -> None:
         """Sends what fits, at most 64 KiB: a large answer holds up no other. At the end closes the connection."""
@@ -259,31 +232,16 @@ class Clients:
         waiting = (each for each in self._clients if not each.unsent)
         return next(waiting, None) or next(iter(self._clients))
 
-    def _seconds_left(self, now: float) -> float | None:
-        """How long nothing is due; None for as long as nothing arrives."""
-        if not self._clients:
-            return None
-        due = next(iter(self._clients)).since + TIMEOUT_SECONDS
-        if not self._accepting:
-            due = min(due, self._oldest().since + GRACE_SECONDS)
-        return max(due - now, 0.0)
-
-    def _drop_late(self, now: float) -> None:
-        for client in list(self._clients):
-            if now - client.since < TIMEOUT_SECONDS:
-                break
-            self._turn_away(client)
-
     def _turn_away(self, client: Client) -> None:
         """Drops a client whose time is over; one that has no answer yet is told so, without waiting."""
         if not client.unsent and self._too_late:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 client.connection.send(self._too_late)
         self._drop(client)
 
     def _drop(self, client: Client) -> None:
         self._clients.pop(client, None)
-        with contextlib.suppress(KeyError, ValueError, OSError):
+        with suppress(KeyError, ValueError, OSError):
             self._selector.unregister(client.connection)
         client.connection.close()
 

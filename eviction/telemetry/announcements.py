@@ -5,31 +5,18 @@ Each state is announced when it changes; a warning that repeats is written at mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
-from eviction.reporting.conditions import (
-    KUBELETS_IS_OVER,
-    NOTHING_IS_REMOVED,
-    OURS_IS_OVER,
-    kubelets_crossed,
-    ours_crossed,
-)
+from eviction.reporting import conditions, explain
 from eviction.reporting.configuration_warnings import table_warnings
-from eviction.reporting.explain import (
-    late_threshold_sentence,
-    later_than_kubelet,
-    names_of_removed,
-    reclaiming_sentence,
-    unreachable_sentences,
-)
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.space import explained
-from eviction.telemetry.events import EventSink
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.types import EventReason, GCEvent, Outcome, Result
@@ -40,10 +27,27 @@ SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
+class LogSink:
+    """Logs events, with the reason as a field; one that repeats what was announced only as a debug event.
+
+    `also`: called with each event after that; it never raises and never waits.
+    """
+
+    def __init__(self, log: Log, also: Callable[[GCEvent], None] = lambda _: None):
+        self._log = log
+        self._also = also
+
+    def warn(self, event: GCEvent) -> None:
+        """Logs one line."""
+        level = Level.DEBUG if event.repeated else Level.WARNING
+        self._log.event(level, event.message, event=str(event.reason), **event.values)
+        self._also(event)
+
+
 class Announcements(Listener):
     """Writes the log lines of one node and sends its events. `conditions`: those announced last."""
 
-    def __init__(self, node: Node, log: Log, events: EventSink):
+    def __init__(self, node: Node, log: Log, events: LogSink):
         self._node = node
         self.log = log
         self._events = events
@@ -82,17 +86,17 @@ class Announcements(Listener):
         fields = {"condition": str(condition), "status": condition in decision.conditions}
         match condition:
             case NodeCondition.RECLAIM_PRESSURE if fields["status"]:
-                self.log.warning(ours_crossed(decision.thresholds_met, observations), **fields)
+                self.log.warning(conditions.ours_crossed(decision.thresholds_met, observations), **fields)
             case NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
                 self._explained = False
-                self.log.info(OURS_IS_OVER, **fields)
+                self.log.info(conditions.OURS_IS_OVER, **fields)
             case NodeCondition.DISK_PRESSURE if fields["status"]:
                 kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
                 crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
-                self.log.warning(kubelets_crossed(crossed, observations), **fields)
+                self.log.warning(conditions.kubelets_crossed(crossed, observations), **fields)
             case NodeCondition.DISK_PRESSURE:
-                self.log.info(KUBELETS_IS_OVER, **fields)
+                self.log.info(conditions.KUBELETS_IS_OVER, **fields)
             case _:
                 assert_never(condition)
 
@@ -105,13 +109,16 @@ class Announcements(Listener):
             return
         self._configuration_examined = True
         in_force = self._node.thresholds(observations.layout)
-        for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
+        for sentence in (
+            *table_warnings(configuration, observations),
+            *explain.unreachable_sentences(in_force, observations),
+        ):
             self.log.warning(sentence)
         if configuration.kubelet is None:
             return
         kubelets = configuration.kubelet.thresholds.thresholds
-        for late in later_than_kubelet(in_force, kubelets, observations.signals):
-            self.log.warning(late_threshold_sentence(late))
+        for late in explain.later_than_kubelet(in_force, kubelets, observations.signals):
+            self.log.warning(explain.late_threshold_sentence(late))
 
     def takes_long(self, what: str, seconds: float) -> None:
         """While something runs in a lane for so long already."""
@@ -122,7 +129,7 @@ class Announcements(Listener):
     def reloaded(self, need_restart: tuple[str, ...]) -> None:
         """After a reload: the fields that differ and only a restart can change."""
         if self._node.dry_run:
-            self.log.warning(NOTHING_IS_REMOVED)
+            self.log.warning(conditions.NOTHING_IS_REMOVED)
         self._configuration_examined = False
         if need_restart:
             self.log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")
@@ -144,7 +151,7 @@ class Announcements(Listener):
             self._throttled_log.warn(f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}")
             return
         seen = None if self._observations is None else self._observations.signals.get(threshold.signal)
-        sentence = reclaiming_sentence(threshold, seen)
+        sentence = explain.reclaiming_sentence(threshold, seen)
         repeated = sentence in self._reclaiming
         self._reclaiming.add(sentence)
         self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
@@ -166,7 +173,7 @@ class Announcements(Listener):
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
-        if removed := names_of_removed(record.removals):
+        if removed := explain.names_of_removed(record.removals):
             self.log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED:
             self.log.info(head, **fields)
@@ -176,7 +183,7 @@ class Announcements(Listener):
             key = f"{record.result} {acted_on.signal if acted_on else ''}"
             self._unsuccessful.add(key)  # told anew at the next pressure
             told = self._throttled_log.warn(head, key=key, **fields)
-            if told and (planned := names_of_removed(record.removals, Result.PLANNED)):
+            if told and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
                 self.log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
 

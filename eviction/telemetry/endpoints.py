@@ -1,13 +1,20 @@
-"""The daemon's endpoints: the HTTP pages for metrics and health, and the notifications to systemd.
+"""The daemon's endpoints: `/metrics`, `/livez` and `/readyz` for Prometheus and for probes, and what systemd is told.
 
-Decides and delays nothing. An address that cannot be bound is a warning. prometheus-client is imported only where
-metrics are switched on.
+All clients are served on one thread without waiting for any of them (`eviction.serving.clients`, which has the
+limits); a request has at most 8 KiB, and there is one on a connection. It creates no file and looks up no name. If the
+port cannot be bound, or the thread cannot be started, the daemon logs a warning and works without it.
+
+Only GET and HEAD of known paths are answered. Each page is made by a function on that thread, which must not wait for
+anything; once for all who ask for it at the same moment, so that many scrapes hold up no probe. prometheus-client is
+imported only where metrics are switched on.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
@@ -20,13 +27,125 @@ from eviction.record import Pass
 from eviction.reporting.conditions import NOTHING_IS_REMOVED, conditions_in_words
 from eviction.reporting.log import Log
 from eviction.reporting.status import NodeStatus
-from eviction.telemetry.http_server import CannotListen, HttpServer, Page, livez, readyz
+from eviction.serving.clients import BACKLOG, Client, Clients
 from eviction.telemetry.systemd import Notifier
-from eviction.types import Decision
+from eviction.types import Decision, EvictionError
 from signals.types import SignalObservations
 
 if TYPE_CHECKING:
     from eviction.telemetry.metrics import Metrics
+
+LARGEST_REQUEST_BYTES = 8192
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+class CannotListen(EvictionError):
+    """The address cannot be served. The message names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A response: status, body, type of the body."""
+
+    status: int
+    body: bytes
+    content_type: str = PLAIN
+
+
+def livez(why_not: str | None) -> Page:
+    """Whether the daemon works as it should. `why_not`: the sentence if it does not, None if it does."""
+    return Page(200, b"ok\n") if why_not is None else Page(503, f"{why_not}\n".encode())
+
+
+def readyz(*, located: bool, held_off: str | None) -> Page:
+    """Whether pressure would be relieved now: the runtime has reported its image filesystem; nothing is held off."""
+    if not located:
+        return Page(503, b"the container runtime has not said where its images are\n")
+    if held_off is not None:
+        return Page(503, f"held off: {held_off}\n".encode())
+    return Page(200, b"ok\n")
+
+
+class HttpServer:
+    """Serves the pages of a table, path -> function that makes the page, on the address, or on `listening`, a socket
+    that listens already. Raises CannotListen.
+
+    `address`: where, with the port that the kernel assigned.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        pages: Mapping[str, Callable[[], Page]],
+        listening: socket.socket | None = None,
+    ):
+        self._pages = pages
+        server = listening
+        try:
+            if server is None:
+                server = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind(address)
+                server.listen(BACKLOG)
+            self.address = _shown(*server.getsockname()[:2])
+            too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
+            self._clients = Clients("health", server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
+        except OSError as error:
+            if server is not None:
+                server.close()
+            raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None
+
+    def stop(self) -> None:
+        """Stops listening."""
+        self._clients.stop()
+
+    def _answer(self, clients: Sequence[Client]) -> None:
+        responses: dict[tuple[bytes, str], bytes] = {}  # by method and path: the pages of this moment
+        for client in clients:
+            if not client.request:  # it has hung up without a word
+                continue
+            words = bytes(client.request).split(b"\n", 1)[0].removesuffix(b"\r").split(b" ")
+            asked = b"", ""
+            if len(words) == 3 and words[2].startswith(b"HTTP/1."):
+                asked = words[0], words[1].split(b"?", 1)[0].decode("ascii", "replace")
+            if asked not in responses:
+                responses[asked] = _response(asked[0], self._page(*asked))
+            client.reply(responses[asked])
+
+    def _page(self, method: bytes, path: str) -> Page:
+        if not method:
+            return Page(400, b"not a request of HTTP/1.1\n")
+        if method not in (b"GET", b"HEAD"):
+            return Page(405, b"only GET and HEAD\n")
+        if path not in self._pages:
+            return Page(404, f"there are {', '.join(self._pages)}\n".encode())
+        try:
+            return self._pages[path]()
+        except Exception as error:  # noqa: BLE001 # a defect in a page must not end the daemon
+            return Page(500, f"{type(error).__name__}\n".encode())
+
+
+def _response(method: bytes, page: Page) -> bytes:
+    """The page as bytes; none of its body for HEAD."""
+    lines = [
+        f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}",
+        f"Content-Type: {page.content_type}",
+        f"Content-Length: {len(page.body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+        *(["Allow: GET, HEAD"] if page.status == 405 else []),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + (b"" if method == b"HEAD" else page.body)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_whole(request: bytearray) -> bool:
+    """Whether the head of a request has arrived."""
+    return b"\r\n\r\n" in request or b"\n\n" in request
 
 
 class DaemonEndpoints(Listener):
@@ -53,7 +172,6 @@ class DaemonEndpoints(Listener):
         self._status = status
         self._why_not_alive = why_not_alive
         self._history_counts = history_counts
-        self._ready = False
         self._conditions, self._last = "", "watching"
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
@@ -66,15 +184,14 @@ class DaemonEndpoints(Listener):
         from eviction.telemetry.metrics import Metrics
 
         node, held_off = self._node, self._hold_off.why
-        metrics = Metrics(self._status, held_off, node.functions, lambda: self._log.dropped, self._history_counts)
+        metrics = Metrics(self._status, node.functions, lambda: self._log.dropped, self._history_counts)
         pages: dict[str, Callable[[], Page]] = {
             "/metrics": metrics.page,
             "/livez": lambda: livez(self._why_not_alive()),
             "/readyz": lambda: readyz(located=node.summary.paths.imagefs is not None, held_off=held_off()),
         }
-        server = HttpServer(address, pages)
         try:
-            server.start(listening)
+            server = HttpServer(address, pages, listening)
         except CannotListen as error:
             self._log.warning(f"no metrics: {error}")
             return
@@ -87,9 +204,9 @@ class DaemonEndpoints(Listener):
         the service is ready."""
         known = self._node.responder.state.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
+        first = not self._conditions
         self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
-        if not self._ready:
-            self._ready = True
+        if first:
             self._notifier.ready(self._line())
         self._notifier.status(self._line())
         if self._why_not_alive() is None:

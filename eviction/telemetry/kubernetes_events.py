@@ -28,8 +28,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -58,6 +57,7 @@ COMPONENT = "reclaimd"
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
 LARGEST_ANSWER_BYTES = 64 * 1024
+THIS_POD = "the service account of this pod"
 FORBIDDEN_CHARACTERS = "cannot be asked: its address or the token has characters that HTTP does not allow"
 _REMEDIES = {
     401: "is its token or certificate valid?",
@@ -69,19 +69,11 @@ def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> Even
     """The recorder of events as configured; it connects and imports nothing before it is started. The Node has the
     configured name, else the host name in lower case, as in the kubelet."""
     node_name = configuration.node_name or socket.gethostname().strip().lower()
-    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig, node_name).write, node_name, log, clock)
+    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig).write, node_name, log, clock)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
-    """One event as an object of the API. `count`: how often it happened from `first` to `last` (wall seconds)."""
-
-    name: str
-    reason: EventReason
-    message: str
-    count: int
-    first: float
-    last: float
+Event = dict[str, Any]
+"""An object of core/v1 in the kubelet's form."""
 
 
 class EventCorrelator:
@@ -89,13 +81,13 @@ class EventCorrelator:
 
     def __init__(self, node_name: str):
         self._node_name = node_name
-        self._known: dict[tuple[EventReason, str], NodeEvent] = {}
+        self._known: dict[tuple[EventReason, str], Event] = {}
         self._similar: dict[EventReason, tuple[dict[str, None], float]] = {}  # the last messages, and when one came
         self._number = 0
         self._tokens = 0.0
         self._filled_at = float("-inf")
 
-    def correlate(self, event: GCEvent, wall: float, now: float) -> NodeEvent | None:
+    def correlate(self, event: GCEvent, wall: float, now: float) -> Event | None:
         """The object to send: a new one, or a known one with a higher count; None: the rate limit is reached.
 
         `wall`: when it happened, wall seconds. `now`: monotonic seconds, for the rate limit.
@@ -104,11 +96,9 @@ class EventCorrelator:
         key = (event.reason, message)
         if self._is_one_of_many(event.reason, message, now):
             message, key = f"{COMBINED}{message}"[:LONGEST_MESSAGE], (event.reason, COMBINED)
-        known = self._known.pop(key, None)
-        if known is None:
-            self._number = max(int(wall * 1e9), self._number + 1)  # as in client-go; never the same twice
-            known = NodeEvent(f"{self._node_name}.{self._number:x}", event.reason, message, 0, wall, wall)
-        counted = self._known[key] = replace(known, message=message, count=known.count + 1, last=wall)
+        latest = {"message": message, "lastTimestamp": timestamp(wall)}
+        known = self._known.pop(key, None) or self._new(event.reason, wall)
+        counted = self._known[key] = {**known, **latest, "count": known["count"] + 1}
         if len(self._known) > MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
         self._tokens = min(self._tokens + (now - self._filled_at) / REFILL_SECONDS, float(BURST))
@@ -117,6 +107,24 @@ class EventCorrelator:
             return None
         self._tokens -= 1.0
         return counted
+
+    def _new(self, reason: EventReason, wall: float) -> Event:
+        """As in `pkg/kubelet/kubelet.go`: the uid is the Node's name."""
+        name = self._node_name
+        self._number = max(int(wall * 1e9), self._number + 1)  # as in client-go; never the same twice
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.{self._number:x}", "namespace": NAMESPACE},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name},
+            "type": "Warning",
+            "reason": str(reason),
+            "source": {"component": COMPONENT, "host": name},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": name,
+            "firstTimestamp": timestamp(wall),
+            "count": 0,
+        }
 
     def _is_one_of_many(self, reason: EventReason, message: str, now: float) -> bool:
         """Whether this reason has come with so many different messages lately that they are combined."""
@@ -143,7 +151,7 @@ class EventNotSent(EvictionError):
 
 
 class EventRecorder:
-    """Sends events on a thread of its own, as an EventSink.
+    """Sends events on a thread of its own.
 
     `connect` makes the function that writes an event to the server, which may wait, but not for ever, and raises
     EventNotSent. It runs on that thread, as it may import much, and raises EventNotSent if it cannot connect.
@@ -152,7 +160,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        connect: Callable[[], Callable[[NodeEvent], None]],
+        connect: Callable[[], Callable[[Event], None]],
         node_name: str,
         log: Log,
         clock: Clock,
@@ -208,7 +216,7 @@ class EventRecorder:
                 self._send(write, event)
             self._queue.task_done()
 
-    def _send(self, write: Callable[[NodeEvent], None], event: NodeEvent) -> None:
+    def _send(self, write: Callable[[Event], None], event: Event) -> None:
         for _ in range(MOST_TRIES):
             try:
                 write(event)
@@ -226,32 +234,13 @@ class EventRecorder:
                 return
 
 
-def event_object(event: NodeEvent, node_name: str) -> dict[str, Any]:
-    """The event as a core/v1 object in the kubelet's form (`pkg/kubelet/kubelet.go`: the uid is the Node's name)."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": event.name, "namespace": NAMESPACE},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_name},
-        "type": "Warning",
-        "reason": str(event.reason),
-        "message": event.message,
-        "source": {"component": COMPONENT, "host": node_name},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": node_name,
-        "firstTimestamp": timestamp(event.first),
-        "lastTimestamp": timestamp(event.last),
-        "count": event.count,
-    }
-
-
 class KubernetesEvents:
     """The API server, over the library kubernetes. Raises EventNotSent if that is not installed.
 
     `kubeconfig`: a path; empty: the service account of the pod. `read_seconds`: how long the server may send nothing.
     """
 
-    def __init__(self, kubeconfig: str, node_name: str, read_seconds: float = READ_SECONDS):
+    def __init__(self, kubeconfig: str, read_seconds: float = READ_SECONDS):
         try:
             from kubernetes import client, config
         except ImportError as error:
@@ -267,22 +256,21 @@ class KubernetesEvents:
         self._config: Any = config
         self._urllib3 = urllib3
         self._kubeconfig = kubeconfig
-        self._node_name = node_name
         self._read_seconds = read_seconds
 
-    def write(self, event: NodeEvent) -> None:
+    def write(self, event: Event) -> None:
         """Creates the event, or updates its count, its last time, and the message, which is the latest of combined
         events; creates it again if it does not exist any more. Raises EventNotSent.
 
         The API server deletes an event an hour after its last change. That an event to be created exists already is no
         failure: the response to an earlier try was lost.
         """
-        if event.count > 1:
-            counted = {"count": event.count, "lastTimestamp": timestamp(event.last), "message": event.message}
-            path = f"/{quote(event.name, safe='')}"
+        if event["count"] > 1:
+            counted = {field: event[field] for field in ("count", "lastTimestamp", "message")}
+            path = f"/{quote(event['metadata']['name'], safe='')}"
             if self._send("PATCH", path, counted, "application/merge-patch+json", fine=404) != 404:
                 return
-        self._send("POST", "", event_object(event, self._node_name), "application/json", fine=409)
+        self._send("POST", "", event, "application/json", fine=409)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any], content_type: str, fine: int) -> int:
         """The status of the answer, which is `fine` or a success. Raises EventNotSent."""
@@ -296,7 +284,7 @@ class KubernetesEvents:
             with self._client.ApiClient(configuration) as connection:
                 pool = connection.rest_client.pool_manager
                 pool.connection_pool_kw["ssl_context"] = self._context(bool(configuration.verify_ssl))
-                response = pool.request(
+                asked = pool.request(
                     method,
                     f"{host}/api/v1/namespaces/{NAMESPACE}/events{path}",
                     body=json.dumps(body),
@@ -305,31 +293,21 @@ class KubernetesEvents:
                     retries=False,
                     preload_content=False,
                 )
-                try:
+                with closing(asked) as response:
                     status, answer = int(response.status), response.read(LARGEST_ANSWER_BYTES)
-                finally:
-                    response.close()
         except (errors.HTTPError, OSError, ValueError) as error:
-            why = self._why_not_sent(error)
+            known = (
+                (errors.NewConnectionError, "cannot be reached"),
+                (errors.TimeoutError, "does not answer"),
+                (errors.SSLError, "has a certificate that is not trusted, or wants one"),
+                (errors.LocationValueError, "cannot be asked: that is no address of a server"),
+                ((errors.HTTPError, OSError), "gave no answer in HTTP"),
+            )
+            why = next((words for kinds, words in known if isinstance(error, kinds)), FORBIDDEN_CHARACTERS)
             raise EventNotSent(f"{server} {why}", retriable=why != FORBIDDEN_CHARACTERS) from None
         if status != fine:
             _judge(server, status, answer)
         return status
-
-    def _why_not_sent(self, error: Exception) -> str:
-        errors = self._urllib3.exceptions
-        match error:
-            case errors.NewConnectionError():
-                return "cannot be reached"
-            case errors.TimeoutError():
-                return "does not answer"
-            case errors.SSLError():
-                return "has a certificate that is not trusted, or wants one"
-            case errors.LocationValueError():
-                return "cannot be asked: that is no address of a server"
-            case errors.HTTPError() | OSError():
-                return "gave no answer in HTTP"
-        return FORBIDDEN_CHARACTERS
 
     def _context(self, verify: bool) -> ssl.SSLContext:
         """A TLS context that accepts the certificates that Go accepts.
@@ -344,31 +322,25 @@ class KubernetesEvents:
     def _identity(self) -> Any:
         """Server and credentials, read anew. Raises EventNotSent, without a quote of the file: it may hold a token."""
         configuration = self._client.Configuration()
-        what = self._kubeconfig or "the service account of this pod"
+        path = self._kubeconfig
         try:
-            if self._kubeconfig:
-                _check_trusted(self._kubeconfig)
-                self._config.load_kube_config(
-                    config_file=self._kubeconfig, client_configuration=configuration, persist_config=False
-                )
-            else:
+            if not path:
                 self._config.load_incluster_config(client_configuration=configuration)
-        except EventNotSent:
-            raise
+                return configuration
+            # It names the server that gets the token, and may name a program, so it must be trusted as ours is.
+            refusal = file_refusal(path, os.stat(path))
+            if refusal is None:
+                self._config.load_kube_config(path, client_configuration=configuration, persist_config=False)
+                return configuration
+            why = f"{path} is not used, as {refusal}"
+        except self._config.ConfigException:
+            why = f"{path} cannot be used: it names no server, or no whole identity"
+            if not path:
+                why = f"{THIS_POD} cannot be used: this process runs in no pod, or its token is not mounted"
         except Exception as error:  # noqa: BLE001 # a kubeconfig may contain anything, and the library may raise anything
-            raise EventNotSent(f"{what} cannot be used: {self._why_unusable(error)}", retriable=True) from None
-        return configuration
-
-    def _why_unusable(self, error: Exception) -> str:
-        """Why server and credentials cannot be read, in words that quote nothing of them."""
-        match error:
-            case OSError() if error.strerror:
-                return error.strerror
-            case self._config.ConfigException() if self._kubeconfig:
-                return "it names no server, or no whole identity"
-            case self._config.ConfigException():
-                return "this process runs in no pod, or its token is not mounted"
-        return "it is not valid YAML, or not a kubeconfig"
+            known = error.strerror if isinstance(error, OSError) else None
+            why = f"{path or THIS_POD} cannot be used: {known or 'it is not valid YAML, or not a kubeconfig'}"
+        raise EventNotSent(why, retriable=True)
 
 
 def _judge(server: str, status: int, answer: bytes) -> None:
@@ -384,10 +356,3 @@ def _judge(server: str, status: int, answer: bytes) -> None:
     remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
     retriable = status in (401, 408, 429) or status >= 500
     raise EventNotSent(f"{server} answered {status}{remedy}", retriable=retriable)
-
-
-def _check_trusted(path: str) -> None:
-    """A kubeconfig names the server that gets the token, and may name a program, so it must be trusted as ours is."""
-    refusal = file_refusal(path, os.stat(path))
-    if refusal is not None:
-        raise EventNotSent(f"{path} is not used, as {refusal}", retriable=True)

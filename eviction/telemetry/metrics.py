@@ -1,9 +1,9 @@
 """Metrics for Prometheus. The only module that uses prometheus-client; imported only by a daemon that serves them.
 
-The values come from what the daemon has anyway: the last observation, its marks, and the record of each pass.
-(prometheus-client's own counters would be a second state, and files where PROMETHEUS_MULTIPROC_DIR is set.) Counting
-takes a few additions under a lock; the text is made when it is scraped. The names follow the vocabulary of KEP-6053
-(observability of image garbage collection) and the kubelet's `runtime_operations_*`.
+The state of the node comes from what the daemon has anyway: the last observation and its marks. What happened is
+counted by prometheus-client, without the files that it would count in where PROMETHEUS_MULTIPROC_DIR is set, and
+without the time at which each of its series was made. The names follow the vocabulary of KEP-6053 (observability of
+image garbage collection) and the kubelet's `runtime_operations_*`.
 
 The values of labels are words from closed sets (signals, reasons, results, operations), never a name, an id or a path,
 so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. Units: bytes, inodes, seconds.
@@ -12,31 +12,24 @@ so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. 
 from __future__ import annotations
 
 import re
-import threading
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import metadata
 from itertools import product
 from typing import Any
 
-from prometheus_client.core import (
-    CollectorRegistry,
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+import prometheus_client
+from prometheus_client import Histogram, values
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.status import NodeStatus
-from eviction.telemetry.http_server import Page
+from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.pods.states import Why
@@ -45,7 +38,6 @@ from reclaim.types import Result
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_BOUNDS = (*BUCKETS, float("inf"))
 WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
 
 # The calls of CRI; the streamed lists have no operation_type in the kubelet.
@@ -57,57 +49,21 @@ CALLS = frozenset(
     }
 )  # fmt: skip
 
-Values = Mapping[Any, float] | float
-"""The labels of a series, a tuple of words -> its value; of one without labels only that."""
-
-# Name -> text, labels.
-COUNTERS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "passes": ("Passes that did or tried anything", ("trigger", "result")),
-    "removals": ("Objects that were to be removed, by result", ("kind", "result")),
-    "reclaimed_bytes": (
-        "Bytes freed: measured on the filesystem, and nominal as the runtime had reported",
-        ("operation", "kind"),
-    ),
-    "runtime_operations": ("Calls of the container runtime", ("operation_type",)),
-    "runtime_operations_errors": ("Calls that failed", ("operation_type",)),
-    "watch_events": ("Observations requested by watch events", ()),
-}
-HISTOGRAMS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "reclaim_duration_seconds": ("Seconds that a reclaim function took", ("operation",)),
-    "detect_seconds": ("Seconds from the reading that crossed a mark to the start of the pass", ()),
-    "runtime_operations_duration_seconds": (
-        "Seconds that calls of the container runtime took",
-        ("operation_type",),
-    ),
-}
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Durations counted by bucket, and cumulative, as Prometheus expects them."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
-    total: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Counts one duration."""
-        for bucket in range(bisect_left(_BOUNDS, seconds), len(_BOUNDS)):
-            self.counts[bucket] += 1
-        self.total += seconds
+Values = Mapping[Any, float | None] | float | None
+"""The labels of a series, a tuple of words -> its value; of one without labels only that. None: no series."""
 
 
 class Metrics(Collector, Listener):
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
-    `status`: called at each scrape; it reads no disk. `held_off`: why nothing may be removed yet, or None.
-    `functions`: their names and kinds are values of labels. `log_lines_dropped`: since the start. `history_counts`:
-    records of the history that were written, and that were dropped.
+    `status`: called at each scrape; it reads no disk. `functions`: their names and kinds are values of labels.
+    `log_lines_dropped`: since the start. `history_counts`: records of the history that were written, and that were
+    dropped.
     """
 
     def __init__(
         self,
         status: Callable[[], NodeStatus],
-        held_off: Callable[[], str | None] = lambda: None,
         functions: FunctionTable = FUNCTIONS,
         log_lines_dropped: Callable[[], int] = lambda: 0,
         history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
@@ -115,21 +71,33 @@ class Metrics(Collector, Listener):
         self._status = status
         self._history_counts = history_counts
         self._log_lines_dropped = log_lines_dropped
-        self._held_off = held_off
         self._kinds = {kind for each in functions.values() for kind in each.kinds}
-        self._lock = threading.Lock()
         self._kept: Counter[tuple[str, ...]] = Counter()
-        self._counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in COUNTERS}
-        self._durations: dict[str, defaultdict[tuple[str, ...], Histogram]] = {
-            name: defaultdict(Histogram) for name in HISTOGRAMS
-        }
+        values.ValueClass = values.MutexValue  # never a file
+        self._counted = CollectorRegistry()
+        count = partial(prometheus_client.Counter, namespace="reclaimd", registry=self._counted)
+        time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
+        self._passes = count("passes", "Passes that did or tried anything", ("trigger", "result"))
+        self._removals = count("removals", "Objects that were to be removed, by result", ("kind", "result"))
+        text = "Bytes freed: measured on the filesystem, and nominal as the runtime had reported"
+        self._bytes = count("reclaimed_bytes", text, ("operation", "kind"))
+        self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
+        self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
+        self._watch_events = count("watch_events", "Observations requested by watch events")
+        self._durations = time("reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",))
+        text = "Seconds from the reading that crossed a mark to the start of the pass"
+        self._detect = time("detect_seconds", text)
+        text = "Seconds that calls of the container runtime took"
+        self._call_durations = time("runtime_operations_duration_seconds", text, ("operation_type",))
         # Series of closed sets are there before anything happens.
-        self._counts["passes"].update(dict.fromkeys(product(Trigger, PassResult), 0))
-        self._counts["removals"].update(dict.fromkeys(product(self._kinds, Result), 0))
-        self._counts["reclaimed_bytes"].update(dict.fromkeys(product(functions, WAYS_TO_COUNT), 0))
-        self._counts["watch_events"][()] = 0
-        self._durations["reclaim_duration_seconds"].update({(name,): Histogram() for name in functions})
-        self._durations["detect_seconds"][()] = Histogram()
+        for counted, known in (
+            (self._passes, product(Trigger, PassResult)),
+            (self._removals, product(self._kinds, Result)),
+            (self._bytes, product(functions, WAYS_TO_COUNT)),
+            (self._durations, product(functions)),
+        ):
+            for words in known:
+                counted.labels(*words)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -140,38 +108,32 @@ class Metrics(Collector, Listener):
 
     def passed(self, record: Pass) -> None:
         """Counts a pass by its record."""
-        with self._lock:
-            self._counts["passes"][record.trigger, record.result] += 1
-            self._durations["detect_seconds"][()].add(record.timings.detect_seconds)
-            for function in record.functions:
-                name = function.operation
-                if not function.skipped:
-                    self._durations["reclaim_duration_seconds"][name,].add(function.seconds)
-                for way, freed in zip(WAYS_TO_COUNT, (function.freed_bytes, function.nominal_bytes), strict=True):
-                    self._counts["reclaimed_bytes"][name, way] += freed
-            for outcome in record.removals:
-                if outcome.result is not None and outcome.verdict.kind in self._kinds:
-                    self._counts["removals"][outcome.verdict.kind, outcome.result] += 1
-            self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
+        self._passes.labels(record.trigger, record.result).inc()
+        self._detect.observe(record.timings.detect_seconds)
+        for function in record.functions:
+            if not function.skipped:
+                self._durations.labels(function.operation).observe(function.seconds)
+            for way, freed in zip(WAYS_TO_COUNT, (function.freed_bytes, function.nominal_bytes), strict=True):
+                self._bytes.labels(function.operation, way).inc(max(freed, 0))
+        for outcome in record.removals:
+            if outcome.result is not None and outcome.verdict.kind in self._kinds:
+                self._removals.labels(outcome.verdict.kind, outcome.result).inc()
+        self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
 
     def called(self, call: str, seconds: float, failed: bool) -> None:
         """Counts one call of the runtime."""
-        operation = (_operation_type(call),)
-        with self._lock:
-            self._counts["runtime_operations"][operation] += 1
-            self._counts["runtime_operations_errors"][operation] += failed
-            self._durations["runtime_operations_duration_seconds"][operation].add(seconds)
+        operation = _operation_type(call)
+        self._calls.labels(operation).inc()
+        self._failed.labels(operation).inc(failed)
+        self._call_durations.labels(operation).observe(seconds)
 
     def count_watch_event(self) -> None:
         """Counts an observation that was requested by a watch event."""
-        with self._lock:
-            self._counts["watch_events"][()] += 1
+        self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
         yield from _of_status(self._status())
-        text = "1 while nothing is removed: after a start, or while it is paused"
-        yield _gauge("held_off", text, self._held_off() is not None)
         text = "Lines of the log that nobody read or that could not be written"
         yield _counter("log_lines_dropped", text, self._log_lines_dropped())
         written, dropped = self._history_counts()
@@ -179,19 +141,9 @@ class Metrics(Collector, Listener):
         yield _counter("history_dropped", "Records of the history that could not be written", dropped)
         version = metadata.version("reclaimd")
         yield _gauge("build_info", "Always 1; the version is the label", {(version,): 1.0}, "version")
-        with self._lock:
-            families = list(self._counted())
-        yield from families
-
-    def _counted(self) -> Iterator[Metric]:
         yield _gauge("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason")
-        for name, (text, labels) in COUNTERS.items():
-            yield _counter(name, text, self._counts[name], *labels)
-        for name, (text, labels) in HISTOGRAMS.items():
-            family = HistogramMetricFamily(f"reclaimd_{name}", text, labels=labels)
-            for values, histogram in self._durations[name].items():
-                buckets = zip(map(floatToGoString, _BOUNDS), histogram.counts, strict=True)
-                family.add_metric(values, list(buckets), histogram.total)
+        for family in self._counted.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
             yield family
 
 
@@ -208,25 +160,26 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     heartbeat_age = max(document.heartbeat_age_seconds, 0.0)
     yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", heartbeat_age)
     yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", document.dry_run)
+    text = "1 while nothing is removed: after a start, or while it is paused"
+    yield _gauge("held_off", text, document.held_off is not None)
     text = "Seconds since the oldest removal was sent that is not answered"
     yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
     text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
     yield _counter("threads_not_started", text, status.threads_not_started)
-    known = [
-        NodeCondition.RECLAIM_PRESSURE,
-        *([NodeCondition.DISK_PRESSURE] if document.disk_pressure is not None else []),
-    ]
+    pressed = {(word,): float(word in document.conditions) for word in NodeCondition}
+    if document.disk_pressure is None:
+        del pressed[NodeCondition.DISK_PRESSURE,]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
         "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
     )
-    yield _gauge("condition", text, {(word,): word in document.conditions for word in known}, "condition")
+    yield _gauge("condition", text, pressed, "condition")
     doubts = {(why,): document.pod_directories.why is why for why in Why}
     text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
     seen = [] if status.observations is None else list(status.observations.signals.values())
-    in_force = {} if status.observations is None else {(): len(document.thresholds)}
+    in_force = None if status.observations is None else len(document.thresholds)
     yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", in_force)
     yield _gauge(
         "signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"
@@ -236,16 +189,13 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
     stale = {(one.signal,): one.stale for one in seen}
     yield _gauge("signal_stale", "1 while the filesystem does not answer", stale, "signal")
-    marks = [((one["signal"], "hard" if one["hard"] else "soft"), one) for one in document.thresholds]
-    found: dict[tuple[str, ...], float] = {
-        labels: one["effective"] for labels, one in marks if one["effective"] is not None
-    }
-    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", found, "signal", "kind")
-    text = (
-        "Seconds until the mark would be reached at the present fill; no series while nothing fills, 0 below the mark"
-    )
-    found = {labels: one["headroom_seconds"] for labels, one in marks if one["headroom_seconds"] is not None}
-    yield _gauge("headroom_seconds", text, found, "signal", "kind")
+    marks = {(one["signal"], "hard" if one["hard"] else "soft"): one for one in document.thresholds}
+    effective = {labels: one["effective"] for labels, one in marks.items()}
+    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", effective, "signal", "kind")
+    headroom = {labels: one["headroom_seconds"] for labels, one in marks.items()}
+    text = "Seconds until the mark would be reached at the present fill; no series while nothing fills, "
+    text += "0 below the mark"
+    yield _gauge("headroom_seconds", text, headroom, "signal", "kind")
 
 
 def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
@@ -258,5 +208,6 @@ def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
 
 def _with_values(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
-        family.add_metric([str(label) for label in labels], float(value))
+        if value is not None:
+            family.add_metric([str(label) for label in labels], float(value))
     return family

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 KEEP_ALIVES_A_PERIOD = 4.0  # systemd recommends at least 2; an observation that hangs may take 6 s
 LONGEST_STATUS_BYTES = 500
+DATAGRAMS = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
 FIRST_LISTENING = 3  # SD_LISTEN_FDS_START
 
 
@@ -33,7 +34,7 @@ class Notifier:
         self._descriptor: int | None = None
         if self._path is not None:
             with suppress(OSError):
-                self._descriptor = _sender()
+                self._descriptor = socket.socket(socket.AF_UNIX, DATAGRAMS).detach()
         self._kept_alive_at = float("-inf")
         self._status = ""
 
@@ -72,18 +73,11 @@ class Notifier:
         if self._path is None:
             return
         with suppress(OSError):  # no process reads there, or its buffer is full
-            if self._descriptor is None:
-                self._descriptor = _sender()
-            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, self._descriptor)
+            sender = socket.socket(socket.AF_UNIX, DATAGRAMS, 0, self._descriptor)
             try:
                 sender.sendto("\n".join(lines).encode(errors="replace"), self._path)
             finally:
-                sender.detach()  # it stays open
-
-
-def _sender() -> int:
-    """The descriptor of a socket that never blocks. Raises OSError."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK).detach()
+                self._descriptor = sender.detach()  # it stays open
 
 
 def listening_socket(environment: Mapping[str, str], process_id: int, name: str) -> socket.socket | None:

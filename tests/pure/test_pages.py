@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from eviction import pod_eviction
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario.reader import find_scenario
-from eviction.pod_eviction import ranking
 from eviction.reporting.explain import REASONS
 from eviction.reporting.space import About
 from reclaim.pods.states import Why
@@ -86,7 +86,7 @@ def test_every_target_of_make_exists(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "listed"),
-    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, ranking.Reason), (EVICTION, EventReason)],
+    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, pod_eviction.Reason), (EVICTION, EventReason)],
     ids=["reasons", "remarks", "doubts", "reasons of evictions", "reasons of events"],
 )
 def test_every_word_of_a_closed_list_is_documented(page: Path, listed: type[object]) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.history_file.blocks import HistoryUnusable
-from eviction.history_file.store import HistoryStore, read_records
+from eviction.history_file.store import HistoryStore, HistoryUnusable, read_records
 from tests.real_node.loopfs import LoopFilesystem
 
 MIB = 1 << 20

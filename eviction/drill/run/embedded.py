@@ -29,7 +29,7 @@ from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.telemetry.events import LogSink
+from eviction.telemetry.announcements import LogSink
 from eviction.types import Decision
 from reclaim.images.records import ImageRecords
 from reclaim.types import Kind, RuntimeUnavailable

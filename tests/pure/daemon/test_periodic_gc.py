@@ -15,7 +15,7 @@ from eviction.daemon.periodic_gc import (
     PeriodicLoop,
 )
 from eviction.reporting.log import Log
-from eviction.telemetry.events import LogSink
+from eviction.telemetry.announcements import LogSink
 from tests.pure.values import SteppedClock, SteppedEvent
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eviction.history_file.records import DaemonRecordJson, DroppedRecordJson, ParkedEndedRecordJson, encoded
+from eviction.history_file.recorder import DaemonRecordJson, DroppedRecordJson, ParkedEndedRecordJson, encoded
 from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import outcome_json
 from eviction.types import Decision
@@ -56,14 +55,14 @@ def pass_of(
 
 def parked_ended_record(ended: Outcome, wall: float) -> bytes:
     """A removal that has ended after its pass."""
-    return encoded(to_json(ParkedEndedRecordJson(time=timestamp(wall), removals=[outcome_json(ended)])))
+    return encoded(ParkedEndedRecordJson(time=timestamp(wall), removals=[outcome_json(ended)]))
 
 
 def daemon_record(wall: float) -> bytes:
     """The daemon has started."""
-    return encoded(to_json(DaemonRecordJson(kind="started", time=timestamp(wall), version="0.1.0", pid=7)))
+    return encoded(DaemonRecordJson(kind="started", time=timestamp(wall), version="0.1.0", pid=7))
 
 
 def dropped_record(records: int, wall: float) -> bytes:
     """So many records were not written."""
-    return encoded(to_json(DroppedRecordJson(time=timestamp(wall), records=records)))
+    return encoded(DroppedRecordJson(time=timestamp(wall), records=records))

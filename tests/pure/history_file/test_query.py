@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eviction.cli.history import is_about, selected, since
-from eviction.history_file.records import documents_of, pass_records
+from eviction.history_file.recorder import documents_of, pass_records
 from tests.pure.history_file.documents import outcome, parked_ended_record, pass_of
 from tests.pure.values import image_id
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.history_file.blocks import LARGEST_RECORD_BYTES
-from eviction.history_file.records import documents_of, pass_records, periodic_records
+from eviction.history_file.recorder import documents_of, pass_records, periodic_records
+from eviction.history_file.store import LARGEST_RECORD_BYTES
 from eviction.reporting.pass_record import outcome_json, pass_json
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import daemon_record, dropped_record, outcome, parked_ended_record, pass_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.cli.history import history_lines
-from eviction.history_file.records import documents_of, pass_records, periodic_records
+from eviction.history_file.recorder import documents_of, pass_records, periodic_records
 from eviction.reporting.tables import LEFT_OUT_FIRST
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import daemon_record, dropped_record, outcome, parked_ended_record, pass_of

@@ -9,8 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from eviction.pod_eviction.answers import ContainerUsage, EvictablePod, FsUsage, PodUsage
-from eviction.pod_eviction.ranking import exceeded_limit
+from eviction.pod_eviction import ContainerUsage, EvictablePod, FsUsage, PodUsage, exceeded_limit
 from signals.types import FsLayout
 
 LIMITED = EvictablePod(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.pod_eviction.answers import EvictablePod, parse_active_pods
+from eviction.pod_eviction import EvictablePod, parse_active_pods
 from reclaim.pods.pod_list import KubeletAnswerError
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.pod_eviction.ranking import ChosenSignal, choose_signal
+from eviction.pod_eviction import ChosenSignal, choose_signal
 from eviction.types import Threshold
 from signals.types import Signal, SignalObservations
 from tests.pure.values import observation, observations_of, threshold

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.pod_eviction.answers import ContainerUsage, FsUsage, PodUsage, parse_stats_summary
+from eviction.pod_eviction import ContainerUsage, FsUsage, PodUsage, parse_stats_summary
 from reclaim.pods.pod_list import MOST_VALUES, KubeletAnswerError
 
 NODE = {"nodeName": "node-1", "startTime": "2026-11-20T08:00:00Z"}

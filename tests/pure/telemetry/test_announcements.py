@@ -10,8 +10,7 @@ from eviction.configuration.effective import load
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.log import Log
-from eviction.telemetry.announcements import Announcements
-from eviction.telemetry.events import LogSink
+from eviction.telemetry.announcements import Announcements, LogSink
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from tests.pure.values import SteppedClock, observations_of

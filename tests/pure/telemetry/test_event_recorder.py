@@ -17,10 +17,10 @@ from eviction.telemetry.kubernetes_events import (
     MOST_TRIES,
     REFILL_SECONDS,
     SIMILAR_SECONDS,
+    Event,
     EventCorrelator,
     EventNotSent,
     EventRecorder,
-    NodeEvent,
 )
 from reclaim.types import EventReason, GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent
@@ -35,18 +35,18 @@ class Cluster:
     """An API server: keeps what is written, and answers the first requests with `refusals`."""
 
     def __init__(self, *refusals: EventNotSent):
-        self.events: dict[str, NodeEvent] = {}
+        self.events: dict[str, Event] = {}
         self.requests: list[str] = []
         self.before: Callable[[], None] = lambda: None
         self._refusals = list(refusals)
 
-    def write(self, event: NodeEvent) -> None:
+    def write(self, event: Event) -> None:
         """A new one, or one that happened again."""
-        self.requests.append("create" if event.count == 1 else "update_count")
+        self.requests.append("create" if event["count"] == 1 else "update_count")
         self.before()
         if self._refusals:
             raise self._refusals.pop(0)
-        self.events[event.name] = event
+        self.events[event["metadata"]["name"]] = event
 
 
 class Story:
@@ -79,7 +79,7 @@ def test_an_event_becomes_an_object() -> None:
     assert Story(cluster).tell(MET) == []
     assert list(cluster.events) == [NAME]
     event = cluster.events[NAME]
-    assert (event.reason, event.message, event.count) == (MET.reason, MET.message, 1)
+    assert (event["reason"], event["message"], event["count"]) == (MET.reason, MET.message, 1)
 
 
 def test_equal_events_are_counted() -> None:
@@ -87,7 +87,7 @@ def test_equal_events_are_counted() -> None:
     cluster = Cluster()
     Story(cluster).tell(MET, MET, FAILED, MET)
     assert cluster.requests == ["create", "update_count", "create", "update_count"]
-    assert [event.count for event in cluster.events.values()] == [3, 1]
+    assert [event["count"] for event in cluster.events.values()] == [3, 1]
 
 
 def test_to_a_cluster_that_is_down_events_are_retried_every_10_s() -> None:
@@ -99,7 +99,7 @@ def test_to_a_cluster_that_is_down_events_are_retried_every_10_s() -> None:
         "info    the API server takes events again",
     ]
     assert story.clock.monotonic() - 1000.0 == 3 * AGAIN_SECONDS
-    assert [event.reason for event in cluster.events.values()] == [MET.reason, FAILED.reason]
+    assert [event["reason"] for event in cluster.events.values()] == [MET.reason, FAILED.reason]
 
 
 def test_an_event_is_given_up_after_twelve_tries() -> None:
@@ -107,7 +107,7 @@ def test_an_event_is_given_up_after_twelve_tries() -> None:
     cluster = Cluster(*[EventNotSent("it cannot be reached", retriable=True)] * MOST_TRIES)
     Story(cluster).tell(MET, FAILED)
     assert cluster.requests == ["create"] * (MOST_TRIES + 1)
-    assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
+    assert [event["reason"] for event in cluster.events.values()] == [FAILED.reason]
 
 
 def test_a_refused_event_is_not_retried() -> None:
@@ -138,13 +138,13 @@ def test_a_defect_in_sending_concerns_one_event_only() -> None:
 
     cluster.before = break_once
     assert Story(cluster).tell(MET, FAILED) == ["warning sending an event: KeyError: 'defect'"]
-    assert [event.reason for event in cluster.events.values()] == [FAILED.reason]
+    assert [event["reason"] for event in cluster.events.values()] == [FAILED.reason]
 
 
 def test_without_a_writer_events_are_only_logged() -> None:
     """For example without the library: one sentence in the log, and `warn` still works."""
 
-    def connect() -> Callable[[NodeEvent], None]:
+    def connect() -> Callable[[Event], None]:
         raise EventNotSent("the extra [kubernetes] is not installed")
 
     out, clock = StringIO(), SteppedClock()
@@ -181,7 +181,7 @@ def test_beyond_a_burst_one_event_in_5_minutes_is_sent() -> None:
     assert [event is not None for event in sent] == [True] * BURST + [False] * 10
     later = correlator.correlate(FAILED, REFILL_SECONDS, REFILL_SECONDS)
     assert later is not None
-    assert later.count == BURST + 11
+    assert later["count"] == BURST + 11
     assert correlator.correlate(FAILED, REFILL_SECONDS, REFILL_SECONDS + 1.0) is None
 
 
@@ -192,11 +192,11 @@ def test_names_differ_although_the_clock_stands_still_or_steps_back() -> None:
     for number in range(2 * MOST_REMEMBERED):
         event = correlator.correlate(GCEvent(FAILED.reason, str(number)), 100.0 - number, number * 3 * REFILL_SECONDS)
         assert event is not None
-        names.add(event.name)
+        names.add(event["metadata"]["name"])
     assert len(names) == 2 * MOST_REMEMBERED
     first = correlator.correlate(GCEvent(FAILED.reason, "0"), 100.0, 1e6)
     assert first is not None
-    assert first.count == 1
+    assert first["count"] == 1
 
 
 def freed(number: int) -> GCEvent:
@@ -208,19 +208,19 @@ def test_many_messages_of_one_reason_become_one_object() -> None:
     """From the tenth on, as in client-go: an object that says the latest message and counts them all."""
     correlator = EventCorrelator("node-1")
     sent = [correlator.correlate(freed(number), number, number * SIMILAR_SECONDS) for number in range(12)]
-    messages = [event.message for event in sent if event is not None]
+    messages = [event["message"] for event in sent if event is not None]
     alone = FEWEST_SIMILAR - 1
     assert messages[:alone] == [freed(number).message for number in range(alone)]
     assert messages[alone:] == [f"{COMBINED}{freed(number).message}" for number in range(alone, 12)]
     combined = [event for event in sent[alone:] if event is not None]
-    assert [event.count for event in combined] == [1, 2, 3]
-    assert len({event.name for event in combined}) == 1
+    assert [event["count"] for event in combined] == [1, 2, 3]
+    assert len({event["metadata"]["name"] for event in combined}) == 1
     other = correlator.correlate(FAILED, 12.0, 12 * SIMILAR_SECONDS)
     assert other is not None
-    assert other.message == FAILED.message, "each reason counts its own messages"
+    assert other["message"] == FAILED.message, "each reason counts its own messages"
     later = correlator.correlate(freed(99), 100.0, 12 * SIMILAR_SECONDS + 1.0)
     assert later is not None
-    assert later.message == freed(99).message, "after more than 10 minutes without one it begins anew"
+    assert later["message"] == freed(99).message, "after more than 10 minutes without one it begins anew"
 
 
 def test_two_messages_that_alternate_are_never_combined() -> None:
@@ -228,5 +228,5 @@ def test_two_messages_that_alternate_are_never_combined() -> None:
     correlator = EventCorrelator("node-1")
     inodes = GCEvent(MET.reason, "Attempting to reclaim inodes")
     sent = [correlator.correlate(event, 0.0, 0.0) for event in (MET, inodes) * FEWEST_SIMILAR]
-    assert [event.count for event in sent[-2:] if event is not None] == [FEWEST_SIMILAR, FEWEST_SIMILAR]
-    assert {event.message for event in sent if event is not None} == {MET.message, inodes.message}
+    assert [event["count"] for event in sent[-2:] if event is not None] == [FEWEST_SIMILAR, FEWEST_SIMILAR]
+    assert {event["message"] for event in sent if event is not None} == {MET.message, inodes.message}

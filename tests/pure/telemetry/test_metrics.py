@@ -122,8 +122,9 @@ def test_records_of_the_history_are_counted() -> None:
 
 def test_pressure_and_hold_off_have_gauges() -> None:
     """1 while the condition is reported, 1 while nothing may be removed."""
-    pressed = standing(conditions=frozenset({NodeCondition.RECLAIM_PRESSURE}))
-    found = scraped(Metrics(lambda: pressed, lambda: "the kubelet does not answer"))
+    conditions = frozenset({NodeCondition.RECLAIM_PRESSURE})
+    pressed = standing(conditions=conditions, held_off="the kubelet does not answer")
+    found = scraped(Metrics(lambda: pressed))
     assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 1
     assert found["reclaimd_held_off"] == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eviction.history_file.records import documents_of
+from eviction.history_file.recorder import documents_of
 from eviction.history_file.store import HistoryStore, read_records
 from tests.pure.values import MIB
 

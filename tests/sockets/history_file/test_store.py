@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from eviction.history_file.blocks import BLOCK_BYTES, LARGEST_RECORD_BYTES, HistoryUnusable
-from eviction.history_file.store import HistoryStore, NoHistoryYet, read_records
+from eviction.history_file.store import (
+    BLOCK_BYTES,
+    LARGEST_RECORD_BYTES,
+    HistoryStore,
+    HistoryUnusable,
+    NoHistoryYet,
+    read_records,
+)
 from tests.pure.values import KIB, MIB
 from tests.sockets.mounts import mounted_tmpfs, unmount
 

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.history_file.blocks import LARGEST_RECORD_BYTES
-from eviction.history_file.recorder import MOST_BYTES, HistoryRecorder
-from eviction.history_file.records import documents_of
-from eviction.history_file.store import HistoryStore, NoHistoryYet, read_records
+from eviction.history_file.recorder import MOST_BYTES, HistoryRecorder, documents_of
+from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, NoHistoryYet, read_records
 from eviction.record import PassResult
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import outcome, pass_of

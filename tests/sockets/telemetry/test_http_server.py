@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from eviction.serving.clients import MOST_CLIENTS, TIMEOUT_SECONDS
-from eviction.telemetry.http_server import (
+from eviction.telemetry.endpoints import (
     LARGEST_REQUEST_BYTES,
     CannotListen,
     HttpServer,
@@ -53,7 +53,6 @@ PAGES = {"/livez": lambda: livez(None), "/broken": broken, "/large": lambda: Pag
 def server() -> Iterator[HttpServer]:
     """A server of PAGES on any free port."""
     made = HttpServer(("127.0.0.1", 0), PAGES)
-    made.start()
     yield made
     made.stop()
 
@@ -191,7 +190,6 @@ def test_pages_that_are_asked_for_together_are_made_once() -> None:
         return Page(200, b"x")
 
     server = HttpServer(("127.0.0.1", 0), {"/slow": page})
-    server.start()
     clients = [connected(server) for _ in range(20)]
     try:
         clients[0].sendall(b"GET /slow HTTP/1.1\r\n\r\n")
@@ -219,11 +217,10 @@ def test_a_server_answers_while_no_thread_can_be_started(server: HttpServer) -> 
 def test_a_server_without_its_thread_is_not_started() -> None:
     """One sentence, and the port is free again."""
     port = free_port()
-    server = HttpServer(("127.0.0.1", port), PAGES)
     refused = pytest.raises(CannotListen, match=f"^127.0.0.1:{port}: no thread can be started for it$")
     with no_thread_starts(), refused:
-        server.start()
-    server.start()
+        HttpServer(("127.0.0.1", port), PAGES)
+    server = HttpServer(("127.0.0.1", port), PAGES)
     assert got(server.address, "/livez")[0] == 200
     server.stop()
 
@@ -257,8 +254,7 @@ def test_a_socket_of_systemd_outlives_the_server() -> None:
         of_systemd.bind(("127.0.0.1", 0))
         of_systemd.listen()
         for _ in range(2):
-            server = HttpServer(("127.0.0.1", 1), PAGES)
-            server.start(of_systemd.dup())
+            server = HttpServer(("127.0.0.1", 1), PAGES, of_systemd.dup())
             assert got(server.address, "/livez")[0] == 200
             server.stop()
 
@@ -266,17 +262,14 @@ def test_a_socket_of_systemd_outlives_the_server() -> None:
 def test_a_taken_port_is_refused_with_a_sentence(server: HttpServer) -> None:
     """Address and reason; nothing is left open."""
     host, _, port = server.address.rpartition(":")
-    second = HttpServer((host, int(port)), PAGES)
     with pytest.raises(CannotListen, match=rf"^{re.escape(server.address)}: Address already in use$"):
-        second.start()
-    second.stop()
+        HttpServer((host, int(port)), PAGES)
 
 
 def test_ipv6_is_served_too() -> None:
     """On ::1, where the machine has it."""
-    server = HttpServer(("::1", 0), PAGES)
     try:
-        server.start()
+        server = HttpServer(("::1", 0), PAGES)
     except CannotListen as error:
         pytest.skip(f"no IPv6 on this machine: {error}")
     try:

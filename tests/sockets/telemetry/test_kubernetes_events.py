@@ -6,14 +6,13 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eviction.telemetry.kubernetes_events import EventNotSent, KubernetesEvents, NodeEvent
-from reclaim.types import EventReason
+from eviction.telemetry.kubernetes_events import EventCorrelator, EventNotSent, KubernetesEvents
+from reclaim.types import EventReason, GCEvent
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true
@@ -21,7 +20,9 @@ from tests.sockets.api_server import BEARER, EVENTS, ApiServer
 from tests.sockets.kubelet_server import FOREVER_SECONDS, Authority, Step
 
 pytest.importorskip("kubernetes")
-MET = NodeEvent("node-1.18f", EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim inodes", 1, 1.8e9, 1.8e9)
+NAME = f"node-1.{1_800_000_000 * 10**9:x}"
+INODES = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim inodes")
+MET = EventCorrelator("node-1").correlate(INODES, 1.8e9, 0.0) or {}
 SHORT_SECONDS = 1.0
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -49,7 +50,7 @@ def without_exception_names(sentence: str) -> bool:
 def refused(server: ApiServer, directory: Path, token: str = BEARER) -> EventNotSent:
     """The error of an event that was not accepted; it is one line without the token."""
     with pytest.raises(EventNotSent) as caught:
-        KubernetesEvents(server.kubeconfig(directory, token), "node-1", SHORT_SECONDS).write(MET)
+        KubernetesEvents(server.kubeconfig(directory, token), SHORT_SECONDS).write(MET)
     assert token not in str(caught.value)
     assert str(caught.value).isprintable()
     assert without_exception_names(str(caught.value))
@@ -58,11 +59,11 @@ def refused(server: ApiServer, directory: Path, token: str = BEARER) -> EventNot
 
 def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_path: Path) -> None:
     """About the Node, in the namespace default, a warning with the kubelet's reason; the component is ours."""
-    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").write(MET)
-    assert api.events["node-1.18f"] == {
+    KubernetesEvents(api.kubeconfig(tmp_path)).write(MET)
+    assert api.events[NAME] == {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": "node-1.18f", "namespace": "default"},
+        "metadata": {"name": NAME, "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"},
         "type": "Warning",
         "reason": "EvictionThresholdMet",
@@ -80,26 +81,26 @@ def test_an_event_is_written_as_the_kubelet_writes_its_own(api: ApiServer, tmp_p
 def test_the_object_validates_against_the_schema_of_kubernetes(api: ApiServer, tmp_path: Path) -> None:
     """Strictly: no field that core/v1 does not have."""
     validator = pytest.importorskip("kubernetes_validate")
-    KubernetesEvents(api.kubeconfig(tmp_path), "node-1").write(MET)
-    validator.validate(api.events["node-1.18f"], "1.31", strict=True)
+    KubernetesEvents(api.kubeconfig(tmp_path)).write(MET)
+    validator.validate(api.events[NAME], "1.31", strict=True)
 
 
 def test_the_count_is_updated_and_a_deleted_event_is_created_again(api: ApiServer, tmp_path: Path) -> None:
     """A patch of count, last time and message; after the hour until the server deletes it, the whole event again."""
-    writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
+    writer = KubernetesEvents(api.kubeconfig(tmp_path))
     writer.write(MET)
-    writer.write(replace(MET, count=2, last=MET.last + 60, message="combined"))
-    assert (api.events["node-1.18f"]["count"], api.events["node-1.18f"]["lastTimestamp"][14:19]) == (2, "01:00")
-    assert api.events["node-1.18f"]["message"] == "combined"
+    writer.write(MET | {"count": 2, "lastTimestamp": "2027-01-15T08:01:00.000Z", "message": "combined"})
+    assert (api.events[NAME]["count"], api.events[NAME]["lastTimestamp"][14:19]) == (2, "01:00")
+    assert api.events[NAME]["message"] == "combined"
     api.events.clear()
-    writer.write(replace(MET, count=3))
-    assert api.events["node-1.18f"]["count"] == 3
+    writer.write(MET | {"count": 3})
+    assert api.events[NAME]["count"] == 3
     assert [method for method, _, _ in api.requests] == ["POST", "PATCH", "PATCH", "POST"]
 
 
 def test_an_event_that_is_there_already_is_no_failure(api: ApiServer, tmp_path: Path) -> None:
     """The response to an earlier try was lost: 409."""
-    writer = KubernetesEvents(api.kubeconfig(tmp_path), "node-1")
+    writer = KubernetesEvents(api.kubeconfig(tmp_path))
     writer.write(MET)
     writer.write(MET)
     assert len(api.events) == 1
@@ -160,11 +161,11 @@ def test_a_server_that_is_not_trusted_gets_no_token(api: ApiServer, tmp_path: Pa
     document["clusters"][0]["cluster"]["certificate-authority"] = str(Authority(other).certificate)
     kubeconfig.write_text(json.dumps(document))
     with pytest.raises(EventNotSent, match="certificate that is not trusted"):
-        KubernetesEvents(str(kubeconfig), "node-1").write(MET)
+        KubernetesEvents(str(kubeconfig)).write(MET)
     assert api.requests == []
     document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
     kubeconfig.write_text(json.dumps(document))
-    KubernetesEvents(str(kubeconfig), "node-1").write(MET)
+    KubernetesEvents(str(kubeconfig)).write(MET)
     assert len(api.events) == 1
 
 
@@ -173,7 +174,7 @@ def test_a_server_that_is_down_is_reported(authority: Authority, tmp_path: Path)
     with ApiServer(authority) as server:
         kubeconfig = server.kubeconfig(tmp_path)
     with pytest.raises(EventNotSent, match="cannot be reached") as caught:
-        KubernetesEvents(kubeconfig, "node-1").write(MET)
+        KubernetesEvents(kubeconfig).write(MET)
     assert caught.value.retriable
 
 
@@ -183,7 +184,7 @@ def test_an_address_that_is_none_is_a_sentence(api: ApiServer, tmp_path: Path, a
     kubeconfig = Path(api.kubeconfig(tmp_path))
     kubeconfig.write_text(kubeconfig.read_text().replace(api.url, address))
     with pytest.raises(EventNotSent, match=r"cannot be asked: that is no address of a server$") as caught:
-        KubernetesEvents(str(kubeconfig), "node-1").write(MET)
+        KubernetesEvents(str(kubeconfig)).write(MET)
     assert caught.value.retriable
 
 
@@ -210,7 +211,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
     kubeconfig = Path(api.kubeconfig(tmp_path))
     spoil(kubeconfig)
     with pytest.raises(EventNotSent) as caught:
-        KubernetesEvents(str(kubeconfig), "node-1").write(MET)
+        KubernetesEvents(str(kubeconfig)).write(MET)
     assert sentence in str(caught.value)
     assert str(kubeconfig) in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -221,7 +222,7 @@ def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     """Without a kubeconfig: one sentence, and it is retried."""
     words = "the service account of this pod cannot be used: this process runs in no pod, or its token is not mounted$"
     with pytest.raises(EventNotSent, match=words):
-        KubernetesEvents("", "node-1").write(MET)
+        KubernetesEvents("").write(MET)
 
 
 IN_A_POD = """
