@@ -13,30 +13,57 @@ A kubelet without a file has no default thresholds from Kubernetes 1.25 on; here
 
 Only the fields that reclaimd needs are read; all others are ignored. Values that the kubelet refuses are refused here
 too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
+
+Which file: the one that our own configuration names; else the files and flags that the kubelet was started with, as its
+process tells; else its usual file. Anybody may call a program `kubelet`, and what is read here moves the marks of a
+root daemon. So a process counts only if
+
+* its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in k3s, is left alone),
+* all its user ids are root's or our own: a setuid program has the real one of who started it,
+* its executable is called `kubelet`, or, where that may not be looked at (a unit without capabilities), it runs in
+  `kubelet.service`: where it runs, a user cannot choose,
+* it is in no PID namespace below ours, has our root directory and sees the same file at the path of its `--config`, as
+  far as that may be looked at: the kubelet of a nested node is not this node's.
+
+Of several none is taken. Reading the command line of a process whose memory is locked may hang, so all of it is done on
+a thread that is waited for and may be left behind.
+
+Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence); their syntax is that
+of pflag, their fields those of `cmd/kubelet/app/options/options.go`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from eviction.configuration.file import NO_RUNTIME
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
 from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
 from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
+    KUBELET_EVICTION_HARD,
+    FieldError,
     ParsedThresholds,
-    ThresholdConfigError,
-    effective_hard,
     parse_threshold_config,
 )
+from eviction.types import EvictionError
+from reclaim.execution.readings import ReadingHangs, ReadingsInTime
+from reclaim.execution.workers import NoThread, Workers
+from reclaim.trust import this_process
 from signals.quantity import parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
 DROP_IN_SUFFIX = ".conf"
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
+NAME = "kubelet"
+SERVICE = "kubelet.service"
+LARGEST_COMMAND_LINE_BYTES = 1 << 20
+SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 DEFAULT_POD_LOGS_DIR = "/var/log/pods"
@@ -119,7 +146,7 @@ class KubeletConfiguration(Model):
 KUBELETS_FIELDS = {field.alias for field in KubeletConfiguration.model_fields.values() if field.alias}
 
 
-def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The documents merged in order, each a JSON merge patch (RFC 7386) of those before it: maps by key, everything
     else replaced; null removes a key."""
     result: dict[str, Any] = {}
@@ -174,12 +201,18 @@ def read_kubelet_configuration(
 
 
 def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of the file as the kubelet has it before the drop-ins; what is of a wrong type is refused later."""
-    written, merge_defaults = document.get("evictionHard"), document.get("mergeDefaultEvictionSettings") is True
-    if written is not None and not isinstance(written, dict):
-        return document
-    hard = {str(signal): text for signal, text in effective_hard(written, merge_defaults=merge_defaults).items()}
-    return {**document, "evictionHard": hard}
+    """The document of the file as the kubelet has it before the drop-ins; what is of a wrong type is refused later.
+
+    Without `evictionHard` it has the defaults, else the map as written, even if empty; with
+    `mergeDefaultEvictionSettings` the defaults of the other signals are added. A user's value wins, also one that
+    switches the signal off.
+    """
+    written = document.get("evictionHard")
+    if written is None:
+        return {**document, "evictionHard": dict(KUBELET_EVICTION_HARD)}
+    if isinstance(written, dict) and document.get("mergeDefaultEvictionSettings") is True:
+        return {**document, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
+    return document
 
 
 def kubelet_configuration(
@@ -208,7 +241,7 @@ def kubelet_configuration(
         thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
     except ValidationError as error:
         raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
-    except ThresholdConfigError as error:
+    except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     if problems := _problems(found):
         raise ConfigurationError(f"{name}: {'; '.join(problems)}")
@@ -284,3 +317,240 @@ def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: floa
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
 """What is inherited where no kubelet's configuration is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletProcess:
+    """A kubelet's command line. Paths are absolute, and empty where no flag names them. `flags`: the fields of its
+    configuration that flags override."""
+
+    config: str
+    config_dir: str
+    root_dir: str
+    flags: Mapping[str, Any]
+
+
+class _LeftAloneError(EvictionError):
+    """Why a process that is called kubelet is not taken for the node's, as the end of a sentence about it."""
+
+
+def _text(values: Sequence[str]) -> str:
+    return values[-1]
+
+
+def _number(values: Sequence[str]) -> int:
+    return int(values[-1])
+
+
+def _words(values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in value.split(",") if word]
+
+
+def _pairs(operator: str) -> Callable[[Sequence[str]], dict[str, str]]:
+    """The first of these flags replaces the map of the files, and each further one adds to it."""
+    return lambda values: {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
+
+
+def _truth(text: str) -> bool:
+    if text not in {"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"}:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text in {"1", "t", "T", "TRUE", "true", "True"}
+
+
+def _gates(values: Sequence[str]) -> dict[str, bool]:
+    return {name: _truth(text) for name, text in _pairs("=")(values).items()}
+
+
+FLAGS: Mapping[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
+    "eviction-hard": ("evictionHard", _pairs("<")),
+    "eviction-soft": ("evictionSoft", _pairs("<")),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", _pairs("=")),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", _pairs("=")),
+    "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", _text),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", _number),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", _number),
+    "minimum-image-ttl-duration": ("imageMinimumGCAge", _text),
+    "enforce-node-allocatable": ("enforceNodeAllocatable", _words),
+    "cgroups-per-qos": ("cgroupsPerQOS", lambda values: _truth(values[-1])),
+    "system-reserved-cgroup": ("systemReservedCgroup", _text),
+    "kube-reserved-cgroup": ("kubeReservedCgroup", _text),
+    "feature-gates": ("featureGates", _gates),
+    "container-runtime-endpoint": ("containerRuntimeEndpoint", _text),
+    "image-service-endpoint": ("imageServiceEndpoint", _text),
+    "healthz-bind-address": ("healthzBindAddress", _text),
+    "healthz-port": ("healthzPort", _number),
+    "address": ("address", _text),
+    "port": ("port", _number),
+    "read-only-port": ("readOnlyPort", _number),
+    "tls-cert-file": ("tlsCertFile", _text),
+}
+PATHS = ("config", "config-dir", "root-dir")
+WITHOUT_VALUE = "cgroups-per-qos"
+
+
+def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
+    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
+
+    Raises ConfigurationError.
+    """
+    pairs: dict[str, str] = {}
+    for statement in filter(None, text.split(",")):
+        name, found, value = (part.strip() for part in statement.partition(operator))
+        if not found or not name or not value:
+            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
+            raise ConfigurationError(
+                f"--{flag}: {shown} is not of the form signal{operator}value, "
+                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
+            )
+        pairs[name] = value
+    return pairs
+
+
+def kubelet_of_node(own: Mapping[str, Any], root: str | None) -> tuple[KubeletConfiguration | None, str]:
+    """The configuration of the node's kubelet, None if there is none; and a sentence about it, if there is one to say.
+
+    `own`: the fields of our own sources. `root`: where /proc and the usual file are looked for, unless they say which
+    file it is, or that there is none; None: nowhere. Raises ConfigurationError.
+    """
+    path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
+    if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
+        process, remark = find_kubelet(os.path.join(root, "proc"))
+        if process is not None:
+            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
+            return found.model_copy(update={"root_directory": process.root_dir}), ""
+        usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
+        path = usual if os.path.exists(usual) else ""
+        remark = remark or ("" if path else f"no kubelet is seen among the processes, and there is no {usual}")
+    return read_kubelet_configuration(path, directory) if path else None, remark
+
+
+def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
+    """The node's kubelet in a directory of the form of /proc; or why none is taken, as a sentence; empty if none runs.
+
+    Ends after at most `seconds`.
+    """
+    try:
+        return ReadingsInTime(Workers("kubelet search", 1), seconds)(lambda: _search(proc))
+    except NoThread:
+        return None, "no thread can be started to look for the kubelet among the processes"
+    except ReadingHangs:
+        return None, f"{proc} was not read within {seconds:g}s, so no kubelet is found there"
+
+
+def _search(proc: str) -> tuple[KubeletProcess | None, str]:
+    try:
+        called = [name for name in os.listdir(proc) if name.isdigit() and _comm(os.path.join(proc, name)) == NAME]
+    except OSError:
+        return None, ""
+    found: dict[int, KubeletProcess] = {}
+    parents: dict[int, int] = {}
+    left_alone = ""
+    for name in sorted(called, key=int):
+        entry, pid = os.path.join(proc, name), int(name)
+        try:
+            arguments = [part.decode() for part in _bytes(os.path.join(entry, "cmdline")).split(b"\0")[:-1]]
+            if not arguments or os.path.basename(arguments[0]) != NAME:
+                continue
+            parents[pid] = _check(entry)
+            found[pid] = _process(entry, arguments[1:])
+        except _LeftAloneError as error:
+            left_alone = f"process {pid} is called {NAME} and left alone: {error}"
+        except (ValueError, ConfigurationError) as error:
+            left_alone = f"process {pid} is called {NAME} and left alone: its command line cannot be read ({error})"
+        except OSError:  # it has ended
+            continue
+    own = [pid for pid in found if parents[pid] not in found]  # without what it has just forked
+    if len(own) > 1:
+        return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
+    return (found[own[0]], "") if own else (None, left_alone)
+
+
+def _comm(entry: str) -> str:
+    """The name of a process; this never waits for it, unlike its command line."""
+    try:
+        return _bytes(os.path.join(entry, "comm")).decode(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _check(entry: str) -> int:
+    """The parent's id of a process that can be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
+    lines = _bytes(os.path.join(entry, "status")).decode(errors="replace").splitlines()
+    status = {name: values.split() for name, _, values in (line.partition(":") for line in lines)}
+    users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
+    others = [uid for uid in users if not this_process().trusts(uid)]
+    if others or not users:
+        raise _LeftAloneError(f"it belongs to uid {others[0]}" if others else "whom it belongs to is not known")
+    if len(status.get("NSpid", "1")) > 1:
+        raise _LeftAloneError("it runs in a PID namespace of its own")
+    try:
+        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
+    except PermissionError:
+        groups = _bytes(os.path.join(entry, "cgroup")).decode(errors="replace").splitlines()
+        if not any(SERVICE in group.split("/") for group in groups):
+            raise _LeftAloneError(f"its executable may not be looked at, and it does not run in {SERVICE}") from None
+    else:
+        if os.path.basename(executable) != NAME:
+            raise _LeftAloneError(f"its executable is {executable}")
+    if not _same(os.path.join(entry, "root"), "/"):
+        raise _LeftAloneError("it has another root directory")
+    return int(status["PPid"][0]) if status.get("PPid") else 0
+
+
+def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
+    """Raises _LeftAloneError, ConfigurationError, ValueError."""
+    given = given_flags(arguments)
+    config, config_dir, root_dir = (_absolute(entry, given[name][-1] if name in given else "") for name in PATHS)
+    if config and not (_same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)):
+        raise _LeftAloneError(f"its {config} is not to be seen here")
+    if config_dir and not os.path.lexists(config_dir):
+        raise _LeftAloneError(f"its {config_dir} is not to be seen here")
+    flags = {of: read(given[name]) for name, (of, read) in FLAGS.items() if name in given}
+    return KubeletProcess(config, config_dir, root_dir, flags)
+
+
+def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """The flags that are known here with their values, in order; `--name value` and `--name=value`, `_` counts as `-`.
+
+    A value of another flag is passed over: a kubelet refuses to start with an argument that belongs to no flag.
+    """
+    given: dict[str, list[str]] = {}
+    rest = list(reversed(arguments))
+    while rest and (argument := rest.pop()) != "--":
+        name, equals, value = argument.removeprefix("--").partition("=")
+        name = name.replace("_", "-")
+        if not argument.startswith("--") or name not in (*FLAGS, *PATHS):
+            continue
+        if not equals:
+            value = "true" if name == WITHOUT_VALUE else rest.pop() if rest else ""
+        given.setdefault(name, []).append(value)
+    return given
+
+
+def _absolute(entry: str, path: str) -> str:
+    """The path as an absolute one: the kubelet's are relative to its working directory. Raises _LeftAloneError."""
+    if not path or path.startswith("/"):
+        return path
+    try:
+        return os.path.join(os.readlink(os.path.join(entry, "cwd")), path)
+    except OSError:
+        raise _LeftAloneError(f"{path} is relative to its working directory, which may not be looked at") from None
+
+
+def _same(theirs: str, ours: str) -> bool:
+    """Whether two paths lead to the same file; also if it may not be looked at through the process."""
+    try:
+        return os.path.samefile(theirs, ours)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _bytes(path: str) -> bytes:
+    """Raises OSError; ValueError for more than any command line should have."""
+    with open(path, "rb") as file:
+        data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
+    if len(data) > LARGEST_COMMAND_LINE_BYTES:
+        raise ValueError(f"{path} holds more than {LARGEST_COMMAND_LINE_BYTES} bytes")
+    return data

@@ -22,8 +22,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from eviction.configuration.decision import poll_policy
-from eviction.configuration.effective import Configuration, needing_restart
+from eviction.configuration.effective import Configuration, needing_restart, poll_policy
 from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import respond_to_client
 from eviction.control.reclaim_queue import ReclaimQueue, Ticket

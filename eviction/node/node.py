@@ -11,8 +11,13 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-from eviction.configuration.decision import eviction_config
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, needing_restart, until_restart
+from eviction.configuration.effective import (
+    USUAL_ENDPOINTS,
+    Configuration,
+    eviction_config,
+    needing_restart,
+    until_restart,
+)
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.functions import FunctionEntry, FunctionKind
+from eviction.configuration.file import FunctionEntry, FunctionKind
 from eviction.types import FunctionUnusable
 from reclaim.ballast import BallastSettings, release_ballast_function
 from reclaim.containerd_garbage import collect_garbage_function
