@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eviction.ballast import Ballast
-from eviction.cli.config import EffectiveConfigurationJson
+from eviction.cli.config import EffectiveConfiguration
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
@@ -32,7 +32,7 @@ PRINTED: dict[str, Any] = {
     "check": CheckJson,
     "doctor": DoctorJson,
     "drill-report": DrillReportJson,
-    "effective-configuration": EffectiveConfigurationJson,
+    "effective-configuration": EffectiveConfiguration,
     "history": HistoryJson,
     "log-line": LogLineJson,
     "nothing-to-do": NothingToDoJson,

@@ -94,10 +94,11 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
 
 def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
     """The kubelet's list, and where and as whom it was asked. Raises KubeletUnavailable."""
-    if configuration.kubelet_endpoint is not None:
-        return configuration.kubelet_endpoint, ask_kubelet(configuration.kubelet_endpoint, ANSWER_SECONDS)
-    assert configuration.kubelet_place is not None
-    search = KubeletSearch(configuration.kubelet_place, SystemClock(), ANSWER_SECONDS)
+    access = configuration.kubelet_access
+    assert access is not None
+    if isinstance(access, KubeletEndpoint):
+        return access, ask_kubelet(access, ANSWER_SECONDS)
+    search = KubeletSearch(access, SystemClock(), ANSWER_SECONDS)
     body = search.get_pods()
     assert search.endpoint is not None
     return search.endpoint, body

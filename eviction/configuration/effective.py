@@ -44,7 +44,7 @@ from eviction.configuration.kubelet import (
     merged,
 )
 from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
-from eviction.configuration.kubelet_ways import KubeletPlace, asked_of_kubelet
+from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
@@ -95,8 +95,8 @@ class Configuration(ConfigurationFile):
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
     `kubelet`: the settings of the node's kubelet, None where its configuration was not read; `kubelet_remark`: what
-    there is to say of how it was looked for, empty if nothing. `kubelet_endpoint`: how the kubelet is asked; None if it
-    is not, or by a way that is found from `kubelet_place`, which `auto` sets.
+    there is to say of how it was looked for, empty if nothing. `kubelet_access`: how the kubelet is asked for its pods;
+    None: it is not.
     """
 
     model_config = ConfigDict(defer_build=True)  # it is made of what was checked
@@ -106,15 +106,14 @@ class Configuration(ConfigurationFile):
     rows: Annotated[Rows, not_read]
     kubelet: Annotated[KubeletConfiguration | None, not_read]
     kubelet_remark: Annotated[str, not_read]
-    kubelet_endpoint: Annotated[KubeletEndpoint | None, not_read, UsedAtStart("kubeletEndpoint")]
-    kubelet_place: Annotated[KubeletPlace | None, not_read, UsedAtStart("kubeletEndpoint")]
+    kubelet_access: Annotated[KubeletAccess | None, not_read, UsedAtStart("kubeletEndpoint")]
     effective: Annotated[Mapping[str, Any], not_read]
     origins: Annotated[Mapping[str, str], not_read]
 
     @property
     def asks_kubelet(self) -> bool:
         """Whether the kubelet is asked for its pods."""
-        return self.kubelet_endpoint is not None or self.kubelet_place is not None
+        return self.kubelet_access is not None
 
 
 NEEDS_RESTART: Mapping[str, str] = {
@@ -176,8 +175,7 @@ def load(
                 raise ConfigurationError(f"{_origin(sources, name)}: {name}: {error}") from None
         raise
     if kubelet is None and remark:
-        asks = _configuration(sources, None, remark)
-        kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
+        kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
     if kubelet is not None:
         sources.insert(0, Source(kubelet.name, _inherited(kubelet)))
     return _configuration(sources, kubelet, remark)
@@ -290,15 +288,12 @@ def _configuration(sources: Sequence[Source], kubelet: KubeletConfiguration | No
         maps = _eviction_maps(written, inherited)
         effective |= maps
         parsed = _thresholds(written, inherited, sources, maps)
-        endpoint, rows = _kubelet_endpoint(written), _rows(written)
+        access, rows = _kubelet_access(written, inherited), _rows(written)
     except FieldError as error:
         source = _origin(sources, error.field, error.key)
         if source == DEFAULT and error.field in _BESIDE:
             source = _origin(sources, _BESIDE[error.field])
         raise ConfigurationError(f"{source}: {error}") from None
-    place = KubeletPlace(
-        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
-    )
     return Configuration.model_construct(
         **{**dict(written), "hold_off_seconds": written.hold_off_seconds if written.has_runtime else 0.0},
         thresholds=parsed.thresholds,
@@ -306,8 +301,7 @@ def _configuration(sources: Sequence[Source], kubelet: KubeletConfiguration | No
         rows=rows,
         kubelet=kubelet,
         kubelet_remark=remark,
-        kubelet_endpoint=endpoint,
-        kubelet_place=place if written.kubelet_url == AUTO else None,
+        kubelet_access=access,
         effective=effective,
         origins=_origin_of_each(inherited, sources, effective),
     )
@@ -377,20 +371,24 @@ def _rows(written: ConfigurationFile) -> Rows:
     return rows
 
 
-def _kubelet_endpoint(written: ConfigurationFile) -> KubeletEndpoint | None:
-    """The endpoint for requests to the kubelet; None without one. Raises FieldError."""
+def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration) -> KubeletAccess | None:
+    """How the kubelet is asked for its pods; None: it is not. Raises FieldError."""
     names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
     given = {name: getattr(written, f"kubelet_{name}") for name in names}
-    if given["url"] in ("", AUTO):
-        for attribute, value in given.items():
-            if value and attribute != "url":
-                problem = f"has no effect while kubeletEndpoint is {given['url'] or 'empty'}"
-                raise FieldError(_field_of(f"kubelet_{attribute}"), problem)
+    if written.kubelet_url not in ("", AUTO):
+        try:
+            return KubeletEndpoint(**given)
+        except KubeletEndpointError as error:
+            raise FieldError(_field_of(f"kubelet_{error.field}"), str(error)) from None
+    for attribute, value in given.items():
+        if value and attribute != "url":
+            problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"
+            raise FieldError(_field_of(f"kubelet_{attribute}"), problem)
+    if not written.kubelet_url:
         return None
-    try:
-        return KubeletEndpoint(**given)
-    except KubeletEndpointError as error:
-        raise FieldError(_field_of(f"kubelet_{error.field}"), str(error)) from None
+    return KubeletPlace(
+        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
+    )
 
 
 def _field_of(attribute: str) -> str:

@@ -112,7 +112,7 @@ class KubeletEndpoint:
     certificate_pem: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        _check_url(self.url)
+        _address_of(self.url)
         if not self.secure:
             for each in fields(self):
                 if each.name != "url" and getattr(self, each.name):
@@ -143,10 +143,7 @@ class KubeletEndpoint:
     @property
     def address(self) -> tuple[str, int]:
         """IP address and port; without a port the kubelet's usual one."""
-        match = _URL.fullmatch(self.url)
-        assert match is not None  # checked when the value was made
-        host = match["host"].strip("[]")
-        return "127.0.0.1" if host == "localhost" else host, int(match["port"] or USUAL_PORTS[match["scheme"]])
+        return _address_of(self.url)
 
     @property
     def expected_name(self) -> str:
@@ -154,7 +151,8 @@ class KubeletEndpoint:
         return self.server_name or self.address[0]
 
 
-def _check_url(url: str) -> None:
+def _address_of(url: str) -> tuple[str, int]:
+    """IP address and port. Raises KubeletEndpointError."""
     import ipaddress
 
     match = _URL.fullmatch(url)
@@ -164,16 +162,17 @@ def _check_url(url: str) -> None:
             "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
             "https://127.0.0.1:10250; without a user, a path or a query; or auto",
         )
-    if match["port"] and not 0 < int(match["port"]) < 65536:
+    port = int(match["port"] or USUAL_PORTS[match["scheme"]])
+    if not 0 < port < 65536:
         raise KubeletEndpointError("url", "has a port that is not within 1 and 65535")
-    if match["host"] == "localhost":
-        return
+    host = "127.0.0.1" if match["host"] == "localhost" else match["host"]
     try:
-        address = ipaddress.ip_address(match["host"].strip("[]"))
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         raise KubeletEndpointError("url", "has a host that is not an IP address") from None
-    if (address.version == 6) != match["host"].startswith("[") or address.is_unspecified or address.is_multicast:
+    if (address.version == 6) != host.startswith("[") or address.is_unspecified or address.is_multicast:
         raise KubeletEndpointError("url", "has an address at which no kubelet can be asked")
+    return host.strip("[]"), port
 
 
 def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
@@ -189,8 +188,16 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
     until = time.monotonic() + seconds
     token = _token(endpoint.token_file) if endpoint.token_file else ""
     context = _context(endpoint) if endpoint.secure else None
+    headers = {"Accept": "application/json", "Connection": "close"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    exchange = http.client.HTTPConnection(*endpoint.address)
     try:
-        return _exchange(endpoint, path, context, token, until)
+        with _connected(endpoint, context, until) as connection:
+            exchange.sock = _Timed(connection, until)
+            exchange.request("GET", path, headers=headers)
+            with exchange.getresponse() as response:
+                return _body(response, path, kubelet)
     except TimeoutError:
         raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
     except ssl.SSLCertVerificationError as error:
@@ -212,20 +219,6 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
         raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
-
-
-def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
-    import http.client
-
-    headers = {"Accept": "application/json", "Connection": "close"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    http_connection = http.client.HTTPConnection(*endpoint.address)
-    with _connected(endpoint, context, until) as connection:
-        http_connection.sock = _Timed(connection, until)
-        http_connection.request("GET", path, headers=headers)
-        with http_connection.getresponse() as response:
-            return _body(response, path, f"the kubelet at {endpoint.url}")
 
 
 @contextmanager

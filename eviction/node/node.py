@@ -113,7 +113,7 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
-        ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
+        ask = asking_for_pods(configuration.kubelet_access, self.clock)
         seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
         self.pods = BelievedPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock)

@@ -72,7 +72,7 @@ def test_the_other_defaults() -> None:
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
     assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
-    assert (found.kubelet_endpoint, found.keep_newest_per_repository) == (None, 0)
+    assert (found.kubelet_access, found.keep_newest_per_repository) == (None, 0)
 
 
 @pytest.mark.parametrize(
