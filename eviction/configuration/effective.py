@@ -311,9 +311,8 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for a field that does not agree with another one."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
     ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    for text in image_gc_problems(high, low, *ages):
-        name, _, problem = text.partition(": ")
-        raise FieldError(name, problem)
+    for problem in image_gc_problems(high, low, *ages):
+        raise problem
     if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 import pwd
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,7 +34,7 @@ NO_RUNTIME = "none"  # of containerRuntimeEndpoint: there is no runtime on this 
 MOST_FILESYSTEMS = 8  # each is polled, and is a value of metrics' labels
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 LEFT_TO_KUBELET = ("memory", "allocatableMemory", "pid")  # roles in the kubelet's other signals
-FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
 Value = TypeVar("Value")
@@ -106,12 +105,6 @@ class User:
     gid: int
 
 
-def _read_name(name: str) -> str:
-    if not FUNCTION_NAME.fullmatch(name):
-        raise ValueError(f"must be {FUNCTION_NAMES_ALLOWED}, but it was {quoted(name)}")
-    return name
-
-
 def _read_user(name: str) -> User:
     try:
         found = pwd.getpwnam(name)
@@ -157,7 +150,7 @@ class FunctionEntry(StrictModel):
 
     model_config = ConfigDict(validate_default=True)
 
-    name: Annotated[str, read_as(str, _read_name)]
+    name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
     """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own, with
     exec or plugin."""
     argv: Annotated[tuple[str, ...], _read_or((), list[str], _read_argv)] = setting("exec")

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -84,6 +84,11 @@ def host_at(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
+def _overridden(name: str, default: Any, flag: str) -> Any:
+    """A field, and the flag of the kubelet's command line that overrides it."""
+    return setting(name, default, json_schema_extra={"flag": flag})
+
+
 def _seconds(default: float) -> Any:
     """A duration, for which 0 means the default, as in the kubelet."""
     return read_as(str, lambda text: parse_duration(text) or default)
@@ -98,32 +103,38 @@ class KubeletConfiguration(Model):
 
     model_config = ConfigDict(extra="ignore", validate_default=True)
 
-    eviction_hard: dict[str, str] = setting("evictionHard", dict)
-    eviction_soft: dict[str, str] = setting("evictionSoft", dict)
-    eviction_soft_grace_period: dict[str, str] = setting("evictionSoftGracePeriod", dict)
-    eviction_minimum_reclaim: dict[str, str] = setting("evictionMinimumReclaim", dict)
-    merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
-    transition_period_seconds: Annotated[float, _seconds(300.0)] = setting("evictionPressureTransitionPeriod", "0s")
-    image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85)
-    image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80)
-    image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = setting("imageMinimumGCAge", "0s")
-    image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
-    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = setting(
-        "enforceNodeAllocatable", ["pods"]
+    eviction_hard: dict[str, str] = _overridden("evictionHard", dict, "eviction-hard")
+    eviction_soft: dict[str, str] = _overridden("evictionSoft", dict, "eviction-soft")
+    eviction_soft_grace_period: dict[str, str] = _overridden(
+        "evictionSoftGracePeriod", dict, "eviction-soft-grace-period"
     )
-    cgroups_per_qos: bool = setting("cgroupsPerQOS", True)
-    system_reserved_cgroup: str = setting("systemReservedCgroup", "")
-    kube_reserved_cgroup: str = setting("kubeReservedCgroup", "")
-    feature_gates: dict[str, bool] = setting("featureGates", dict)
-    runtime_endpoint: str = setting("containerRuntimeEndpoint", "")
-    image_endpoint: str = setting("imageServiceEndpoint", "")
+    eviction_minimum_reclaim: dict[str, str] = _overridden("evictionMinimumReclaim", dict, "eviction-minimum-reclaim")
+    merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
+    transition_period_seconds: Annotated[float, _seconds(300.0)] = _overridden(
+        "evictionPressureTransitionPeriod", "0s", "eviction-pressure-transition-period"
+    )
+    image_gc_high_threshold_percent: int = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
+    image_gc_low_threshold_percent: int = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
+    image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = _overridden(
+        "imageMinimumGCAge", "0s", "minimum-image-ttl-duration"
+    )
+    image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
+    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = _overridden(
+        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
+    )
+    cgroups_per_qos: bool = _overridden("cgroupsPerQOS", True, "cgroups-per-qos")
+    system_reserved_cgroup: str = _overridden("systemReservedCgroup", "", "system-reserved-cgroup")
+    kube_reserved_cgroup: str = _overridden("kubeReservedCgroup", "", "kube-reserved-cgroup")
+    feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
+    runtime_endpoint: str = _overridden("containerRuntimeEndpoint", "", "container-runtime-endpoint")
+    image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
     pod_logs_dir: Annotated[str, read_as(str, lambda path: path or DEFAULT_POD_LOGS_DIR)] = setting("podLogsDir", "")
-    healthz_bind_address: str = setting("healthzBindAddress", "")
-    healthz_port: int = setting("healthzPort", 10248)
-    address: str = setting("address", "")
-    port: Annotated[int, read_as(int, lambda port: port or DEFAULT_PORT)] = setting("port", 0)
-    read_only_port: int = setting("readOnlyPort", 0)
-    tls_cert_file: str = setting("tlsCertFile", "")
+    healthz_bind_address: str = _overridden("healthzBindAddress", "", "healthz-bind-address")
+    healthz_port: int = _overridden("healthzPort", 10248, "healthz-port")
+    address: str = _overridden("address", "", "address")
+    port: Annotated[int, read_as(int, lambda port: port or DEFAULT_PORT)] = _overridden("port", 0, "port")
+    read_only_port: int = _overridden("readOnlyPort", 0, "read-only-port")
+    tls_cert_file: str = _overridden("tlsCertFile", "", "tls-cert-file")
     name: Annotated[str, not_read] = ""
     written: Annotated[frozenset[str], not_read] = frozenset()
     thresholds: Annotated[ParsedThresholds, not_read] = ParsedThresholds(())
@@ -143,7 +154,7 @@ class KubeletConfiguration(Model):
         return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}"
 
 
-KUBELETS_FIELDS = {field.alias for field in KubeletConfiguration.model_fields.values() if field.alias}
+KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias}
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -243,76 +254,67 @@ def kubelet_configuration(
         raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    if problems := _problems(found):
-        raise ConfigurationError(f"{name}: {'; '.join(problems)}")
-    if "pods" in found.enforce_node_allocatable:
-        thresholds = with_allocatable(thresholds)
-    written = frozenset(KUBELETS_FIELDS & set_by_somebody)
+    if problems := "; ".join(map(str, _problems(found))):
+        raise ConfigurationError(f"{name}: {problems}")
+    if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
+        again = tuple(("allocatableMemory.available", text) for _, text in thresholds.hard_memory)
+        thresholds = replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + again)
+    written = frozenset(KUBELETS_FIELDS.keys() & set_by_somebody)
     return found.model_copy(update={"name": name, "written": written, "thresholds": thresholds})
 
 
-def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
-    """Adds each hard memory threshold again for node allocatable, as the kubelet does (addAllocatableThresholds)."""
-    copied = tuple(("allocatableMemory.available", text) for name, text in thresholds.hard_memory)
-    return replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + copied)
-
-
-def _problems(found: KubeletConfiguration) -> list[str]:
-    """All problems that the kubelet's validation finds in fields that agree with no other one."""
-    maximum_age = found.image_maximum_gc_age_seconds
-    high, low = found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent
-    problems = image_gc_problems(high, low, found.image_minimum_gc_age_seconds, maximum_age)
+def _problems(found: KubeletConfiguration) -> Iterator[FieldError]:
+    """All problems that the kubelet's validation finds."""
+    ages = found.image_minimum_gc_age_seconds, found.image_maximum_gc_age_seconds
+    yield from image_gc_problems(found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent, *ages)
     try:
         read_log_directory(found.pod_logs_dir)
     except ValueError as error:
-        problems.append(f"podLogsDir: {error}")
-    if maximum_age != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
-        problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
-    return problems + node_allocatable_problems(found)
+        yield FieldError("podLogsDir", str(error))
+    if found.image_maximum_gc_age_seconds != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
+        yield FieldError("imageMaximumGCAge", "must be 0 while the feature gate ImageMaximumGCAge is off")
+    for problem in _node_allocatable_problems(found):
+        yield FieldError("enforceNodeAllocatable", problem)
 
 
-def node_allocatable_problems(found: KubeletConfiguration) -> list[str]:
-    """All problems that the kubelet's validation finds in `enforceNodeAllocatable`."""
+def _node_allocatable_problems(found: KubeletConfiguration) -> Iterator[str]:
     enforced = found.enforce_node_allocatable
-    name, allowed, entries = "enforceNodeAllocatable", ", ".join(ENFORCEABLE), dict.fromkeys(enforced)
-    problems = [f"{name}: unknown entry {e!r}; allowed are {allowed}" for e in entries if e not in ENFORCEABLE]
-    problems += [f"{name}: {entry!r} is listed twice" for entry in entries if enforced.count(entry) > 1]
+    entries = dict.fromkeys(enforced)
+    for entry in entries:
+        if entry not in ENFORCEABLE:
+            yield f"unknown entry {entry!r}; allowed are {', '.join(ENFORCEABLE)}"
+    for entry in entries:
+        if enforced.count(entry) > 1:
+            yield f"{entry!r} is listed twice"
     if "none" in enforced and len(enforced) > 1:
-        problems.append(f"{name}: 'none' must stand alone")
+        yield "'none' must stand alone"
     for kind, field, cgroup in (
         ("system-reserved", "systemReservedCgroup", found.system_reserved_cgroup),
         ("kube-reserved", "kubeReservedCgroup", found.kube_reserved_cgroup),
     ):
         forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
         if forms and not cgroup:
-            problems.append(f"{name}: {forms[0]!r} needs {field}")
+            yield f"{forms[0]!r} needs {field}"
         if len(forms) > 1:
-            problems.append(f"{name}: {forms[0]!r} and {forms[1]!r} must not stand together")
+            yield f"{forms[0]!r} and {forms[1]!r} must not stand together"
     if not found.cgroups_per_qos and any(entry != "none" for entry in enforced):
-        problems.append(f"{name}: needs cgroupsPerQOS, unless it is ['none'] or empty")
-    return problems
+        yield "needs cgroupsPerQOS, unless it is ['none'] or empty"
 
 
-def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:
+def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> Iterator[FieldError]:
     """All problems that the kubelet's validation finds in these image GC settings; ages in seconds."""
-    problems = [
-        f"{field}: must be between 0 and 100, but it was {value}"
-        for field, value in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low))
-        if not 0 <= value <= 100
-    ]
+    for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
+        if not 0 <= percent <= 100:
+            yield FieldError(field, f"must be between 0 and 100, but it was {percent}")
     if low >= high:
-        problems.append(
-            f"imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent ({high}), but it was {low}"
-        )
-    if minimum_age < 0:
-        problems.append(f"imageMinimumGCAge: must not be negative, but it was {minimum_age:g}s")
-    if maximum_age < 0:
-        problems.append(f"imageMaximumGCAge: must not be negative, but it was {maximum_age:g}s")
+        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        yield FieldError("imageGCLowThresholdPercent", problem)
+    for field, age in (("imageMinimumGCAge", minimum_age), ("imageMaximumGCAge", maximum_age)):
+        if age < 0:
+            yield FieldError(field, f"must not be negative, but it was {age:g}s")
     if 0 < maximum_age <= minimum_age:
-        problems.append(
-            f"imageMaximumGCAge: must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
-        )
-    return problems
+        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
+        yield FieldError("imageMaximumGCAge", problem)
 
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
@@ -334,56 +336,12 @@ class _LeftAloneError(EvictionError):
     """Why a process that is called kubelet is not taken for the node's, as the end of a sentence about it."""
 
 
-def _text(values: Sequence[str]) -> str:
-    return values[-1]
-
-
-def _number(values: Sequence[str]) -> int:
-    return int(values[-1])
-
-
-def _words(values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in value.split(",") if word]
-
-
-def _pairs(operator: str) -> Callable[[Sequence[str]], dict[str, str]]:
-    """The first of these flags replaces the map of the files, and each further one adds to it."""
-    return lambda values: {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
-
-
-def _truth(text: str) -> bool:
-    if text not in {"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"}:
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text in {"1", "t", "T", "TRUE", "true", "True"}
-
-
-def _gates(values: Sequence[str]) -> dict[str, bool]:
-    return {name: _truth(text) for name, text in _pairs("=")(values).items()}
-
-
-FLAGS: Mapping[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
-    "eviction-hard": ("evictionHard", _pairs("<")),
-    "eviction-soft": ("evictionSoft", _pairs("<")),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", _pairs("=")),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", _pairs("=")),
-    "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", _text),
-    "image-gc-high-threshold": ("imageGCHighThresholdPercent", _number),
-    "image-gc-low-threshold": ("imageGCLowThresholdPercent", _number),
-    "minimum-image-ttl-duration": ("imageMinimumGCAge", _text),
-    "enforce-node-allocatable": ("enforceNodeAllocatable", _words),
-    "cgroups-per-qos": ("cgroupsPerQOS", lambda values: _truth(values[-1])),
-    "system-reserved-cgroup": ("systemReservedCgroup", _text),
-    "kube-reserved-cgroup": ("kubeReservedCgroup", _text),
-    "feature-gates": ("featureGates", _gates),
-    "container-runtime-endpoint": ("containerRuntimeEndpoint", _text),
-    "image-service-endpoint": ("imageServiceEndpoint", _text),
-    "healthz-bind-address": ("healthzBindAddress", _text),
-    "healthz-port": ("healthzPort", _number),
-    "address": ("address", _text),
-    "port": ("port", _number),
-    "read-only-port": ("readOnlyPort", _number),
-    "tls-cert-file": ("tlsCertFile", _text),
+FLAGS = {
+    field.json_schema_extra["flag"]: name
+    for name, field in KUBELETS_FIELDS.items()
+    if isinstance(field.json_schema_extra, dict)
 }
+"""Flag -> the field that it overrides."""
 PATHS = ("config", "config-dir", "root-dir")
 WITHOUT_VALUE = "cgroups-per-qos"
 
@@ -505,8 +463,31 @@ def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
         raise _LeftAloneError(f"its {config} is not to be seen here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not to be seen here")
-    flags = {of: read(given[name]) for name, (of, read) in FLAGS.items() if name in given}
+    flags = {field: _meant(field, given[flag]) for flag, field in FLAGS.items() if flag in given}
     return KubeletProcess(config, config_dir, root_dir, flags)
+
+
+def _meant(field: str, values: Sequence[str]) -> Any:
+    """What a flag means that was given with these values, by the type of its field. Of a map, the first one replaces
+    that of the files, and each further one adds to it. Raises ConfigurationError, ValueError."""
+    match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
+        case bool():
+            return _truth(values[-1])
+        case int():
+            return int(values[-1])
+        case list():
+            return [word for value in values for word in value.split(",") if word]
+        case dict():
+            operator = "<" if field in ("evictionHard", "evictionSoft") else "="
+            pairs = {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
+            return {name: _truth(text) for name, text in pairs.items()} if field == "featureGates" else pairs
+    return values[-1]
+
+
+def _truth(text: str) -> bool:
+    if text not in {"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"}:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text[0] in "1tT"
 
 
 def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:

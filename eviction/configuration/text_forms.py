@@ -40,13 +40,12 @@ HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (e
 LARGEST_PORT = 65535
 UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
-LONGEST_NODE_NAME = 253  # RFC 1123 subdomain
+NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or nothing
 
 COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is one that somebody has counted
 UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 BY_SIGNAL = "bySignal"
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _BARE = re.compile(r"\+?(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<part>[num]?)", re.ASCII)
 
 Number = TypeVar("Number", int, float)
@@ -131,18 +130,19 @@ def read_lead(text: str) -> bool:
     return text == "auto"
 
 
-def read_path(path: str) -> str:
-    """An absolute path."""
-    if not path.startswith("/"):
-        raise ValueError(f"must be an absolute path, but it was {quoted(path)}")
-    return path
+def matching(pattern: str, allowed: str) -> Callable[[str], str]:
+    """Reads a text that has this form as a whole. `allowed`: the form in words."""
+    form = re.compile(pattern, re.ASCII | re.DOTALL)
+
+    def read_matching(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise ValueError(f"must be {allowed}, but it was {quoted(text)}")
+        return text
+
+    return read_matching
 
 
-def read_path_or_empty(path: str) -> str:
-    """An absolute path, or nothing."""
-    if path and not path.startswith("/"):
-        raise ValueError(f"must be an absolute path or empty, but it was {quoted(path)}")
-    return path
+read_path = matching("/.*", "an absolute path")
 
 
 def read_log_directory(path: str) -> str:
@@ -153,13 +153,6 @@ def read_log_directory(path: str) -> str:
     if not path.isascii():
         raise ValueError(f"must hold ASCII characters only, but it was {quoted(path)}")
     return path
-
-
-def read_node_name(name: str) -> str:
-    """The name of a Node, or nothing."""
-    if name and not (_NODE_NAME.fullmatch(name) and len(name) <= LONGEST_NODE_NAME):
-        raise ValueError(f"must be the name of a Node or empty, but it was {quoted(name)}")
-    return name
 
 
 def read_address(text: str) -> str:
@@ -217,8 +210,8 @@ LeadOrNone = Annotated[bool, read_as(Lead, read_lead)]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
 Directory = Annotated[str, read_as(AbsolutePath, read_path)]
 LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
-PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, read_path_or_empty)]
-NodeName = Annotated[str, read_as(str, read_node_name)]
+PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]
+NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[str, read_as(str, read_address)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
 Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
