@@ -1,12 +1,11 @@
 """The effective configuration: one value from the kubelet's settings, our file and drop-ins, environment and flags.
 
 Names, grammar and meaning of the eviction fields are the kubelet's
-(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the kubelet's own
-settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced), environment, flags.
-The result contains the source of each value. The first problem ends the reading with one sentence that names the file,
-the field, and what is allowed; no part of an invalid configuration is used.
-
-A null in a source removes the value of the earlier ones; then the kubelet's counts, else the default.
+(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the defaults, the
+kubelet's own settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced),
+environment, flags. A null in one of ours removes the values of those of ours before it. The result contains the source
+of each value. The first problem ends the reading with one sentence that names the file, the field, and what is allowed;
+no part of an invalid configuration is used.
 
 Thresholds are the kubelet's plus the margin, so that reclaimd acts before the kubelet does; without a kubelet
 configuration they are its defaults on Linux. A signal that our own maps name replaces the inherited one, and gets no
@@ -49,7 +48,7 @@ from eviction.configuration.models import ConfigDict, Model, ValidationError, no
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
 from eviction.configuration.text_forms import bare_numbers
-from eviction.configuration.threshold_config import FieldError, ParsedThresholds, parse_threshold_config, read_value
+from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_value
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RowEntry, Rows
 from eviction.decision.synchronize import EvictionConfig
@@ -58,7 +57,7 @@ from reclaim.execution.readings import in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import PolicyError
 from signals.quantity import QuantityError, parse_duration
-from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, signals_about
+from signals.types import AVAILABLE, Signal, signals_about
 
 AUTO = "auto"  # of kubeletEndpoint
 DEFAULT = "default"  # the origin of a value that no source has
@@ -176,8 +175,6 @@ def load(
         raise
     if kubelet is None and remark:
         kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
-    if kubelet is not None:
-        sources.insert(0, Source(kubelet.name, _inherited(kubelet)))
     return _configuration(sources, kubelet, remark)
 
 
@@ -230,14 +227,23 @@ def _origin(sources: Sequence[Source], name: str, key: str | None = None) -> str
     return DEFAULT
 
 
-def _inherited(kubelet: KubeletConfiguration) -> dict[str, Any]:
-    """The fields that our own sources override: those that the kubelet's files or flags set and ours have too. The maps
-    of thresholds are merged by signal later."""
+def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
+    """Every field as a file would have it that nobody writes."""
+    found = {name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()}
+    kubelets = KUBELETS_MINIMUM_RECLAIM if has_runtime else {}
+    ours = {f"{entry['name']}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
+    return {**found, "evictionMinimumReclaim": {**kubelets, **ours}}
+
+
+def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
+    """The fields of the kubelet that our own sources override: those that its files or flags set and ours have too, and
+    the maps of thresholds. These are not inherited where there is no runtime, and so no kubelet."""
     found: dict[str, Any] = {}
     for attribute, field in ConfigurationFile.model_fields.items():
-        if field.alias in kubelet.written and attribute not in EVICTION_MAPS:
+        is_inherited = has_runtime if attribute in EVICTION_MAPS else field.alias in kubelet.written
+        if is_inherited:
             value = getattr(kubelet, attribute)
-            found[field.alias] = _duration(value) if isinstance(value, float) else value
+            found[str(field.alias)] = _duration(value) if isinstance(value, float) else value
     if kubelet.root_directory:
         found["rootDirectory"] = kubelet.root_directory
     if kubelet.written & {"healthzBindAddress", "healthzPort"}:
@@ -263,31 +269,20 @@ def _check_types(source: Source) -> None:
                 raise ConfigurationError(sentence_about(found, source.name, ConfigurationFile)) from None
 
 
-def _read(document: Mapping[str, Any], sources: Sequence[Source]) -> ConfigurationFile:
+def _configuration(own: Sequence[Source], kubelet: KubeletConfiguration | None, remark: str) -> Configuration:
+    """The configuration of our own sources and the kubelet's; every error names the source of its text."""
+    inherited, ours = kubelet or KUBELETS_DEFAULTS, merged([source.document for source in own])
+    has_runtime = ours.get("containerRuntimeEndpoint") != NO_RUNTIME
+    defaults = Source(DEFAULT, _defaults(ours, has_runtime))
+    sources = [defaults, Source(inherited.name, _inherited(inherited, has_runtime)), *own]
+    document = {**defaults.document, **merged([source.document for source in sources])}
+    effective = _as_written(document)
+    origins = _origin_of_each(sources, effective)
     try:
-        return ConfigurationFile.model_validate(document)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        name, *place = problem["loc"]
-        if name == "reclaimFunctions" and place:  # a function is known by its name, not by its number
-            known = [] if "name" in place else [document[name][place[0]]["name"]]
-            words = [*known, *place[1:], problem["msg"].removeprefix("Value error, ")]
-            raise FieldError(name, ": ".join(map(str, words))) from None
-        raise ConfigurationError(sentence_about(problem, _origin(sources, str(name)), ConfigurationFile)) from None
-
-
-def _configuration(sources: Sequence[Source], kubelet: KubeletConfiguration | None, remark: str) -> Configuration:
-    """The configuration of the sources; every error names the source of its text."""
-    document = merged([source.document for source in sources])
-    try:
-        written = _read(document, sources)
-        effective = _as_written(document)
+        written = _read(document)
         _check_agreement(written, effective["pollCeiling"])
         _check_functions(written)
-        inherited = kubelet or KUBELETS_DEFAULTS
-        maps = _eviction_maps(written, inherited)
-        effective |= maps
-        parsed = _thresholds(written, inherited, sources, maps)
+        parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
         access, rows = _kubelet_access(written, inherited), _rows(written)
     except FieldError as error:
         source = _origin(sources, error.field, error.key)
@@ -295,16 +290,29 @@ def _configuration(sources: Sequence[Source], kubelet: KubeletConfiguration | No
             source = _origin(sources, _BESIDE[error.field])
         raise ConfigurationError(f"{source}: {error}") from None
     return Configuration.model_construct(
-        **{**dict(written), "hold_off_seconds": written.hold_off_seconds if written.has_runtime else 0.0},
-        thresholds=parsed.thresholds,
+        **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
+        thresholds=tuple(_with_margin(each, origins, inherited.name, written.margin) for each in parsed.thresholds),
         left_to_kubelet=(parsed if kubelet is None else kubelet.thresholds).left_to_kubelet,
         rows=rows,
         kubelet=kubelet,
         kubelet_remark=remark,
         kubelet_access=access,
         effective=effective,
-        origins=_origin_of_each(inherited, sources, effective),
+        origins=origins,
     )
+
+
+def _read(document: Mapping[str, Any]) -> ConfigurationFile:
+    """The fields of a document whose types were checked. Raises FieldError for a text that is none of its field's."""
+    try:
+        return ConfigurationFile.model_validate(document)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name, *place = map(str, problem["loc"])
+        if place:  # a function is known by its name, not by its number
+            number, *place = place
+            place = place if "name" in place else [document[name][int(number)]["name"], *place]
+        raise FieldError(name, ": ".join([*place, problem["msg"].removeprefix("Value error, ")])) from None
 
 
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
@@ -395,45 +403,18 @@ def _field_of(attribute: str) -> str:
     return str(ConfigurationFile.model_fields[attribute].alias)
 
 
-def _eviction_maps(written: ConfigurationFile, inherited: KubeletConfiguration) -> dict[str, dict[str, str]]:
-    """The four maps as they are in force. Nothing is inherited where there is no runtime, and so no kubelet."""
-    maps: dict[str, dict[str, str]] = {}
-    for attribute in EVICTION_MAPS:
-        kubelets = getattr(inherited, attribute) if written.has_runtime else {}
-        maps[_field_of(attribute)] = {**kubelets, **getattr(written, attribute)}
-    own = {f"{role}.{AVAILABLE}": MINIMUM_RECLAIM for role in written.filesystems}
-    defaults = {**KUBELETS_MINIMUM_RECLAIM, **own} if written.has_runtime else own
-    return {**maps, "evictionMinimumReclaim": {**defaults, **maps["evictionMinimumReclaim"]}}
-
-
-def _thresholds(
-    written: ConfigurationFile,
-    inherited: KubeletConfiguration,
-    sources: Sequence[Source],
-    maps: Mapping[str, dict[str, str]],
-) -> ParsedThresholds:
-    """The thresholds, with the margin where they are inherited, and what is left to the kubelet. Raises FieldError."""
-    parsed = parse_threshold_config(*maps.values(), signals=written.signals)
-    thresholds = []
-    for threshold in parsed.thresholds:
-        origin, margin = _origin(sources, threshold.origin, threshold.signal), None
-        if origin == DEFAULT:
-            origin, margin = inherited.name, _margin_of(threshold.signal, written.margin)
-        if margin is not None:
-            origin = f"{origin} plus margin {margin}"
-        thresholds.append(replace(threshold, origin=origin, margin=margin))
-    return ParsedThresholds(tuple(thresholds), parsed.left_to_kubelet)
-
-
-def _margin_of(signal: Signal, margin: ThresholdValue) -> ThresholdValue | None:
-    """The margin of an inherited threshold; None: it has none. Bytes do not raise a mark of inodes."""
-    applies = margin.percentage is not None or not signal.counts_inodes
-    return margin if applies and margin.amount(2**62) > 0 else None
+def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:
+    """The threshold with its origin, and with the margin if it is the kubelet's; bytes do not raise a mark of inodes."""
+    origin = origins[f"{threshold.origin}.{threshold.signal}"]
+    applies = margin.percentage is not None or not threshold.signal.counts_inodes
+    if origin == kubelet and applies and margin.amount(2**62) > 0:
+        return replace(threshold, origin=f"{origin} plus margin {margin}", margin=margin)
+    return replace(threshold, origin=origin, margin=None)
 
 
 def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:
     """Every field as it would be written in a file."""
-    found = {name: document.get(name, field.get_default(call_default_factory=True)) for name, field in FIELDS.items()}
+    found = dict(document)
     found["filesystems"] = [_entry(entry, FilesystemEntry) for entry in found["filesystems"]]
     found["reclaimFunctions"] = [_entry(entry, FunctionEntry) for entry in found["reclaimFunctions"]]
     rows = found["reclaimTable"].items()
@@ -457,21 +438,14 @@ def _given(value: Any) -> Any:
     return value
 
 
-def _origin_of_each(
-    inherited: KubeletConfiguration, sources: Sequence[Source], effective: Mapping[str, Any]
-) -> dict[str, str]:
+def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> dict[str, str]:
     """The source of each value in force; of a map, by `field.key`."""
     found: dict[str, str] = {}
     for name, value in effective.items():
-        if not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": _origin(sources, name, key) for key in value}
+        else:
             found[name] = _origin(sources, name)
-            continue
-        for key, text in value.items():
-            origin = _origin(sources, name, key)
-            ours = key not in KUBELET_SIGNALS or KUBELETS_MINIMUM_RECLAIM.get(key) == text
-            if origin == DEFAULT and not (name == "evictionMinimumReclaim" and ours):
-                origin = inherited.name
-            found[f"{name}.{key}"] = origin
     return found
 
 
