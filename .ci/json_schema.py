@@ -31,9 +31,9 @@ from typing import (
 
 from eviction.configuration.models import Model
 from eviction.configuration.text_forms import BY_SIGNAL
-from eviction.reporting.json_shapes import Keywords, LeftOut
+from eviction.reporting.json_shapes import Keywords, LeftOut, SignalName
 from signals.quantity import AMOUNT_PATTERN, PERCENTAGE_PATTERN
-from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME
+from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME, Signal
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -48,6 +48,7 @@ _PLAIN: dict[Any, Schema] = {
     None: {"type": "null"},
     Any: {},
     object: {},
+    Signal: {"type": "string", **get_args(SignalName)[1].keywords},
 }
 
 

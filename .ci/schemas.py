@@ -57,6 +57,9 @@ def configuration_schema(name: str) -> Schema:
     properties = schema["properties"]
     for field in properties.keys() - {"apiVersion", "kind"}:
         properties[field] = _or_null(properties[field])
+    entry = schema["$defs"]["FunctionEntry"]["properties"]
+    for field in entry.keys() - {"name"}:
+        entry[field] = {**_or_null(entry[field]), "default": None}
     for field, value in (("apiVersion", API_VERSION), ("kind", KIND)):
         description = properties[field].pop("description")
         properties[field] = {"description": description, "const": value, **properties[field]}

@@ -33,7 +33,7 @@ from eviction.reporting.explain import (
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
-from signals.types import Signal, SignalObservations
+from signals.types import SignalObservations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +135,8 @@ def _shown(value: Any) -> str:
 def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:
     rows = [["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"]]
     for mark in marks:
-        signal = Signal(mark.signal)
-        available = amount(signal, observations.signals[signal].available)
-        rows.append([signal, available, amount(signal, mark.mark), mark.whose, mark.what])
+        available = amount(mark.signal, observations.signals[mark.signal].available)
+        rows.append([mark.signal, available, amount(mark.signal, mark.mark), mark.whose, mark.what])
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *not_readable(observations)]
     return table(rows, columns(), "ladder")

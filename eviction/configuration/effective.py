@@ -319,8 +319,8 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for a field that does not agree with another one."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
     ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    for problem in image_gc_problems(high, low, *ages):
-        raise problem
+    for error in image_gc_problems(high, low, *ages):
+        raise error
     if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:
@@ -404,7 +404,7 @@ def _field_of(attribute: str) -> str:
 
 
 def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:
-    """The threshold with its origin, and with the margin if it is the kubelet's; bytes do not raise a mark of inodes."""
+    """The threshold with its origin, and the margin if it is the kubelet's; bytes do not raise a mark of inodes."""
     origin = origins[f"{threshold.origin}.{threshold.signal}"]
     applies = margin.percentage is not None or not threshold.signal.counts_inodes
     if origin == kubelet and applies and margin.amount(2**62) > 0:

@@ -119,6 +119,13 @@ def _read_argv(argv: list[str]) -> tuple[str, ...]:
     return tuple(argv)
 
 
+_read_timeout = texts.within(texts.read_duration, "1s", "10m")
+
+
+def _read_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(options.items())
+
+
 def _read_keep(keep: int) -> int:
     if keep < 0:
         raise ValueError(f"must not be negative, but it was {keep}")
@@ -140,46 +147,35 @@ def ballast_path(text: str) -> str:
     return posixpath.normpath(text)
 
 
-def _read_or(default: Any, written: Any, read: Callable[[Any], Any]) -> Any:
-    """The mark of a field that may be left out or null, which means `default`."""
-    return read_as(written | None, lambda value: default if value is None else read(value))
-
-
 class FunctionEntry(StrictModel):
     """A function of `reclaimFunctions`. Which fields it needs depends on what it is (`functions`)."""
-
-    model_config = ConfigDict(validate_default=True)
 
     name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
     """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own, with
     exec or plugin."""
-    argv: Annotated[tuple[str, ...], _read_or((), list[str], _read_argv)] = setting("exec")
+    argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting("exec", ())
     """A program: its absolute path and its arguments. There is no shell. Needs frees."""
-    user: Annotated[User | None, _read_or(None, str, _read_user)] = setting("user")
+    user: Annotated[User | None, read_as(str, _read_user)] = setting("user")
     """Whom the program runs as; left out: as reclaimd."""
-    asks_plan: Annotated[bool, _read_or(True, bool, bool)] = setting("plan")
+    asks_plan: bool = setting("plan", True)
     """False: a dry run does not start the program, as it ignores the argument `plan`."""
-    timeout_seconds: Annotated[float, _read_or(0.0, texts.Duration, texts.within(texts.read_duration, "1s", "10m"))] = (
-        setting("timeout")
-    )
+    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting("timeout", 0.0)
     """After so long the program gets TERM, and KILL for its whole process group: 1s to 10m."""
-    distribution: Annotated[str, _read_or("", str, str)] = setting("plugin")
+    distribution: str = setting("plugin", "")
     """A Python distribution that has the function as an entry point. Needs frees."""
-    entry_point: Annotated[str, _read_or("", str, str)] = setting("entryPoint")
+    entry_point: str = setting("entryPoint", "")
     """The name of that entry point; left out: the name of the function."""
-    options: Annotated[tuple[tuple[str, Any], ...], _read_or((), dict[str, Any], lambda each: tuple(each.items()))] = (
-        setting("options")
-    )
+    options: Annotated[tuple[tuple[str, Any], ...], read_as(dict[str, Any], _read_options)] = setting("options", ())
     """Of the plugin."""
-    path: Annotated[str, _read_or("", texts.AbsolutePath, ballast_path)] = setting("file")
+    path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
     """The ballast."""
-    size_bytes: Annotated[int, _read_or(0, texts.Quantity, ballast_size)] = setting("size")
+    size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
     """Of the ballast, in bytes: at least 1Mi."""
-    keep: Annotated[int, _read_or(1, int, _read_keep)] = setting("keep", json_schema_extra={"minimum": 0})
+    keep: Annotated[int, read_as(int, _read_keep)] = setting("keep", 1, json_schema_extra={"minimum": 0})
     """How many rotated logs of each container stay."""
-    frees: Annotated[FilesystemRole, _read_or("", str, _read_role)] = setting("frees")
+    frees: Annotated[FilesystemRole, read_as(str, _read_role)] = setting("frees", "")
     """The filesystem on which it frees: nodefs, imagefs, containerfs, or one of `filesystems`."""
-    cooldown_seconds: Annotated[float, _read_or(0.0, texts.Duration, texts.read_duration)] = setting("cooldown")
+    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting("cooldown", 0.0)
     """How long it rests after a call."""
 
     @property
@@ -193,13 +189,13 @@ class FunctionEntry(StrictModel):
         """The entry with the defaults of its kind. Raises ValueError for a field that its kind has not, or lacks."""
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        given = [
-            field.alias for field in cls.model_fields.values() if field.alias and entry.get(field.alias) is not None
-        ]
+        fields = [field.alias for field in cls.model_fields.values() if field.alias]
+        given = [name for name in fields if entry.get(name) is not None]
         kind = KINDS[_kind_of(entry["name"], program="exec" in given)]
         defaults = {"frees": kind.frees, "timeout": kind.timeout, "entryPoint": entry["name"]}
         left_out = {name for name in defaults if entry.get(name) is None or (entry[name] == "" and name != "timeout")}
-        function = validated({**entry, **{name: defaults[name] for name in left_out}})
+        written = {name: value for name, value in entry.items() if value is not None or name not in fields}
+        function = validated({**written, **{name: defaults[name] for name in left_out}})
         _check_fields(function, given)
         return function
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.record import Pass, PassResult
 from eviction.reporting.attribution import WORDS, Attribution
-from eviction.reporting.json_shapes import Count, SignalName
+from eviction.reporting.json_shapes import Count
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
 from eviction.reporting.tables import acted_on_sentence, amount, table
@@ -89,7 +89,7 @@ def lead_sentence(lead_seconds: float) -> str:
 class LadderMark:
     """One mark of the ladder."""
 
-    signal: SignalName
+    signal: Signal
     """On whose filesystem."""
     mark: Count
     """Bytes or inodes that are available when it is reached."""
@@ -135,7 +135,7 @@ def ladder(
         marks.append(
             LadderMark(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet")
         )
-    return tuple(sorted(marks, key=lambda mark: (order_of(Signal(mark.signal)), -mark.mark, mark.whose, mark.what)))
+    return tuple(sorted(marks, key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what)))
 
 
 def image_gc_mark(high: int, capacity: int) -> int:
