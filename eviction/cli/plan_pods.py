@@ -11,7 +11,7 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
+from eviction.configuration.kubelet_ways import PodsOfKubelet, answered_in_time
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
@@ -96,9 +96,7 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
     """The kubelet's list, and where and as whom it was asked. Raises KubeletUnavailable."""
     access = configuration.kubelet_access
     assert access is not None
-    if isinstance(access, KubeletEndpoint):
-        return access, ask_kubelet(access, ANSWER_SECONDS)
-    search = KubeletSearch(access, SystemClock(), ANSWER_SECONDS)
-    body = search.get_pods()
-    assert search.endpoint is not None
-    return search.endpoint, body
+    pods = PodsOfKubelet(access, SystemClock(), ANSWER_SECONDS)
+    body = pods.get()
+    assert pods.endpoint is not None
+    return pods.endpoint, body

@@ -114,11 +114,7 @@ KubeletAccess = KubeletEndpoint | KubeletPlace
 
 def asking_for_pods(access: KubeletAccess | None, clock: Clock) -> Callable[[], bytes] | None:
     """Asks the kubelet for its pods, in time; None: it is not asked."""
-    if access is None:
-        return None
-    if isinstance(access, KubeletEndpoint):
-        return answered_in_time(partial(ask_kubelet, access), ANSWER_SECONDS)
-    return answered_in_time(KubeletSearch(access, clock).get_pods, ANSWER_SECONDS)
+    return None if access is None else answered_in_time(PodsOfKubelet(access, clock).get, ANSWER_SECONDS)
 
 
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
@@ -137,22 +133,24 @@ def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], 
     return ask_in_time
 
 
-class KubeletSearch:
-    """Finds by itself an identity that the node's own kubelet accepts, and asks for its pods: `kubeletEndpoint: auto`.
+class PodsOfKubelet:
+    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds by itself an identity that the
+    kubelet accepts.
 
     The way that is accepted is kept. After a search in vain no request is sent for a minute: a node under pressure has
-    no time for it at every pass. `endpoint`: that was answered last; None before, and once its identity is refused.
+    no time for it at every pass. `endpoint`: the configured one, or that was answered last; None before, and once its
+    identity is refused.
     """
 
-    def __init__(self, place: KubeletPlace, clock: Clock, seconds: float = ANSWER_SECONDS):
-        self.endpoint: KubeletEndpoint | None = None
-        self._place = place
+    def __init__(self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS):
+        self.endpoint = access if isinstance(access, KubeletEndpoint) else None
+        self._access = access
         self._clock = clock
         self._seconds = seconds
         self._in_vain = ""
         self._search_from = float("-inf")
 
-    def get_pods(self) -> bytes:
+    def get(self) -> bytes:
         """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
         until = time.monotonic() + self._seconds
         known = self.endpoint  # of which another thread may let go meanwhile
@@ -160,13 +158,13 @@ class KubeletSearch:
             try:
                 return ask_kubelet(known, self._seconds)
             except KubeletUnavailable as error:
-                if not error.refused:
+                if not error.refused or known is self._access:
                     raise
             self.endpoint, self._search_from = None, float("-inf")  # a certificate has rotated, a role was taken away
         if self._clock.monotonic() < self._search_from:
             raise KubeletUnavailable(self._in_vain)
         try:
-            self.endpoint, body = asked_by_the_first(kubelet_ways(self._place), until, PODS)
+            self.endpoint, body = asked_by_the_first(kubelet_ways(self._access), until, PODS)
         except KubeletUnavailable as error:
             if not error.refused:
                 raise
