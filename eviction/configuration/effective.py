@@ -42,7 +42,7 @@ from eviction.configuration.kubelet import (
     kubelet_of_node,
     merged,
 )
-from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
+from eviction.configuration.kubelet_client import KubeletEndpoint
 from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
@@ -385,8 +385,8 @@ def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration)
     if written.kubelet_url not in ("", AUTO):
         try:
             return KubeletEndpoint(**given)
-        except KubeletEndpointError as error:
-            raise FieldError(_field_of(f"kubelet_{error.field}"), str(error)) from None
+        except FieldError as error:
+            raise FieldError(_field_of(f"kubelet_{error.field}"), error.problem) from None
     for attribute, value in given.items():
         if value and attribute != "url":
             problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"

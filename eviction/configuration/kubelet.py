@@ -67,14 +67,8 @@ SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 DEFAULT_POD_LOGS_DIR = "/var/log/pods"
-ENFORCEABLE = (
-    "none",
-    "pods",
-    "system-reserved",
-    "kube-reserved",
-    "system-reserved-compressible",
-    "kube-reserved-compressible",
-)
+RESERVED = ("system-reserved", "kube-reserved")
+ENFORCEABLE = ("none", "pods", *RESERVED, *(f"{kind}-compressible" for kind in RESERVED))
 EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 
 
@@ -391,22 +385,22 @@ def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletPro
         return ReadingsInTime(Workers("kubelet search", 1), seconds)(lambda: _search(proc))
     except NoThread:
         return None, "no thread can be started to look for the kubelet among the processes"
+    except OSError:
+        return None, ""
     except ReadingHangs:
         return None, f"{proc} was not read within {seconds:g}s, so no kubelet is found there"
 
 
 def _search(proc: str) -> tuple[KubeletProcess | None, str]:
-    try:
-        called = [name for name in os.listdir(proc) if name.isdigit() and _comm(os.path.join(proc, name)) == NAME]
-    except OSError:
-        return None, ""
     found: dict[int, KubeletProcess] = {}
     parents: dict[int, int] = {}
     left_alone = ""
-    for name in sorted(called, key=int):
-        entry, pid = os.path.join(proc, name), int(name)
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+        entry = os.path.join(proc, str(pid))
         try:
-            arguments = [part.decode() for part in _bytes(os.path.join(entry, "cmdline")).split(b"\0")[:-1]]
+            if _text_of(entry, "comm") != f"{NAME}\n":  # reading this never waits for the process
+                continue
+            arguments = [part.decode() for part in _bytes_of(entry, "cmdline").split(b"\0")[:-1]]
             if not arguments or os.path.basename(arguments[0]) != NAME:
                 continue
             parents[pid] = _check(entry)
@@ -423,18 +417,10 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     return (found[own[0]], "") if own else (None, left_alone)
 
 
-def _comm(entry: str) -> str:
-    """The name of a process; this never waits for it, unlike its command line."""
-    try:
-        return _bytes(os.path.join(entry, "comm")).decode(errors="replace").rstrip("\n")
-    except OSError:
-        return ""
-
-
 def _check(entry: str) -> int:
     """The parent's id of a process that can be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
-    lines = _bytes(os.path.join(entry, "status")).decode(errors="replace").splitlines()
-    status = {name: values.split() for name, _, values in (line.partition(":") for line in lines)}
+    lines = [line.partition(":") for line in _text_of(entry, "status").splitlines()]
+    status = {name: values.split() for name, _, values in lines}
     users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
     others = [uid for uid in users if not this_process().trusts(uid)]
     if others or not users:
@@ -444,7 +430,7 @@ def _check(entry: str) -> int:
     try:
         executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
     except PermissionError:
-        groups = _bytes(os.path.join(entry, "cgroup")).decode(errors="replace").splitlines()
+        groups = _text_of(entry, "cgroup").splitlines()
         if not any(SERVICE in group.split("/") for group in groups):
             raise _LeftAloneError(f"its executable may not be looked at, and it does not run in {SERVICE}") from None
     else:
@@ -528,8 +514,14 @@ def _same(theirs: str, ours: str) -> bool:
         return False
 
 
-def _bytes(path: str) -> bytes:
-    """Raises OSError; ValueError for more than any command line should have."""
+def _text_of(entry: str, name: str) -> str:
+    """Raises OSError, ValueError."""
+    return _bytes_of(entry, name).decode(errors="replace")
+
+
+def _bytes_of(entry: str, name: str) -> bytes:
+    """A file of a process. Raises OSError; ValueError for more than any command line should have."""
+    path = os.path.join(entry, name)
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
     if len(data) > LARGEST_COMMAND_LINE_BYTES:

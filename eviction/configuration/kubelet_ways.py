@@ -45,10 +45,10 @@ from eviction.configuration.kubelet_client import (
     CONFIGZ,
     PODS,
     KubeletEndpoint,
-    KubeletEndpointError,
     ask_kubelet,
 )
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
+from eviction.configuration.threshold_config import FieldError
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
 from reclaim.execution.workers import NoThread, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
@@ -101,11 +101,6 @@ class KubeletPlace:
     read_only_port: int = 0
     tls_cert_file: str = ""
     files: IdentityFiles = IdentityFiles()
-
-    @property
-    def host(self) -> str:
-        """The address to ask at, as a URL has it."""
-        return host_at(self.address)
 
 
 KubeletAccess = KubeletEndpoint | KubeletPlace
@@ -202,7 +197,8 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         yield KubeletWay("the configured identity", place)
         return
     files, pki = place.files, os.path.join(place.root_directory, "pki")
-    url = f"https://{place.host}:{place.port}"
+    host = host_at(place.address)
+    url = f"https://{host}:{place.port}"
     usual = (os.path.join(pki, "kubelet-server-current.pem"), os.path.join(pki, "kubelet.crt"), *files.serving)
     serving = [path for path in ((place.tls_cert_file,) if place.tls_cert_file else usual) if os.path.exists(path)]
     pinned = tuple(path for path in serving if _refusal(path) is None)
@@ -214,7 +210,7 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         names = place.tls_cert_file or f"{usual[0]} and {usual[1]}"
         yield KubeletWay("anyone", None, f"who the kubelet is cannot be told without its certificate ({names})")
     if place.read_only_port:
-        yield _way("anyone on its read-only port", f"http://{place.host}:{place.read_only_port}")
+        yield _way("anyone on its read-only port", f"http://{host}:{place.read_only_port}")
 
 
 def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Iterator[KubeletWay]:
@@ -296,8 +292,8 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
             return KubeletWay(identity, None, f"{path} {refusal}")
     try:
         return KubeletWay(identity, KubeletEndpoint(url, **fields))
-    except KubeletEndpointError as error:
-        return KubeletWay(identity, None, f"{error.field} {error}")
+    except FieldError as error:
+        return KubeletWay(identity, None, f"{error.field} {error.problem}")
 
 
 def asked_of_kubelet(access: KubeletAccess | None, remark: str) -> tuple[KubeletConfiguration | None, str]:

@@ -173,7 +173,7 @@ def test_its_own_configuration_says_where_it_is_and_which_certificate_it_shows(n
     flags = {"kubeletConfig": str(kubelet), "rootDirectory": str(node.root), "kubeletEndpoint": "auto"}
     place = load(None, {}, flags).kubelet_access
     assert isinstance(place, KubeletPlace)
-    assert (place.host, place.port, place.read_only_port, place.tls_cert_file) == (
+    assert (place.address, place.port, place.read_only_port, place.tls_cert_file) == (
         "192.0.2.7",
         10260,
         10265,
