@@ -34,19 +34,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from eviction.configuration.kubelet import (
-    DEFAULT_PORT,
-    KubeletConfiguration,
-    host_at,
-    kubelet_configuration,
-)
-from eviction.configuration.kubelet_client import (
-    ANSWER_SECONDS,
-    CONFIGZ,
-    PODS,
-    KubeletEndpoint,
-    ask_kubelet,
-)
+from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, PODS, KubeletEndpoint, ask_kubelet
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.configuration.threshold_config import FieldError
 from reclaim.execution.readings import LOOK_SECONDS, ReadingHangs, ReadingsInTime
