@@ -17,9 +17,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from eviction.configuration import text_forms as texts
 from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag, model_validator, read_as, setting
 from eviction.configuration.strict_yaml import StrictModel, quoted
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from eviction.types import API_VERSION
 from signals.types import (
+    AVAILABLE,
     KUBELET_ROLES,
     KUBELET_SIGNALS,
     ROLE_NAME,
@@ -33,7 +35,6 @@ KIND = "ReclaimdConfiguration"
 NO_RUNTIME = "none"  # of containerRuntimeEndpoint: there is no runtime on this machine
 MOST_FILESYSTEMS = 8  # each is polled, and is a value of metrics' labels
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
-LEFT_TO_KUBELET = ("memory", "allocatableMemory", "pid")  # roles in the kubelet's other signals
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
@@ -55,7 +56,7 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
     for entry in entries:
         if not ROLE_NAME.fullmatch(entry.name):
             raise ValueError(f"name: must be {ROLE_NAMES_ALLOWED}, but it was {quoted(entry.name)}")
-        if entry.name in (*KUBELET_ROLES, *LEFT_TO_KUBELET):
+        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
             raise ValueError(f"{entry.name}: is the kubelet's own name; another one is needed")
         role = FilesystemRole(entry.name)
         if role in found:

@@ -234,14 +234,17 @@ def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
     """The amounts of filesystems: field, place in it, signal, value."""
     yield "margin", "", AVAILABLE, document.get("margin")
-    for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim", "reclaimTable"):
-        entries = document.get(field)
-        for signal, value in entries.items() if isinstance(entries, Mapping) else ():
-            if field != "reclaimTable":
-                yield field, f"{signal}: ", str(signal), value
-            for entry in value if field == "reclaimTable" and isinstance(value, list) else ():
-                if isinstance(entry, Mapping):
-                    yield field, f"{signal}: below: ", str(signal), entry.get("below")
+    for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
+        for signal, value in _entries(document.get(field)):
+            yield field, f"{signal}: ", signal, value
+    for signal, row in _entries(document.get("reclaimTable")):
+        for entry in row if isinstance(row, list) else ():
+            if isinstance(entry, Mapping):
+                yield "reclaimTable", f"{signal}: below: ", signal, entry.get("below")
+
+
+def _entries(value: Any) -> list[tuple[str, Any]]:
+    return [(str(key), each) for key, each in value.items()] if isinstance(value, Mapping) else []
 
 
 def _meant(number: Fraction, most_percent: int) -> str:
