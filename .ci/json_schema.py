@@ -30,7 +30,10 @@ from typing import (
 )
 
 from eviction.configuration.models import Model
-from eviction.reporting.json_shapes import Keywords, LeftOut
+from eviction.configuration.text_forms import BY_SIGNAL
+from eviction.reporting.json_shapes import Keywords, LeftOut, SignalName
+from signals.quantity import AMOUNT_PATTERN, PERCENTAGE_PATTERN
+from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME, Signal
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -45,12 +48,13 @@ _PLAIN: dict[Any, Schema] = {
     None: {"type": "null"},
     Any: {},
     object: {},
+    Signal: {"type": "string", **get_args(SignalName)[1].keywords},
 }
 
 
 def schema_of_model(model: type[Model], name: str) -> Schema:
     """The schema of a file that this model reads. `name`: its `$id`."""
-    schema = model.model_json_schema()
+    schema = _with_signals(model.model_json_schema())
     definitions = schema.pop("$defs", {})
     models = [each for each in vars(sys.modules[model.__module__]).values() if isinstance(each, type)]
     known = {each.__name__: each for each in models if issubclass(each, Model)}
@@ -131,6 +135,26 @@ class _Shapes:
                 ],
             }
         return name
+
+
+def _with_signals(schema: Any) -> Any:
+    """The schema, with the signals as names in its maps by signal (`eviction.configuration.text_forms`)."""
+    if isinstance(schema, list):
+        return [_with_signals(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {word: _with_signals(each) for word, each in schema.items() if word != BY_SIGNAL}
+    if (form := schema.get(BY_SIGNAL)) is None:
+        return found
+    value = found["additionalProperties"]
+    amount = {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"} if form["amounts"] else value
+    disks = {str(signal): value if signal.counts_inodes else amount for signal in KUBELET_SIGNALS}
+    found["properties"] = {**disks, **dict.fromkeys(form["others"], value)}
+    found["patternProperties"] = {
+        rf"^{ROLE_NAME.pattern}\.{name}$": each for name, each in ((AVAILABLE, amount), (INODES_FREE, value))
+    }
+    found["additionalProperties"] = False
+    return dict(sorted(found.items()))
 
 
 def _described(cls: Any) -> Schema:

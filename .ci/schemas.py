@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from eviction.ballast import Ballast
-from eviction.cli.config import EffectiveConfigurationJson
+from eviction.cli.config import EffectiveConfiguration
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
 from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
-from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.file import KIND, ConfigurationFile
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario.reader import SET_BY_THE_DRILL, UNDER_NODE
 from eviction.drill.scenario.types import Scenario
@@ -32,7 +32,7 @@ PRINTED: dict[str, Any] = {
     "check": CheckJson,
     "doctor": DoctorJson,
     "drill-report": DrillReportJson,
-    "effective-configuration": EffectiveConfigurationJson,
+    "effective-configuration": EffectiveConfiguration,
     "history": HistoryJson,
     "log-line": LogLineJson,
     "nothing-to-do": NothingToDoJson,
@@ -42,6 +42,7 @@ PRINTED: dict[str, Any] = {
     "status": Status,
     "why": WhyJson,
 }
+NULL: Schema = {"type": "null"}
 VERSION = API_VERSION.rpartition("/")[2]
 
 
@@ -50,9 +51,37 @@ def file_name(name: str) -> str:
     return f"{name}.{VERSION}.json"
 
 
+def configuration_schema(name: str) -> Schema:
+    """The schema of a configuration file: it says what it is, and any other of its values may be null."""
+    schema = schema_of_model(ConfigurationFile, name)
+    properties = schema["properties"]
+    for field in properties.keys() - {"apiVersion", "kind"}:
+        properties[field] = _or_null(properties[field])
+    entry = schema["$defs"]["FunctionEntry"]["properties"]
+    for field in entry.keys() - {"name"}:
+        entry[field] = {**_or_null(entry[field]), "default": None}
+    for field, value in (("apiVersion", API_VERSION), ("kind", KIND)):
+        description = properties[field].pop("description")
+        properties[field] = {"description": description, "const": value, **properties[field]}
+    ending = {word: schema.pop(word) for word in ("title", "type", "$defs")}
+    return {**schema, "required": ["apiVersion", "kind"], **ending}
+
+
+def _or_null(schema: Schema) -> Schema:
+    """The same schema, with null allowed: in a file it takes a value away, from a map too, whatever its name."""
+    rest = {word: value for word, value in schema.items() if word not in ("description", "default")}
+    for word in rest.keys() & {"properties", "patternProperties"}:
+        rest[word] = {name: _or_null(value) for name, value in rest[word].items()}
+    if "patternProperties" in rest:
+        rest["additionalProperties"] = NULL
+    alternatives = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
+    whole = {**schema, "anyOf": [*alternatives, *([] if NULL in alternatives else [NULL])]}
+    return {word: whole[word] for word in ("description", "anyOf", "default") if word in whole}
+
+
 def scenario_schema(name: str) -> Schema:
     """The schema of a scenario, with the fields of the configuration that it may set."""
-    configuration = schema_of_model(ConfigurationFile, "")
+    configuration = configuration_schema("")
     schema = schema_of_model(Scenario, name)
     fields = {
         key: field
@@ -68,7 +97,7 @@ def scenario_schema(name: str) -> Schema:
 def schemas() -> dict[str, Schema]:
     """Every schema by the name of its file."""
     return {
-        file_name("configuration"): schema_of_model(ConfigurationFile, file_name("configuration")),
+        file_name("configuration"): configuration_schema(file_name("configuration")),
         file_name("scenario"): scenario_schema(file_name("scenario")),
         **{file_name(name): schema_of_document(shape, file_name(name)) for name, shape in PRINTED.items()},
     }

@@ -18,7 +18,7 @@ from eviction.cli.options import (
 )
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
-from eviction.configuration.functions import FunctionKind, ballast_path, ballast_size
+from eviction.configuration.file import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.node.view import NodeView

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
@@ -29,39 +30,27 @@ from eviction.reporting.explain import (
     later_than_kubelet,
     unreachable_sentences,
 )
-from eviction.reporting.json_shapes import Count, SignalName
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
 from signals.types import SignalObservations
 
 
-class LadderMarkJson(TypedDict):
-    """One mark of the ladder."""
-
-    signal: SignalName
-    """On whose filesystem."""
-    mark: Count
-    """Bytes or inodes that are available when it is reached."""
-    what: str
-    """What happens there, for people."""
-    whose: str
-    """Who does it."""
-
-
-class EffectiveConfigurationJson(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveConfiguration:
     """The configuration in force: the answer of `reclaimd config`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
-    kind: Literal["EffectiveConfiguration"]
+    kind: Literal["EffectiveConfiguration"] = "EffectiveConfiguration"
     """What the document is."""
-    values: dict[str, Any]
+    values: Mapping[str, Any]
     """Every field as it would be written in the file; the maps of thresholds with what is inherited."""
-    origins: dict[str, str]
+    origins: Mapping[str, str]
     """Field, or field.key of a map -> where its value comes from."""
-    left_to_kubelet: dict[str, str]
+    left_to_kubelet: Mapping[str, str]
     """Signal -> its thresholds, which reclaimd leaves to the kubelet."""
-    ladder: list[LadderMarkJson]
+    ladder: tuple[LadderMark, ...]
     """The marks of each signal in the order in which a disk that fills meets them."""
 
 
@@ -84,15 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
         node.close()
     marks = _ladder_marks(node, observations)
     if arguments.output == "json":
-        answer: EffectiveConfigurationJson = {
-            "apiVersion": API_VERSION,
-            "kind": "EffectiveConfiguration",
-            "values": dict(configuration.effective),
-            "origins": dict(configuration.origins),
-            "left_to_kubelet": _left_to_kubelet(configuration),
-            "ladder": [{"signal": str(r.signal), "mark": r.mark, "what": r.what, "whose": r.whose} for r in marks],
-        }
-        answer_json(answer)
+        answer = EffectiveConfiguration(
+            values=configuration.effective,
+            origins=configuration.origins,
+            left_to_kubelet=_left_to_kubelet(configuration),
+            ladder=marks,
+        )
+        answer_json(to_json(answer))
     else:
         answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
@@ -119,13 +106,9 @@ def _ladder_marks(node: NodeView, observations: SignalObservations) -> tuple[Lad
 def _values(configuration: Configuration) -> list[str]:
     rows = [["FIELD", "VALUE", "ORIGIN"]]
     for name, value in configuration.effective.items():
-        if isinstance(value, Mapping):
-            rows += [
-                [f"{name}.{key}", _shown(each), configuration.origins[f"{name}.{key}"]] for key, each in value.items()
-            ]
-            rows += [] if value else [[name, "-", "default"]]
-        else:
-            rows.append([name, _shown(value), configuration.origins[name]])
+        values = {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+        rows += [[field, _shown(each), configuration.origins[field]] for field, each in values.items()]
+        rows += [] if values else [[name, "-", "default"]]
     rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
     return table(rows, columns(), "configuration")
 
@@ -151,16 +134,9 @@ def _shown(value: Any) -> str:
 
 def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:
     rows = [["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"]]
-    rows += [
-        [
-            str(mark.signal),
-            amount(mark.signal, observations.signals[mark.signal].available),
-            amount(mark.signal, mark.mark),
-            mark.whose,
-            mark.what,
-        ]
-        for mark in marks
-    ]
+    for mark in marks:
+        available = amount(mark.signal, observations.signals[mark.signal].available)
+        rows.append([mark.signal, available, amount(mark.signal, mark.mark), mark.whose, mark.what])
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *not_readable(observations)]
     return table(rows, columns(), "ladder")

@@ -16,7 +16,7 @@ from eviction.cli.progress import mention as mention
 from eviction.cli.progress import print_words as print_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.fingerprint import configuration_files
-from eviction.configuration.sources import parse_pairs
+from eviction.configuration.kubelet import parse_pairs
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.workers import in_time

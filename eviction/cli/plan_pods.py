@@ -13,7 +13,7 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_ways import KubeletSearch, answered_in_time
+from eviction.configuration.kubelet_ways import PodsOfKubelet, answered_in_time
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.view import NodeView
@@ -166,13 +166,12 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
 
 def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
     """The kubelet's list, and where and as whom it was asked. Raises KubeletUnavailable."""
-    if configuration.kubelet_endpoint is not None:
-        return configuration.kubelet_endpoint, ask_kubelet(configuration.kubelet_endpoint, ANSWER_SECONDS)
-    assert configuration.kubelet_place is not None
-    search = KubeletSearch(configuration.kubelet_place, SystemClock(), ANSWER_SECONDS)
-    body = search.get_pods()
-    assert search.endpoint is not None
-    return search.endpoint, body
+    access = configuration.kubelet_access
+    assert access is not None
+    pods = PodsOfKubelet(access, SystemClock(), ANSWER_SECONDS)
+    body = pods.get()
+    assert pods.endpoint is not None
+    return pods.endpoint, body
 
 
 def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[str]:

@@ -15,9 +15,8 @@ from eviction.cli.options import add_configuration, add_logging, configuration_o
 from eviction.cli.progress import STDERR
 from eviction.cli.reload import LoadedConfiguration, reload
 from eviction.cli.termination import on_signals
-from eviction.configuration.decision import poll_policy
-from eviction.configuration.effective import Configuration
-from eviction.configuration.functions import FunctionKind
+from eviction.configuration.effective import Configuration, poll_policy
+from eviction.configuration.file import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation

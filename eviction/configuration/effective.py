@@ -1,10 +1,11 @@
 """The effective configuration: one value from the kubelet's settings, our file and drop-ins, environment and flags.
 
 Names, grammar and meaning of the eviction fields are the kubelet's
-(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the kubelet's own
-settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced), environment, flags.
-The result contains the source of each value. The first problem ends the reading with one sentence that names the file,
-the field, and what is allowed; no part of an invalid configuration is used.
+(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the defaults, the
+kubelet's own settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced),
+environment, flags. A null in one of ours removes the values of those of ours before it. The result contains the source
+of each value. The first problem ends the reading with one sentence that names the file, the field, and what is allowed;
+no part of an invalid configuration is used.
 
 Thresholds are the kubelet's plus the margin, so that reclaimd acts before the kubelet does; without a kubelet
 configuration they are its defaults on Linux. A signal that our own maps name replaces the inherited one, and gets no
@@ -15,57 +16,57 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Annotated, Any
 
-from eviction.configuration.bare_numbers import bare_numbers
-from eviction.configuration.file import FIELDS, ConfigurationFile, UsedAtStart
-from eviction.configuration.functions import (
+from eviction.configuration.file import (
+    BUILT_IN,
+    FIELDS,
+    KIND,
     NO_RUNTIME,
+    ConfigurationFile,
     FilesystemEntry,
     FunctionEntry,
+    FunctionKind,
     RowEntryText,
-    check_functions,
-    read_rows,
+    UsedAtStart,
 )
 from eviction.configuration.kubelet import (
     EVICTION_MAPS,
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
+    drop_ins,
     image_gc_problems,
+    kubelet_of_node,
     merged,
 )
-from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
-from eviction.configuration.kubelet_ways import KubeletPlace, asked_of_kubelet
+from eviction.configuration.kubelet_client import KubeletEndpoint
+from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
-from eviction.configuration.node_kubelet import kubelet_of_node
-from eviction.configuration.sources import (
-    DEFAULT,
-    Origins,
-    Source,
-    apply_nulls,
-    from_environment,
-    own_sources,
-    zero_means_unset,
-)
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
-from eviction.configuration.strict_yaml import sentence_about, unfit_texts
-from eviction.configuration.threshold_config import (
-    ParsedThresholds,
-    ThresholdConfigError,
-    parse_threshold_config,
-)
-from eviction.decision.reclaim_table import Rows
-from eviction.types import Threshold, ThresholdValue
+from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
+from eviction.configuration.text_forms import bare_numbers
+from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_value
+from eviction.decision.headroom import PollPolicy
+from eviction.decision.reclaim_table import RowEntry, Rows
+from eviction.decision.synchronize import EvictionConfig
+from eviction.types import API_VERSION, Threshold, ThresholdValue
 from reclaim.execution.workers import in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import PolicyError
-from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal
+from signals.quantity import QuantityError, parse_duration
+from signals.types import AVAILABLE, Signal, signals_about
 
 AUTO = "auto"  # of kubeletEndpoint
+DEFAULT = "default"  # the origin of a value that no source has
+TRANSITION_PERIOD = "evictionPressureTransitionPeriod"
 MINIMUM_RECLAIM = "2%"  # of the available signals, where nothing else is said
 KUBELETS_MINIMUM_RECLAIM = {"nodefs.available": MINIMUM_RECLAIM, "imagefs.available": MINIMUM_RECLAIM}
+MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
+GAP_INTERVALS = 3.0  # times the longest polling interval
+SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
 
 USUAL_ENDPOINTS = (
     "unix:///run/containerd/containerd.sock",
@@ -73,6 +74,18 @@ USUAL_ENDPOINTS = (
     "unix:///run/cri-dockerd.sock",
     "unix:///run/k3s/containerd/containerd.sock",
 )
+ENVIRONMENT = {
+    "CONTAINER_RUNTIME_ENDPOINT": "containerRuntimeEndpoint",
+    "IMAGE_SERVICE_ENDPOINT": "imageServiceEndpoint",
+    "KUBELET_HEALTHZ_ENDPOINT": "kubeletHealthzEndpoint",
+    "NODE_NAME": "nodeName",
+}
+_BESIDE = {
+    "imageGCLowThresholdPercent": "imageGCHighThresholdPercent",
+    "imageMaximumGCAge": "imageMinimumGCAge",
+    "pollFloor": "pollCeiling",
+    "kubeletCAFile": "kubeletEndpoint",
+}  # fields whose default is wrong only beside another one, which is named
 
 
 class Configuration(ConfigurationFile):
@@ -81,8 +94,8 @@ class Configuration(ConfigurationFile):
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
     `kubelet`: the settings of the node's kubelet, None where its configuration was not read; `kubelet_remark`: what
-    there is to say of how it was looked for, empty if nothing. `kubelet_endpoint`: how the kubelet is asked; None if it
-    is not, or by a way that is found from `kubelet_place`, which `auto` sets.
+    there is to say of how it was looked for, empty if nothing. `kubelet_access`: how the kubelet is asked for its pods;
+    None: it is not.
     """
 
     model_config = ConfigDict(defer_build=True)  # it is made of what was checked
@@ -92,15 +105,14 @@ class Configuration(ConfigurationFile):
     rows: Annotated[Rows, not_read]
     kubelet: Annotated[KubeletConfiguration | None, not_read]
     kubelet_remark: Annotated[str, not_read]
-    kubelet_endpoint: Annotated[KubeletEndpoint | None, not_read, UsedAtStart("kubeletEndpoint")]
-    kubelet_place: Annotated[KubeletPlace | None, not_read, UsedAtStart("kubeletEndpoint")]
+    kubelet_access: Annotated[KubeletAccess | None, not_read, UsedAtStart("kubeletEndpoint")]
     effective: Annotated[Mapping[str, Any], not_read]
     origins: Annotated[Mapping[str, str], not_read]
 
     @property
     def asks_kubelet(self) -> bool:
         """Whether the kubelet is asked for its pods."""
-        return self.kubelet_endpoint is not None or self.kubelet_place is not None
+        return self.kubelet_access is not None
 
 
 NEEDS_RESTART: Mapping[str, str] = {
@@ -125,6 +137,14 @@ def until_restart(running: Configuration, read: Configuration) -> Configuration:
     return read.model_copy(update={attribute: getattr(running, attribute) for attribute in NEEDS_RESTART})
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of values, and its name in messages."""
+
+    name: str
+    document: Mapping[str, Any]
+
+
 def load(
     path: str | None,
     environment: Mapping[str, str],
@@ -134,37 +154,96 @@ def load(
 ) -> Configuration:
     """The effective configuration from a file (None: none), a drop-in directory, the environment and flags.
 
-    `flags`: field -> value. `root`: where the kubelet is looked for if no source names its file (`node_kubelet`); None:
+    `flags`: field -> value. `root`: where the kubelet is looked for if no source names its file (`kubelet`); None:
     nowhere. Raises ConfigurationError with one sentence.
     """
-    sources = own_sources(path, directory)
-    sources.append(Source("environment", from_environment(environment)))
-    sources.append(Source("flags", dict(flags)))
+    sources = _files(path, directory)
+    set_there = {field: environment[variable] for variable, field in ENVIRONMENT.items() if environment.get(variable)}
+    sources += [Source("environment", set_there), Source("flags", flags)]
     for source in sources:  # an unknown field with a null too
         _check_types(Source(source.name, {k: v for k, v in source.document.items() if k not in FIELDS}))
-    sources = apply_nulls([zero_means_unset(source) for source in sources])
+    sources = _without_nulls(sources)
     for source in sources:
         _check_types(source)
-    own = merged([dict(source.document) for source in sources])
-    kubelet, remark = kubelet_of_node(own, Origins(sources), root)
+    own = merged([source.document for source in sources])
+    try:
+        kubelet, remark = kubelet_of_node(own, root)
+    except ConfigurationError as error:
+        for name in ("kubeletConfig", "kubeletConfigDir"):
+            if own.get(name) and str(error).startswith(f"{own[name]}: cannot be read: "):
+                raise ConfigurationError(f"{_origin(sources, name)}: {name}: {error}") from None
+        raise
     if kubelet is None and remark:
-        asks = _configuration(own, Origins(sources), None, remark)
-        kubelet, remark = asked_of_kubelet(asks.kubelet_endpoint, asks.kubelet_place, remark)
-    if kubelet is not None:
-        inherited = _inherited(kubelet)
-        sources.insert(0, Source(kubelet.name, inherited))
-        own = {**inherited, **own}
-    return _configuration(own, Origins(sources), kubelet, remark)
+        kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
+    return _configuration(sources, kubelet, remark)
 
 
-def _inherited(kubelet: KubeletConfiguration) -> dict[str, Any]:
-    """The fields that our own sources override: those that the kubelet's files or flags set and ours have too. The maps
-    of thresholds are merged by signal later."""
+def _files(path: str | None, directory: str | None) -> list[Source]:
+    """The file, then the drop-ins in the order of their names. Raises ConfigurationError."""
+    try:
+        names = [*([path] if path is not None else []), *(drop_ins(directory) if directory is not None else [])]
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
+    return [Source(name, read_document_of(API_VERSION, KIND, name)) for name in names]
+
+
+def _without_nulls(sources: Sequence[Source]) -> list[Source]:
+    """The sources without their nulls, and without the values that a null in a later source removes. A transition
+    period of 0 counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1`)."""
+    documents = [
+        {**source.document, **({TRANSITION_PERIOD: None} if _is_zero(source.document.get(TRANSITION_PERIOD)) else {})}
+        for source in sources
+    ]
+    return [
+        Source(source.name, reduce(_remaining, documents[number:], documents[number]))
+        for number, source in enumerate(sources)
+    ]
+
+
+def _is_zero(duration: Any) -> bool:
+    try:
+        return isinstance(duration, str) and parse_duration(duration) == 0
+    except QuantityError:  # refused when it is read
+        return False
+
+
+def _remaining(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """What a later document, or itself, leaves of a document."""
+    return {
+        key: _remaining(value, later[key])
+        if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
+        else value
+        for key, value in document.items()
+        if value is not None and later.get(key, value) is not None
+    }
+
+
+def _origin(sources: Sequence[Source], name: str, key: str | None = None) -> str:
+    """The name of the last source that has a field, or a key of a map; DEFAULT if none has."""
+    for source in reversed(sources):
+        value = source.document.get(name)
+        if value is not None and (key is None or (isinstance(value, Mapping) and key in value)):
+            return source.name
+    return DEFAULT
+
+
+def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
+    """Every field as a file would have it that nobody writes."""
+    found = {name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()}
+    kubelets = KUBELETS_MINIMUM_RECLAIM if has_runtime else {}
+    ours = {f"{entry['name']}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
+    return {**found, "evictionMinimumReclaim": {**kubelets, **ours}}
+
+
+def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
+    """The fields of the kubelet that our own sources override: those that its files or flags set and ours have too, and
+    the maps of thresholds. These are not inherited where there is no runtime, and so no kubelet."""
     found: dict[str, Any] = {}
     for attribute, field in ConfigurationFile.model_fields.items():
-        if field.alias in kubelet.written and attribute not in EVICTION_MAPS:
+        is_inherited = has_runtime if attribute in EVICTION_MAPS else field.alias in kubelet.written
+        if is_inherited:
             value = getattr(kubelet, attribute)
-            found[field.alias] = _duration(value) if isinstance(value, float) else value
+            found[str(field.alias)] = _duration(value) if isinstance(value, float) else value
     if kubelet.root_directory:
         found["rootDirectory"] = kubelet.root_directory
     if kubelet.written & {"healthzBindAddress", "healthzPort"}:
@@ -190,90 +269,133 @@ def _check_types(source: Source) -> None:
                 raise ConfigurationError(sentence_about(found, source.name, ConfigurationFile)) from None
 
 
-def _read(document: Mapping[str, Any], origins: Origins) -> ConfigurationFile:
+def _configuration(own: Sequence[Source], kubelet: KubeletConfiguration | None, remark: str) -> Configuration:
+    """The configuration of our own sources and the kubelet's; every error names the source of its text."""
+    inherited, ours = kubelet or KUBELETS_DEFAULTS, merged([source.document for source in own])
+    has_runtime = ours.get("containerRuntimeEndpoint") != NO_RUNTIME
+    defaults = Source(DEFAULT, _defaults(ours, has_runtime))
+    sources = [defaults, Source(inherited.name, _inherited(inherited, has_runtime)), *own]
+    document = {**defaults.document, **merged([source.document for source in sources])}
+    effective = _as_written(document)
+    origins = _origin_of_each(sources, effective)
+    try:
+        written = _read(document)
+        _check_agreement(written, effective["pollCeiling"])
+        _check_functions(written)
+        parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
+        access, rows = _kubelet_access(written, inherited), _rows(written)
+    except FieldError as error:
+        source = _origin(sources, error.field, error.key)
+        if source == DEFAULT and error.field in _BESIDE:
+            source = _origin(sources, _BESIDE[error.field])
+        raise ConfigurationError(f"{source}: {error}") from None
+    return Configuration.model_construct(
+        **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
+        thresholds=tuple(_with_margin(each, origins, inherited.name, written.margin) for each in parsed.thresholds),
+        left_to_kubelet=(parsed if kubelet is None else kubelet.thresholds).left_to_kubelet,
+        rows=rows,
+        kubelet=kubelet,
+        kubelet_remark=remark,
+        kubelet_access=access,
+        effective=effective,
+        origins=origins,
+    )
+
+
+def _read(document: Mapping[str, Any]) -> ConfigurationFile:
+    """The fields of a document whose types were checked. Raises FieldError for a text that is none of its field's."""
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        name, *place = problem["loc"]
-        if name == "reclaimFunctions" and place:  # a function is known by its name, not by its number
-            known = [] if "name" in place else [document[name][place[0]]["name"]]
-            words = [*known, *place[1:], problem["msg"].removeprefix("Value error, ")]
-            raise origins.error(name, ": ".join(map(str, words))) from None
-        raise ConfigurationError(sentence_about(problem, origins.of(str(name)), ConfigurationFile)) from None
+        name, *place = map(str, problem["loc"])
+        if place:  # a function is known by its name, not by its number
+            number, *place = place
+            place = place if "name" in place else [document[name][int(number)]["name"], *place]
+        raise FieldError(name, ": ".join([*place, problem["msg"].removeprefix("Value error, ")])) from None
 
 
-def _configuration(
-    document: Mapping[str, Any], origins: Origins, kubelet: KubeletConfiguration | None, remark: str
-) -> Configuration:
-    """The configuration of the merged sources; every error names the source of its text."""
-    written = _read(document, origins)
-    effective = _as_written(document)
-    for name, problem in _disagreements(written, effective["pollCeiling"]):
-        raise origins.error(name, problem)
+def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
+    """Raises FieldError for a field that does not agree with another one."""
+    high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
+    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    for error in image_gc_problems(high, low, *ages):
+        raise error
+    if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
+        raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
+    if not written.has_runtime and written.periodic_gc:
+        raise FieldError("periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}")
+    if not written.has_runtime and not written.filesystems:
+        problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
+        raise FieldError("containerRuntimeEndpoint", problem)
+    if written.terminated_by_evidence and written.kubelet_healthz is None:
+        raise FieldError("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
     try:
         parse_keep_list(written.keep_images)
     except PolicyError as error:
-        raise ConfigurationError(f"{origins.of('keepImages')}: {error}") from None
-    roles, has_runtime = written.roles, written.has_runtime
-    check_functions(written.functions, origins, roles, has_runtime=has_runtime)
-    inherited = kubelet or KUBELETS_DEFAULTS
-    maps = _eviction_maps(written, inherited)
-    effective |= maps
-    parsed = _thresholds(written, inherited, origins, maps)
-    place = KubeletPlace(
-        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
-    )
-    return Configuration.model_construct(
-        **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
-        thresholds=parsed.thresholds,
-        left_to_kubelet=(parsed if kubelet is None else kubelet.thresholds).left_to_kubelet,
-        rows=read_rows(written.reclaim_table, origins, written.functions, roles, has_runtime=has_runtime),
-        kubelet=kubelet,
-        kubelet_remark=remark,
-        kubelet_endpoint=_kubelet_endpoint(written, origins),
-        kubelet_place=place if written.kubelet_url == AUTO else None,
-        effective=effective,
-        origins=_origin_of_each(inherited, origins, effective, maps),
-    )
+        raise FieldError("keepImages", str(error).removeprefix("keepImages: ")) from None
 
 
-def _disagreements(written: ConfigurationFile, poll_ceiling: str) -> Iterator[tuple[str, str]]:
-    """For each field that does not agree with another one: its name, and the end of a sentence about it."""
-    high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
-    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    for text in image_gc_problems(high, low, *ages):
-        name, _, problem = text.partition(": ")
-        yield name, problem
-    if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
-        yield "pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})"
-    if not written.has_runtime and written.periodic_gc:
-        yield "periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}"
-    if not written.has_runtime and not written.filesystems:
-        problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
-        yield "containerRuntimeEndpoint", problem
-    if written.terminated_by_evidence and written.kubelet_healthz is None:
-        yield "terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty"
+def _check_functions(written: ConfigurationFile) -> None:
+    """Raises FieldError for what is wrong of `reclaimFunctions` beside the rest of the configuration."""
+    if len(written.functions) > MOST_FUNCTIONS:
+        problem = f"there may be at most {MOST_FUNCTIONS}, but there were {len(written.functions)}"
+        raise FieldError("reclaimFunctions", problem)
+    for number, function in enumerate(written.functions):
+        problem = ""
+        if function.name in (other.name for other in written.functions[:number]):
+            problem = "occurs twice"
+        elif function.kind is FunctionKind.CONTAINERD_GARBAGE and not written.has_runtime:
+            problem = f"needs containerd, but containerRuntimeEndpoint is {NO_RUNTIME}"
+        elif function.frees not in written.roles:
+            problem = f"frees: must be one of {', '.join(written.roles)}, but it was {quoted(str(function.frees))}"
+        if problem:
+            raise FieldError("reclaimFunctions", f"{function.name}: {problem}")
 
 
-def _kubelet_endpoint(written: ConfigurationFile, origins: Origins) -> KubeletEndpoint | None:
-    """The endpoint for requests to the kubelet; None without one."""
+def _rows(written: ConfigurationFile) -> Rows:
+    """The rows of `reclaimTable`. Raises FieldError."""
+    signals = [signal for role in written.roles for signal in signals_about(role)]
+    names = [*(BUILT_IN if written.has_runtime else ()), *(function.name for function in written.functions)]
+    rows: dict[Signal, tuple[RowEntry, ...]] = {}
+    for name, entries in written.reclaim_table.items():
+        if name not in signals:
+            raise FieldError("reclaimTable", f"unknown signal {quoted(name)}; allowed are {', '.join(signals)}")
+        row: list[RowEntry] = []
+        for entry in entries:
+            function, below = (entry, None) if isinstance(entry, str) else (entry.function, entry.below)
+            if function not in names:
+                text = f"unknown function {quoted(function)}; allowed are {', '.join(names) or 'none'}"
+                raise FieldError("reclaimTable", f"{name}: {text}", name)
+            if function in (other.function for other in row):
+                raise FieldError("reclaimTable", f"{name}: {function} occurs twice", name)
+            try:
+                mark = None if below is None else read_value("below", name, below)
+            except FieldError as error:
+                raise FieldError("reclaimTable", f"{name}: {function}: {error}", name) from None
+            row.append(RowEntry(function, mark))
+        rows[Signal(name)] = tuple(row)
+    return rows
+
+
+def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration) -> KubeletAccess | None:
+    """How the kubelet is asked for its pods; None: it is not. Raises FieldError."""
     names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
     given = {name: getattr(written, f"kubelet_{name}") for name in names}
-    if given["url"] in ("", AUTO):
-        for attribute, value in given.items():
-            if value and attribute != "url":
-                state = given["url"] or "empty"
-                raise origins.error(
-                    _field_of(f"kubelet_{attribute}"), f"has no effect while kubeletEndpoint is {state}"
-                )
+    if written.kubelet_url not in ("", AUTO):
+        try:
+            return KubeletEndpoint(**given)
+        except FieldError as error:
+            raise FieldError(_field_of(f"kubelet_{error.field}"), error.problem) from None
+    for attribute, value in given.items():
+        if value and attribute != "url":
+            problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"
+            raise FieldError(_field_of(f"kubelet_{attribute}"), problem)
+    if not written.kubelet_url:
         return None
-    try:
-        return KubeletEndpoint(**given)
-    except KubeletEndpointError as error:
-        name = _field_of(f"kubelet_{error.field}")
-        where = name if given[error.field] else "kubeletEndpoint"  # a missing field has no source
-        raise ConfigurationError(f"{origins.of(where)}: {name}: {error}") from None
+    return KubeletPlace(
+        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
+    )
 
 
 def _field_of(attribute: str) -> str:
@@ -281,45 +403,18 @@ def _field_of(attribute: str) -> str:
     return str(ConfigurationFile.model_fields[attribute].alias)
 
 
-def _eviction_maps(written: ConfigurationFile, inherited: KubeletConfiguration) -> dict[str, dict[str, str]]:
-    """The four maps as they are in force. Nothing is inherited where there is no runtime, and so no kubelet."""
-    maps: dict[str, dict[str, str]] = {}
-    for attribute in EVICTION_MAPS:
-        kubelets = getattr(inherited, attribute) if written.has_runtime else {}
-        maps[_field_of(attribute)] = {**kubelets, **getattr(written, attribute)}
-    own = {f"{role}.{AVAILABLE}": MINIMUM_RECLAIM for role in written.filesystems}
-    defaults = {**KUBELETS_MINIMUM_RECLAIM, **own} if written.has_runtime else own
-    return {**maps, "evictionMinimumReclaim": {**defaults, **maps["evictionMinimumReclaim"]}}
-
-
-def _thresholds(
-    written: ConfigurationFile, inherited: KubeletConfiguration, origins: Origins, maps: Mapping[str, dict[str, str]]
-) -> ParsedThresholds:
-    """The thresholds, with the margin where they are inherited, and what is left to the kubelet."""
-    try:
-        parsed = parse_threshold_config(*maps.values(), signals=written.signals)
-    except ThresholdConfigError as error:
-        raise origins.error(error.field, error.problem, error.signal) from None
-    thresholds = []
-    for threshold in parsed.thresholds:
-        origin, margin = origins.of(threshold.origin, threshold.signal), None
-        if origin == DEFAULT:
-            origin, margin = inherited.name, _margin_of(threshold.signal, written.margin)
-        if margin is not None:
-            origin = f"{origin} plus margin {margin}"
-        thresholds.append(replace(threshold, origin=origin, margin=margin))
-    return ParsedThresholds(tuple(thresholds), parsed.left_to_kubelet)
-
-
-def _margin_of(signal: Signal, margin: ThresholdValue) -> ThresholdValue | None:
-    """The margin of an inherited threshold; None: it has none. Bytes do not raise a mark of inodes."""
-    applies = margin.percentage is not None or not signal.counts_inodes
-    return margin if applies and margin.amount(2**62) > 0 else None
+def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:
+    """The threshold with its origin, and the margin if it is the kubelet's; bytes do not raise a mark of inodes."""
+    origin = origins[f"{threshold.origin}.{threshold.signal}"]
+    applies = margin.percentage is not None or not threshold.signal.counts_inodes
+    if origin == kubelet and applies and margin.amount(2**62) > 0:
+        return replace(threshold, origin=f"{origin} plus margin {margin}", margin=margin)
+    return replace(threshold, origin=origin, margin=None)
 
 
 def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:
     """Every field as it would be written in a file."""
-    found = {name: document.get(name, field.get_default(call_default_factory=True)) for name, field in FIELDS.items()}
+    found = dict(document)
     found["filesystems"] = [_entry(entry, FilesystemEntry) for entry in found["filesystems"]]
     found["reclaimFunctions"] = [_entry(entry, FunctionEntry) for entry in found["reclaimFunctions"]]
     rows = found["reclaimTable"].items()
@@ -332,34 +427,47 @@ def _entry(entry: Any, model: type[Model]) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     names = (field.alias or name for name, field in model.model_fields.items())
-    return {name: _without_nulls(entry[name]) for name in names if entry.get(name) is not None}
+    return {name: _given(entry[name]) for name in names if entry.get(name) is not None}
 
 
-def _without_nulls(value: Any) -> Any:
+def _given(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
+        return [_given(each) for each in value]
     if isinstance(value, Mapping):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+        return {key: _given(each) for key, each in value.items() if each is not None}
     return value
 
 
-def _origin_of_each(
-    inherited: KubeletConfiguration, origins: Origins, effective: Mapping[str, Any], maps: Collection[str]
-) -> dict[str, str]:
+def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> dict[str, str]:
     """The source of each value in force; of a map, by `field.key`."""
     found: dict[str, str] = {}
     for name, value in effective.items():
-        if name == "reclaimTable":
-            found |= {f"{name}.{key}": origins.of(name, key) for key in value}
-        elif name not in maps:
-            found[name] = origins.of(name)
-    for name in maps:
-        for key, text in effective[name].items():
-            own = origins.of(name, key)
-            ours = key not in KUBELET_SIGNALS or KUBELETS_MINIMUM_RECLAIM.get(key) == text
-            reclaimd = name == "evictionMinimumReclaim" and ours
-            found[f"{name}.{key}"] = own if own != DEFAULT or reclaimd else inherited.name
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": _origin(sources, name, key) for key in value}
+        else:
+            found[name] = _origin(sources, name)
     return found
+
+
+def eviction_config(configuration: Configuration) -> EvictionConfig:
+    """The part of the configuration that `synchronize` uses."""
+    kubelets = None  # not known: the kubelet's configuration was not read, or it has no filesystem here
+    if configuration.kubelet is not None and configuration.has_runtime:
+        kubelets = configuration.kubelet.thresholds.thresholds
+    longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
+    return EvictionConfig(
+        configuration.thresholds,
+        configuration.transition_period_seconds,
+        longest_gap_seconds,
+        rows=configuration.rows,
+        kubelets=kubelets,
+    )
+
+
+def poll_policy(configuration: Configuration) -> PollPolicy:
+    """How often filesystems are read."""
+    assumed = float(configuration.assumed_fill_rate)
+    return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,251 @@
 """The configuration file: its fields, their types, their defaults, and which of them need a restart.
 
-A field of the model is named for its value, which other modules use; its alias is its name in the file.
+A field of the model is named for its value, which other modules use; its alias is its name in the file. Does not cover:
+what has to agree with another field (`effective`), whether a program, a plugin or a filesystem is there (`doctor`), and
+what the functions do (`reclaim`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import posixpath
+import pwd
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from enum import StrEnum
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from eviction.configuration import text_forms as texts
-from eviction.configuration.functions import (
-    NO_RUNTIME,
-    FilesystemEntry,
-    FunctionEntry,
-    RowEntryForms,
-    RowEntryText,
-    read_filesystems,
-    signals_of_node,
-)
-from eviction.configuration.models import ConfigDict, read_as, setting
-from eviction.configuration.sources import KIND
-from eviction.configuration.strict_yaml import StrictModel
+from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag, model_validator, read_as, setting
+from eviction.configuration.strict_yaml import StrictModel, quoted
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from eviction.types import API_VERSION
-from signals.types import KUBELET_ROLES, FilesystemRole, Signal
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from signals.types import (
+    AVAILABLE,
+    KUBELET_ROLES,
+    KUBELET_SIGNALS,
+    ROLE_NAME,
+    ROLE_NAMES_ALLOWED,
+    FilesystemRole,
+    Signal,
+    signals_about,
+)
 
-__all__ = ["ConfigurationFile", "FilesystemEntry", "FunctionEntry", "RowEntryText"]
+KIND = "ReclaimdConfiguration"
+NO_RUNTIME = "none"  # of containerRuntimeEndpoint: there is no runtime on this machine
+MOST_FILESYSTEMS = 8  # each is polled, and is a value of metrics' labels
+BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
+FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
 Value = TypeVar("Value")
+
+
+class FilesystemEntry(StrictModel):
+    """A filesystem of `filesystems`."""
+
+    name: str = Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})
+    """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
+    path: texts.AbsolutePath
+    """A directory on it."""
+
+
+def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole, str]:
+    """The paths of the filesystems, by role. Raises ValueError."""
+    found: dict[FilesystemRole, str] = {}
+    for entry in entries:
+        if not ROLE_NAME.fullmatch(entry.name):
+            raise ValueError(f"name: must be {ROLE_NAMES_ALLOWED}, but it was {quoted(entry.name)}")
+        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
+            raise ValueError(f"{entry.name}: is the kubelet's own name; another one is needed")
+        role = FilesystemRole(entry.name)
+        if role in found:
+            raise ValueError(f"{entry.name}: occurs twice")
+        if not entry.path.startswith("/"):
+            raise ValueError(f"{role}: path must be absolute, but it was {quoted(entry.path)}")
+        found[role] = posixpath.normpath(entry.path)
+    if len(found) > MOST_FILESYSTEMS:
+        raise ValueError(f"there may be at most {MOST_FILESYSTEMS}, but there were {len(found)}")
+    return found
+
+
+class FunctionKind(StrEnum):
+    """What a function of the configuration is: named by the function, or by the field that makes it one."""
+
+    BALLAST = "ReleaseBallast"
+    ROTATED_LOGS = "DeleteRotatedLogs"
+    CONTAINERD_GARBAGE = "CollectContainerdGarbage"
+    PROGRAM = "exec"
+    PLUGIN = "plugin"
+
+
+class _Kind(NamedTuple):
+    """The fields of a kind beside `name`, `frees` and `cooldown`; where it frees and how long it may take if nothing
+    else is said."""
+
+    needed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    frees: str = ""
+    timeout: str = "30s"
+
+
+KINDS: Mapping[FunctionKind, _Kind] = {
+    FunctionKind.BALLAST: _Kind(("file", "size"), (), FilesystemRole.NODEFS),
+    FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), FilesystemRole.NODEFS),
+    FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS, "60s"),
+    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan")),
+    FunctionKind.PLUGIN: _Kind(("plugin", "frees"), ("entryPoint", "options")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whose a program runs as."""
+
+    uid: int
+    gid: int
+
+
+def _read_user(name: str) -> User:
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise ValueError(f"there is no user {quoted(name)} on this machine") from None
+    return User(found.pw_uid, found.pw_gid)
+
+
+def _read_argv(argv: list[str]) -> tuple[str, ...]:
+    if not (argv and argv[0].startswith("/")):
+        raise ValueError(f"must begin with an absolute path, but it was {quoted(argv)}")
+    return tuple(argv)
+
+
+_read_timeout = texts.within(texts.read_duration, "1s", "10m")
+
+
+def _read_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(options.items())
+
+
+def _read_keep(keep: int) -> int:
+    if keep < 0:
+        raise ValueError(f"must not be negative, but it was {keep}")
+    return keep
+
+
+def _read_role(name: str) -> str:
+    return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # what is none is refused beside the others
+
+
+ballast_size = texts.within(texts.read_size, "1Mi")
+"""The size of ballast in bytes. Raises ValueError."""
+
+
+def ballast_path(text: str) -> str:
+    """The path of the file of ballast, without //, . and .. . Raises ValueError."""
+    if not text.startswith("/") or text.endswith("/"):
+        raise ValueError(f"must be the absolute path of a file, but it was {quoted(text)}")
+    return posixpath.normpath(text)
+
+
+class FunctionEntry(StrictModel):
+    """A function of `reclaimFunctions`. Which fields it needs depends on what it is (`functions`)."""
+
+    name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
+    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own, with
+    exec or plugin."""
+    argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting("exec", ())
+    """A program: its absolute path and its arguments. There is no shell. Needs frees."""
+    user: Annotated[User | None, read_as(str, _read_user)] = setting("user")
+    """Whom the program runs as; left out: as reclaimd."""
+    asks_plan: bool = setting("plan", True)
+    """False: a dry run does not start the program, as it ignores the argument `plan`."""
+    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting("timeout", 0.0)
+    """After so long the program gets TERM, and KILL for its whole process group: 1s to 10m."""
+    distribution: str = setting("plugin", "")
+    """A Python distribution that has the function as an entry point. Needs frees."""
+    entry_point: str = setting("entryPoint", "")
+    """The name of that entry point; left out: the name of the function."""
+    options: Annotated[tuple[tuple[str, Any], ...], read_as(dict[str, Any], _read_options)] = setting("options", ())
+    """Of the plugin."""
+    path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
+    """The ballast."""
+    size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
+    """Of the ballast, in bytes: at least 1Mi."""
+    keep: Annotated[int, read_as(int, _read_keep)] = setting("keep", 1, json_schema_extra={"minimum": 0})
+    """How many rotated logs of each container stay."""
+    frees: Annotated[FilesystemRole, read_as(str, _read_role)] = setting("frees", "")
+    """The filesystem on which it frees: nodefs, imagefs, containerfs, or one of `filesystems`."""
+    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting("cooldown", 0.0)
+    """How long it rests after a call."""
+
+    @property
+    def kind(self) -> FunctionKind:
+        """What it is."""
+        return _kind_of(self.name, program=bool(self.argv))
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_kind(cls, entry: Any, validated: Callable[[Any], FunctionEntry]) -> FunctionEntry:
+        """The entry with the defaults of its kind. Raises ValueError for a field that its kind has not, or lacks."""
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            return validated(entry)
+        fields = [field.alias for field in cls.model_fields.values() if field.alias]
+        given = [name for name in fields if entry.get(name) is not None]
+        kind = KINDS[_kind_of(entry["name"], program="exec" in given)]
+        defaults = {"frees": kind.frees, "timeout": kind.timeout, "entryPoint": entry["name"]}
+        left_out = {name for name in defaults if entry.get(name) is None or (entry[name] == "" and name != "timeout")}
+        written = {name: value for name, value in entry.items() if value is not None or name not in fields}
+        function = validated({**written, **{name: defaults[name] for name in left_out}})
+        _check_fields(function, given)
+        return function
+
+
+def _kind_of(name: str, *, program: bool) -> FunctionKind:
+    by_name = next((kind for kind in FunctionKind if kind == name), None)
+    return by_name or (FunctionKind.PROGRAM if program else FunctionKind.PLUGIN)
+
+
+def _check_fields(function: FunctionEntry, given: Sequence[str]) -> None:
+    """Raises ValueError for a function that has not the fields of its kind. `given`: its fields beside the name."""
+    if function.name in BUILT_IN:
+        raise ValueError("is built in; it needs no entry")
+    if function.kind != function.name and ("exec" in given) == ("plugin" in given):
+        both = "both were given" if "exec" in given else "neither was given"
+        built_in = ", ".join((FunctionKind.BALLAST, FunctionKind.ROTATED_LOGS, FunctionKind.CONTAINERD_GARBAGE))
+        raise ValueError(f"must have either exec or plugin, but {both}; functions without are {built_in}")
+    kind = KINDS[function.kind]
+    allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
+    for field in given:
+        if field not in allowed:
+            raise ValueError(f"{field}: is no field of such a function; allowed are {', '.join(allowed)}")
+    for field in kind.needed:
+        if field not in given:
+            raise ValueError(f"{field} is missing")
+
+
+class RowEntryText(StrictModel):
+    """An entry of a row of `reclaimTable` that has more than a name."""
+
+    function: str
+    """The name of the function."""
+    below: texts.QuantityOrPercentage | None = None
+    """It is called only while the signal is below this mark."""
+
+
+def _form(entry: Any) -> str | None:
+    return "<name>" if isinstance(entry, str) else "<entry>" if isinstance(entry, dict | RowEntryText) else None
+
+
+RowEntryForms = Annotated[
+    Annotated[str, Tag("<name>")] | Annotated[RowEntryText, Tag("<entry>")],
+    Discriminator(
+        _form,
+        custom_error_type="row_entry",
+        custom_error_message="must be a function's name, or function and below",
+    ),
+]
+"""An entry of a row. A tag in angle brackets is not part of a field's name (`strict_yaml.first_problem`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +258,10 @@ class UsedAtStart:
 NeedsRestart = Annotated[Value, UsedAtStart()]
 
 
-def _as_in_a_file(schema: texts.Schema) -> None:
-    """What holds for a file beyond the model: it says what it is, and any of its values may be null."""
-    properties = schema["properties"]
-    for name, value in (("apiVersion", API_VERSION), ("kind", KIND)):
-        properties[name] = {"const": value, **properties[name]}
-    for name in properties.keys() - {"apiVersion", "kind"}:
-        properties[name] = texts.or_null(properties[name])
-    schema["required"] = ["apiVersion", "kind"]
-
-
 class ConfigurationFile(StrictModel):
     """The file as written. Unknown fields and wrong types are refused."""
 
-    model_config = ConfigDict(title=KIND, json_schema_extra=_as_in_a_file, validate_default=True)
+    model_config = ConfigDict(title=KIND, validate_default=True)
 
     api_version: str = setting("apiVersion", API_VERSION)
     """The version of this format."""
@@ -199,7 +407,8 @@ class ConfigurationFile(StrictModel):
     @property
     def signals(self) -> tuple[Signal, ...]:
         """All signals that the node can have, the kubelet's first."""
-        return signals_of_node(self.roles)
+        own = [signal for role in self.filesystems for signal in signals_about(role)]
+        return (*(KUBELET_SIGNALS if self.has_runtime else ()), *own)
 
 
 FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}

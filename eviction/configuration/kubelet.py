@@ -13,6 +13,23 @@ A kubelet without a file has no default thresholds from Kubernetes 1.25 on; here
 
 Only the fields that reclaimd needs are read; all others are ignored. Values that the kubelet refuses are refused here
 too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
+
+Which file: the one that our own configuration names; else the files and flags that the kubelet was started with, as its
+process tells; else its usual file. Anybody may call a program `kubelet`, and what is read here moves the marks of a
+root daemon. So a process counts only if
+
+* its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in k3s, is left alone),
+* all its user ids are root's or our own: a setuid program has the real one of who started it,
+* its executable is called `kubelet`, or, where that may not be looked at (a unit without capabilities), it runs in
+  `kubelet.service`: where it runs, a user cannot choose,
+* it is in no PID namespace below ours, has our root directory and sees the same file at the path of its `--config`, as
+  far as that may be looked at: the kubelet of a nested node is not this node's.
+
+Of several none is taken. Reading the command line of a process whose memory is locked may hang, so all of it is done on
+a thread that is waited for and may be left behind.
+
+Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence); their syntax is that
+of pflag, their fields those of `cmd/kubelet/app/options/options.go`.
 """
 
 from __future__ import annotations
@@ -20,34 +37,37 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from eviction.configuration.file import NO_RUNTIME
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
 from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
 from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
+    KUBELET_EVICTION_HARD,
+    FieldError,
     ParsedThresholds,
-    ThresholdConfigError,
-    effective_hard,
     parse_threshold_config,
 )
+from eviction.types import EvictionError
+from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from reclaim.trust import this_process
 from signals.quantity import parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
 DROP_IN_SUFFIX = ".conf"
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
+NAME = "kubelet"
+SERVICE = "kubelet.service"
+LARGEST_COMMAND_LINE_BYTES = 1 << 20
+SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 DEFAULT_POD_LOGS_DIR = "/var/log/pods"
-ENFORCEABLE = (
-    "none",
-    "pods",
-    "system-reserved",
-    "kube-reserved",
-    "system-reserved-compressible",
-    "kube-reserved-compressible",
-)
+RESERVED = ("system-reserved", "kube-reserved")
+ENFORCEABLE = ("none", "pods", *RESERVED, *(f"{kind}-compressible" for kind in RESERVED))
 EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 
 
@@ -55,6 +75,11 @@ def host_at(address: str) -> str:
     """Where to ask a server that listens at this address, as a URL has it: on the loopback, if it listens at all."""
     address = ALL_INTERFACES.get(address, address)
     return f"[{address}]" if ":" in address else address
+
+
+def _overridden(name: str, default: Any, flag: str) -> Any:
+    """A field, and the flag of the kubelet's command line that overrides it."""
+    return setting(name, default, json_schema_extra={"flag": flag})
 
 
 def _seconds(default: float) -> Any:
@@ -71,32 +96,38 @@ class KubeletConfiguration(Model):
 
     model_config = ConfigDict(extra="ignore", validate_default=True)
 
-    eviction_hard: dict[str, str] = setting("evictionHard", dict)
-    eviction_soft: dict[str, str] = setting("evictionSoft", dict)
-    eviction_soft_grace_period: dict[str, str] = setting("evictionSoftGracePeriod", dict)
-    eviction_minimum_reclaim: dict[str, str] = setting("evictionMinimumReclaim", dict)
-    merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
-    transition_period_seconds: Annotated[float, _seconds(300.0)] = setting("evictionPressureTransitionPeriod", "0s")
-    image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85)
-    image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80)
-    image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = setting("imageMinimumGCAge", "0s")
-    image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
-    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = setting(
-        "enforceNodeAllocatable", ["pods"]
+    eviction_hard: dict[str, str] = _overridden("evictionHard", dict, "eviction-hard")
+    eviction_soft: dict[str, str] = _overridden("evictionSoft", dict, "eviction-soft")
+    eviction_soft_grace_period: dict[str, str] = _overridden(
+        "evictionSoftGracePeriod", dict, "eviction-soft-grace-period"
     )
-    cgroups_per_qos: bool = setting("cgroupsPerQOS", True)
-    system_reserved_cgroup: str = setting("systemReservedCgroup", "")
-    kube_reserved_cgroup: str = setting("kubeReservedCgroup", "")
-    feature_gates: dict[str, bool] = setting("featureGates", dict)
-    runtime_endpoint: str = setting("containerRuntimeEndpoint", "")
-    image_endpoint: str = setting("imageServiceEndpoint", "")
+    eviction_minimum_reclaim: dict[str, str] = _overridden("evictionMinimumReclaim", dict, "eviction-minimum-reclaim")
+    merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
+    transition_period_seconds: Annotated[float, _seconds(300.0)] = _overridden(
+        "evictionPressureTransitionPeriod", "0s", "eviction-pressure-transition-period"
+    )
+    image_gc_high_threshold_percent: int = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
+    image_gc_low_threshold_percent: int = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
+    image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = _overridden(
+        "imageMinimumGCAge", "0s", "minimum-image-ttl-duration"
+    )
+    image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
+    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = _overridden(
+        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
+    )
+    cgroups_per_qos: bool = _overridden("cgroupsPerQOS", True, "cgroups-per-qos")
+    system_reserved_cgroup: str = _overridden("systemReservedCgroup", "", "system-reserved-cgroup")
+    kube_reserved_cgroup: str = _overridden("kubeReservedCgroup", "", "kube-reserved-cgroup")
+    feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
+    runtime_endpoint: str = _overridden("containerRuntimeEndpoint", "", "container-runtime-endpoint")
+    image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
     pod_logs_dir: Annotated[str, read_as(str, lambda path: path or DEFAULT_POD_LOGS_DIR)] = setting("podLogsDir", "")
-    healthz_bind_address: str = setting("healthzBindAddress", "")
-    healthz_port: int = setting("healthzPort", 10248)
-    address: str = setting("address", "")
-    port: Annotated[int, read_as(int, lambda port: port or DEFAULT_PORT)] = setting("port", 0)
-    read_only_port: int = setting("readOnlyPort", 0)
-    tls_cert_file: str = setting("tlsCertFile", "")
+    healthz_bind_address: str = _overridden("healthzBindAddress", "", "healthz-bind-address")
+    healthz_port: int = _overridden("healthzPort", 10248, "healthz-port")
+    address: str = _overridden("address", "", "address")
+    port: Annotated[int, read_as(int, lambda port: port or DEFAULT_PORT)] = _overridden("port", 0, "port")
+    read_only_port: int = _overridden("readOnlyPort", 0, "read-only-port")
+    tls_cert_file: str = _overridden("tlsCertFile", "", "tls-cert-file")
     name: Annotated[str, not_read] = ""
     written: Annotated[frozenset[str], not_read] = frozenset()
     thresholds: Annotated[ParsedThresholds, not_read] = ParsedThresholds(())
@@ -116,10 +147,10 @@ class KubeletConfiguration(Model):
         return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}"
 
 
-KUBELETS_FIELDS = {field.alias for field in KubeletConfiguration.model_fields.values() if field.alias}
+KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias}
 
 
-def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The documents merged in order, each a JSON merge patch (RFC 7386) of those before it: maps by key, everything
     else replaced; null removes a key."""
     result: dict[str, Any] = {}
@@ -174,12 +205,18 @@ def read_kubelet_configuration(
 
 
 def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of the file as the kubelet has it before the drop-ins; what is of a wrong type is refused later."""
-    written, merge_defaults = document.get("evictionHard"), document.get("mergeDefaultEvictionSettings") is True
-    if written is not None and not isinstance(written, dict):
-        return document
-    hard = {str(signal): text for signal, text in effective_hard(written, merge_defaults=merge_defaults).items()}
-    return {**document, "evictionHard": hard}
+    """The document of the file as the kubelet has it before the drop-ins; what is of a wrong type is refused later.
+
+    Without `evictionHard` it has the defaults, else the map as written, even if empty; with
+    `mergeDefaultEvictionSettings` the defaults of the other signals are added. A user's value wins, also one that
+    switches the signal off.
+    """
+    written = document.get("evictionHard")
+    if written is None:
+        return {**document, "evictionHard": dict(KUBELET_EVICTION_HARD)}
+    if isinstance(written, dict) and document.get("mergeDefaultEvictionSettings") is True:
+        return {**document, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
+    return document
 
 
 def kubelet_configuration(
@@ -208,79 +245,284 @@ def kubelet_configuration(
         thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
     except ValidationError as error:
         raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
-    except ThresholdConfigError as error:
+    except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    if problems := _problems(found):
-        raise ConfigurationError(f"{name}: {'; '.join(problems)}")
-    if "pods" in found.enforce_node_allocatable:
-        thresholds = with_allocatable(thresholds)
-    written = frozenset(KUBELETS_FIELDS & set_by_somebody)
+    if problems := "; ".join(map(str, _problems(found))):
+        raise ConfigurationError(f"{name}: {problems}")
+    if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
+        again = tuple(("allocatableMemory.available", text) for _, text in thresholds.hard_memory)
+        thresholds = replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + again)
+    written = frozenset(KUBELETS_FIELDS.keys() & set_by_somebody)
     return found.model_copy(update={"name": name, "written": written, "thresholds": thresholds})
 
 
-def with_allocatable(thresholds: ParsedThresholds) -> ParsedThresholds:
-    """Adds each hard memory threshold again for node allocatable, as the kubelet does (addAllocatableThresholds)."""
-    copied = tuple(("allocatableMemory.available", text) for name, text in thresholds.hard_memory)
-    return replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + copied)
-
-
-def _problems(found: KubeletConfiguration) -> list[str]:
-    """All problems that the kubelet's validation finds in fields that agree with no other one."""
-    maximum_age = found.image_maximum_gc_age_seconds
-    high, low = found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent
-    problems = image_gc_problems(high, low, found.image_minimum_gc_age_seconds, maximum_age)
+def _problems(found: KubeletConfiguration) -> Iterator[FieldError]:
+    """All problems that the kubelet's validation finds."""
+    ages = found.image_minimum_gc_age_seconds, found.image_maximum_gc_age_seconds
+    yield from image_gc_problems(found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent, *ages)
     try:
         read_log_directory(found.pod_logs_dir)
     except ValueError as error:
-        problems.append(f"podLogsDir: {error}")
-    if maximum_age != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
-        problems.append("imageMaximumGCAge: must be 0 while the feature gate ImageMaximumGCAge is off")
-    return problems + node_allocatable_problems(found)
+        yield FieldError("podLogsDir", str(error))
+    if found.image_maximum_gc_age_seconds != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
+        yield FieldError("imageMaximumGCAge", "must be 0 while the feature gate ImageMaximumGCAge is off")
+    for problem in _node_allocatable_problems(found):
+        yield FieldError("enforceNodeAllocatable", problem)
 
 
-def node_allocatable_problems(found: KubeletConfiguration) -> list[str]:
-    """All problems that the kubelet's validation finds in `enforceNodeAllocatable`."""
+def _node_allocatable_problems(found: KubeletConfiguration) -> Iterator[str]:
     enforced = found.enforce_node_allocatable
-    name, allowed, entries = "enforceNodeAllocatable", ", ".join(ENFORCEABLE), dict.fromkeys(enforced)
-    problems = [f"{name}: unknown entry {e!r}; allowed are {allowed}" for e in entries if e not in ENFORCEABLE]
-    problems += [f"{name}: {entry!r} is listed twice" for entry in entries if enforced.count(entry) > 1]
+    entries = dict.fromkeys(enforced)
+    for entry in entries:
+        if entry not in ENFORCEABLE:
+            yield f"unknown entry {entry!r}; allowed are {', '.join(ENFORCEABLE)}"
+    for entry in entries:
+        if enforced.count(entry) > 1:
+            yield f"{entry!r} is listed twice"
     if "none" in enforced and len(enforced) > 1:
-        problems.append(f"{name}: 'none' must stand alone")
+        yield "'none' must stand alone"
     for kind, field, cgroup in (
         ("system-reserved", "systemReservedCgroup", found.system_reserved_cgroup),
         ("kube-reserved", "kubeReservedCgroup", found.kube_reserved_cgroup),
     ):
         forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
         if forms and not cgroup:
-            problems.append(f"{name}: {forms[0]!r} needs {field}")
+            yield f"{forms[0]!r} needs {field}"
         if len(forms) > 1:
-            problems.append(f"{name}: {forms[0]!r} and {forms[1]!r} must not stand together")
+            yield f"{forms[0]!r} and {forms[1]!r} must not stand together"
     if not found.cgroups_per_qos and any(entry != "none" for entry in enforced):
-        problems.append(f"{name}: needs cgroupsPerQOS, unless it is ['none'] or empty")
-    return problems
+        yield "needs cgroupsPerQOS, unless it is ['none'] or empty"
 
 
-def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> list[str]:
+def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> Iterator[FieldError]:
     """All problems that the kubelet's validation finds in these image GC settings; ages in seconds."""
-    problems = [
-        f"{field}: must be between 0 and 100, but it was {value}"
-        for field, value in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low))
-        if not 0 <= value <= 100
-    ]
+    for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
+        if not 0 <= percent <= 100:
+            yield FieldError(field, f"must be between 0 and 100, but it was {percent}")
     if low >= high:
-        problems.append(
-            f"imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent ({high}), but it was {low}"
-        )
-    if minimum_age < 0:
-        problems.append(f"imageMinimumGCAge: must not be negative, but it was {minimum_age:g}s")
-    if maximum_age < 0:
-        problems.append(f"imageMaximumGCAge: must not be negative, but it was {maximum_age:g}s")
+        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        yield FieldError("imageGCLowThresholdPercent", problem)
+    for field, age in (("imageMinimumGCAge", minimum_age), ("imageMaximumGCAge", maximum_age)):
+        if age < 0:
+            yield FieldError(field, f"must not be negative, but it was {age:g}s")
     if 0 < maximum_age <= minimum_age:
-        problems.append(
-            f"imageMaximumGCAge: must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
-        )
-    return problems
+        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
+        yield FieldError("imageMaximumGCAge", problem)
 
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
 """What is inherited where no kubelet's configuration is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletProcess:
+    """A kubelet's command line. Paths are absolute, and empty where no flag names them. `flags`: the fields of its
+    configuration that flags override."""
+
+    config: str
+    config_dir: str
+    root_dir: str
+    flags: Mapping[str, Any]
+
+
+class _LeftAloneError(EvictionError):
+    """Why a process that is called kubelet is not taken for the node's, as the end of a sentence about it."""
+
+
+FLAGS = {
+    field.json_schema_extra["flag"]: name
+    for name, field in KUBELETS_FIELDS.items()
+    if isinstance(field.json_schema_extra, dict)
+}
+"""Flag -> the field that it overrides."""
+PATHS = ("config", "config-dir", "root-dir")
+WITHOUT_VALUE = "cgroups-per-qos"
+
+
+def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
+    """The flag form `signal<value,signal<value` (`=` for grace periods and minimum reclaim).
+
+    Raises ConfigurationError.
+    """
+    pairs: dict[str, str] = {}
+    for statement in filter(None, text.split(",")):
+        name, found, value = (part.strip() for part in statement.partition(operator))
+        if not found or not name or not value:
+            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
+            raise ConfigurationError(
+                f"--{flag}: {shown} is not of the form signal{operator}value, "
+                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
+            )
+        pairs[name] = value
+    return pairs
+
+
+def kubelet_of_node(own: Mapping[str, Any], root: str | None) -> tuple[KubeletConfiguration | None, str]:
+    """The configuration of the node's kubelet, None if there is none; and a sentence about it, if there is one to say.
+
+    `own`: the fields of our own sources. `root`: where /proc and the usual file are looked for, unless they say which
+    file it is, or that there is none; None: nowhere. Raises ConfigurationError.
+    """
+    path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
+    if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
+        process, remark = find_kubelet(os.path.join(root, "proc"))
+        if process is not None:
+            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
+            return found.model_copy(update={"root_directory": process.root_dir}), ""
+        usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
+        path = usual if os.path.exists(usual) else ""
+        remark = remark or ("" if path else f"no kubelet is seen among the processes, and there is no {usual}")
+    return read_kubelet_configuration(path, directory) if path else None, remark
+
+
+def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
+    """The node's kubelet in a directory of the form of /proc; or why none is taken, as a sentence; empty if none runs.
+
+    Ends after at most `seconds`.
+    """
+    try:
+        return ReadingsInTime(Workers("kubelet search", 1), seconds)(lambda: _search(proc))
+    except NoThread:
+        return None, "no thread can be started to look for the kubelet among the processes"
+    except OSError:
+        return None, ""
+    except ReadingHangs:
+        return None, f"{proc} was not read within {seconds:g}s, so no kubelet is found there"
+
+
+def _search(proc: str) -> tuple[KubeletProcess | None, str]:
+    found: dict[int, KubeletProcess] = {}
+    parents: dict[int, int] = {}
+    left_alone = ""
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+        entry = os.path.join(proc, str(pid))
+        try:
+            if _text_of(entry, "comm") != f"{NAME}\n":  # reading this never waits for the process
+                continue
+            arguments = [part.decode() for part in _bytes_of(entry, "cmdline").split(b"\0")[:-1]]
+            if not arguments or os.path.basename(arguments[0]) != NAME:
+                continue
+            parents[pid] = _check(entry)
+            found[pid] = _process(entry, arguments[1:])
+        except _LeftAloneError as error:
+            left_alone = f"process {pid} is called {NAME} and left alone: {error}"
+        except (ValueError, ConfigurationError) as error:
+            left_alone = f"process {pid} is called {NAME} and left alone: its command line cannot be read ({error})"
+        except OSError:  # it has ended
+            continue
+    own = [pid for pid in found if parents[pid] not in found]  # without what it has just forked
+    if len(own) > 1:
+        return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
+    return (found[own[0]], "") if own else (None, left_alone)
+
+
+def _check(entry: str) -> int:
+    """The parent's id of a process that can be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
+    lines = [line.partition(":") for line in _text_of(entry, "status").splitlines()]
+    status = {name: values.split() for name, _, values in lines}
+    users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
+    others = [uid for uid in users if not this_process().trusts(uid)]
+    if others or not users:
+        raise _LeftAloneError(f"it belongs to uid {others[0]}" if others else "whom it belongs to is not known")
+    if len(status.get("NSpid", "1")) > 1:
+        raise _LeftAloneError("it runs in a PID namespace of its own")
+    try:
+        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
+    except PermissionError:
+        groups = _text_of(entry, "cgroup").splitlines()
+        if not any(SERVICE in group.split("/") for group in groups):
+            raise _LeftAloneError(f"its executable may not be looked at, and it does not run in {SERVICE}") from None
+    else:
+        if os.path.basename(executable) != NAME:
+            raise _LeftAloneError(f"its executable is {executable}")
+    if not _same(os.path.join(entry, "root"), "/"):
+        raise _LeftAloneError("it has another root directory")
+    return int(status["PPid"][0]) if status.get("PPid") else 0
+
+
+def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
+    """Raises _LeftAloneError, ConfigurationError, ValueError."""
+    given = given_flags(arguments)
+    config, config_dir, root_dir = (_absolute(entry, given[name][-1] if name in given else "") for name in PATHS)
+    if config and not (_same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)):
+        raise _LeftAloneError(f"its {config} is not to be seen here")
+    if config_dir and not os.path.lexists(config_dir):
+        raise _LeftAloneError(f"its {config_dir} is not to be seen here")
+    flags = {field: _meant(field, given[flag]) for flag, field in FLAGS.items() if flag in given}
+    return KubeletProcess(config, config_dir, root_dir, flags)
+
+
+def _meant(field: str, values: Sequence[str]) -> Any:
+    """What a flag means that was given with these values, by the type of its field. Of a map, the first one replaces
+    that of the files, and each further one adds to it. Raises ConfigurationError, ValueError."""
+    match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
+        case bool():
+            return _truth(values[-1])
+        case int():
+            return int(values[-1])
+        case list():
+            return [word for value in values for word in value.split(",") if word]
+        case dict():
+            operator = "<" if field in ("evictionHard", "evictionSoft") else "="
+            pairs = {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
+            return {name: _truth(text) for name, text in pairs.items()} if field == "featureGates" else pairs
+    return values[-1]
+
+
+def _truth(text: str) -> bool:
+    if text not in {"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"}:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text[0] in "1tT"
+
+
+def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """The flags that are known here with their values, in order; `--name value` and `--name=value`, `_` counts as `-`.
+
+    A value of another flag is passed over: a kubelet refuses to start with an argument that belongs to no flag.
+    """
+    given: dict[str, list[str]] = {}
+    rest = list(reversed(arguments))
+    while rest and (argument := rest.pop()) != "--":
+        name, equals, value = argument.removeprefix("--").partition("=")
+        name = name.replace("_", "-")
+        if not argument.startswith("--") or name not in (*FLAGS, *PATHS):
+            continue
+        if not equals:
+            value = "true" if name == WITHOUT_VALUE else rest.pop() if rest else ""
+        given.setdefault(name, []).append(value)
+    return given
+
+
+def _absolute(entry: str, path: str) -> str:
+    """The path as an absolute one: the kubelet's are relative to its working directory. Raises _LeftAloneError."""
+    if not path or path.startswith("/"):
+        return path
+    try:
+        return os.path.join(os.readlink(os.path.join(entry, "cwd")), path)
+    except OSError:
+        raise _LeftAloneError(f"{path} is relative to its working directory, which may not be looked at") from None
+
+
+def _same(theirs: str, ours: str) -> bool:
+    """Whether two paths lead to the same file; also if it may not be looked at through the process."""
+    try:
+        return os.path.samefile(theirs, ours)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _text_of(entry: str, name: str) -> str:
+    """Raises OSError, ValueError."""
+    return _bytes_of(entry, name).decode(errors="replace")
+
+
+def _bytes_of(entry: str, name: str) -> bytes:
+    """A file of a process. Raises OSError; ValueError for more than any command line should have."""
+    path = os.path.join(entry, name)
+    with open(path, "rb") as file:
+        data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)
+    if len(data) > LARGEST_COMMAND_LINE_BYTES:
+        raise ValueError(f"{path} holds more than {LARGEST_COMMAND_LINE_BYTES} bytes")
+    return data

@@ -35,8 +35,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from eviction.configuration.threshold_config import FieldError
 from reclaim.pods.pod_list import KubeletUnavailable
-from reclaim.types import ReclaimError
 
 if TYPE_CHECKING:
     import http.client
@@ -75,20 +75,10 @@ _PERMISSIONS = {
 }
 
 
-class KubeletEndpointError(ReclaimError, ValueError):
-    """An invalid endpoint. `field` is the attribute, the message says what is allowed.
-
-    The message quotes no value: a URL may hold a password where none belongs.
-    """
-
-    def __init__(self, field: str, message: str):
-        super().__init__(message)
-        self.field = field
-
-
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises KubeletEndpointError. Empty texts are unset; no file is read here.
+    """Validated when it is made: raises FieldError with the name of the attribute, which quotes no value, as a URL may
+    hold a password where none belongs. Empty texts are unset; no file is read here.
 
     `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port. The client connects only
     to an address of this node.
@@ -112,28 +102,28 @@ class KubeletEndpoint:
     certificate_pem: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        _check_url(self.url)
+        _address_of(self.url)
         if not self.secure:
             for each in fields(self):
                 if each.name != "url" and getattr(self, each.name):
-                    raise KubeletEndpointError(each.name, "is for https only, and the URL of the kubelet is http")
+                    raise FieldError(each.name, "is for https only, and the URL of the kubelet is http")
             return
         for name in _FILES:
             path = getattr(self, name)
             if path and not (path.startswith("/") and path.isprintable()):
-                raise KubeletEndpointError(name, "must be an absolute path or empty")
+                raise FieldError(name, "must be an absolute path or empty")
         if self.token_file and self.certificate_file:
-            raise KubeletEndpointError("token_file", "and a client certificate are two identities: give one of them")
+            raise FieldError("token_file", "and a client certificate are two identities: give one of them")
         if self.key_file and not self.certificate_file:
-            raise KubeletEndpointError("key_file", "needs the client certificate that it belongs to")
+            raise FieldError("key_file", "needs the client certificate that it belongs to")
         if self.ca_file and self.insecure_skip_verify:
-            raise KubeletEndpointError("insecure_skip_verify", "contradicts the CA file: give one of them")
+            raise FieldError("insecure_skip_verify", "contradicts the CA file: give one of them")
         if not self.ca_file and not self.insecure_skip_verify and not self.pinned_files:
-            raise KubeletEndpointError(
+            raise FieldError(
                 "ca_file", "is needed to know that it is the kubelet who answers over https, unless that is waived"
             )
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
-            raise KubeletEndpointError("server_name", "must be a host name or an IP address, or empty")
+            raise FieldError("server_name", "must be a host name or an IP address, or empty")
 
     @property
     def secure(self) -> bool:
@@ -143,10 +133,7 @@ class KubeletEndpoint:
     @property
     def address(self) -> tuple[str, int]:
         """IP address and port; without a port the kubelet's usual one."""
-        match = _URL.fullmatch(self.url)
-        assert match is not None  # checked when the value was made
-        host = match["host"].strip("[]")
-        return "127.0.0.1" if host == "localhost" else host, int(match["port"] or USUAL_PORTS[match["scheme"]])
+        return _address_of(self.url)
 
     @property
     def expected_name(self) -> str:
@@ -154,26 +141,28 @@ class KubeletEndpoint:
         return self.server_name or self.address[0]
 
 
-def _check_url(url: str) -> None:
+def _address_of(url: str) -> tuple[str, int]:
+    """IP address and port. Raises FieldError."""
     import ipaddress
 
     match = _URL.fullmatch(url)
     if match is None:
-        raise KubeletEndpointError(
+        raise FieldError(
             "url",
             "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
             "https://127.0.0.1:10250; without a user, a path or a query; or auto",
         )
-    if match["port"] and not 0 < int(match["port"]) < 65536:
-        raise KubeletEndpointError("url", "has a port that is not within 1 and 65535")
-    if match["host"] == "localhost":
-        return
+    port = int(match["port"] or USUAL_PORTS[match["scheme"]])
+    if not 0 < port < 65536:
+        raise FieldError("url", "has a port that is not within 1 and 65535")
+    host = "127.0.0.1" if match["host"] == "localhost" else match["host"]
     try:
-        address = ipaddress.ip_address(match["host"].strip("[]"))
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        raise KubeletEndpointError("url", "has a host that is not an IP address") from None
-    if (address.version == 6) != match["host"].startswith("[") or address.is_unspecified or address.is_multicast:
-        raise KubeletEndpointError("url", "has an address at which no kubelet can be asked")
+        raise FieldError("url", "has a host that is not an IP address") from None
+    if (address.version == 6) != host.startswith("[") or address.is_unspecified or address.is_multicast:
+        raise FieldError("url", "has an address at which no kubelet can be asked")
+    return host.strip("[]"), port
 
 
 def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
@@ -189,8 +178,16 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
     until = time.monotonic() + seconds
     token = _token(endpoint.token_file) if endpoint.token_file else ""
     context = _context(endpoint) if endpoint.secure else None
+    headers = {"Accept": "application/json", "Connection": "close"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    exchange = http.client.HTTPConnection(*endpoint.address)
     try:
-        return _exchange(endpoint, path, context, token, until)
+        with _connected(endpoint, context, until) as connection:
+            exchange.sock = _Timed(connection, until)
+            exchange.request("GET", path, headers=headers)
+            with exchange.getresponse() as response:
+                return _body(response, path, kubelet)
     except TimeoutError:
         raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
     except ssl.SSLCertVerificationError as error:
@@ -212,20 +209,6 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
         raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
-
-
-def _exchange(endpoint: KubeletEndpoint, path: str, context: ssl.SSLContext | None, token: str, until: float) -> bytes:
-    import http.client
-
-    headers = {"Accept": "application/json", "Connection": "close"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    http_connection = http.client.HTTPConnection(*endpoint.address)
-    with _connected(endpoint, context, until) as connection:
-        http_connection.sock = _Timed(connection, until)
-        http_connection.request("GET", path, headers=headers)
-        with http_connection.getresponse() as response:
-            return _body(response, path, f"the kubelet at {endpoint.url}")
 
 
 @contextmanager

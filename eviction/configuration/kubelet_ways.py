@@ -34,21 +34,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from eviction.configuration.kubelet import (
-    DEFAULT_PORT,
-    KubeletConfiguration,
-    host_at,
-    kubelet_configuration,
-)
-from eviction.configuration.kubelet_client import (
-    ANSWER_SECONDS,
-    CONFIGZ,
-    PODS,
-    KubeletEndpoint,
-    KubeletEndpointError,
-    ask_kubelet,
-)
+from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, PODS, KubeletEndpoint, ask_kubelet
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
+from eviction.configuration.threshold_config import FieldError
 from reclaim.execution.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.trust import file_refusal
@@ -101,19 +90,14 @@ class KubeletPlace:
     tls_cert_file: str = ""
     files: IdentityFiles = IdentityFiles()
 
-    @property
-    def host(self) -> str:
-        """The address to ask at, as a URL has it."""
-        return host_at(self.address)
+
+KubeletAccess = KubeletEndpoint | KubeletPlace
+"""How the kubelet is asked: at a configured endpoint, or by a way that is found at a place."""
 
 
-def asking_for_pods(
-    endpoint: KubeletEndpoint | None, place: KubeletPlace | None, clock: Clock
-) -> Callable[[], bytes] | None:
-    """Asks the kubelet for its pods, in time, at the endpoint or where `place` leads; None: it is not asked."""
-    if endpoint is not None:
-        return answered_in_time(partial(ask_kubelet, endpoint), ANSWER_SECONDS)
-    return None if place is None else answered_in_time(KubeletSearch(place, clock).get_pods, ANSWER_SECONDS)
+def asking_for_pods(access: KubeletAccess | None, clock: Clock) -> Callable[[], bytes] | None:
+    """Asks the kubelet for its pods, in time; None: it is not asked."""
+    return None if access is None else answered_in_time(PodsOfKubelet(access, clock).get, ANSWER_SECONDS)
 
 
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
@@ -132,22 +116,24 @@ def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], 
     return ask_in_time
 
 
-class KubeletSearch:
-    """Finds by itself an identity that the node's own kubelet accepts, and asks for its pods: `kubeletEndpoint: auto`.
+class PodsOfKubelet:
+    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds by itself an identity that the
+    kubelet accepts.
 
     The way that is accepted is kept. After a search in vain no request is sent for a minute: a node under pressure has
-    no time for it at every pass. `endpoint`: that was answered last; None before, and once its identity is refused.
+    no time for it at every pass. `endpoint`: the configured one, or that was answered last; None before, and once its
+    identity is refused.
     """
 
-    def __init__(self, place: KubeletPlace, clock: Clock, seconds: float = ANSWER_SECONDS):
-        self.endpoint: KubeletEndpoint | None = None
-        self._place = place
+    def __init__(self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS):
+        self.endpoint = access if isinstance(access, KubeletEndpoint) else None
+        self._access = access
         self._clock = clock
         self._seconds = seconds
         self._in_vain = ""
         self._search_from = float("-inf")
 
-    def get_pods(self) -> bytes:
+    def get(self) -> bytes:
         """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
         until = time.monotonic() + self._seconds
         known = self.endpoint  # of which another thread may let go meanwhile
@@ -155,13 +141,13 @@ class KubeletSearch:
             try:
                 return ask_kubelet(known, self._seconds)
             except KubeletUnavailable as error:
-                if not error.refused:
+                if not error.refused or known is self._access:
                     raise
             self.endpoint, self._search_from = None, float("-inf")  # a certificate has rotated, a role was taken away
         if self._clock.monotonic() < self._search_from:
             raise KubeletUnavailable(self._in_vain)
         try:
-            self.endpoint, body = asked_by_the_first(kubelet_ways(self._place), until, PODS)
+            self.endpoint, body = asked_by_the_first(kubelet_ways(self._access), until, PODS)
         except KubeletUnavailable as error:
             if not error.refused:
                 raise
@@ -192,66 +178,67 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
     raise KubeletUnavailable("; ".join(tried) or "this node has no identity that could be tried", refused=True)
 
 
-def kubelet_ways(place: KubeletPlace) -> Iterator[KubeletWay]:
-    """The ways that this node has now, in the order in which they are tried; none for a file that is not there."""
+def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
+    """The configured way, or those that this node has now, in the order in which they are tried; none for a file that
+    is not there."""
+    if isinstance(place, KubeletEndpoint):
+        yield KubeletWay("the configured identity", place)
+        return
     files, pki = place.files, os.path.join(place.root_directory, "pki")
-    url = f"https://{place.host}:{place.port}"
+    host = host_at(place.address)
+    url = f"https://{host}:{place.port}"
     usual = (os.path.join(pki, "kubelet-server-current.pem"), os.path.join(pki, "kubelet.crt"), *files.serving)
     serving = [path for path in ((place.tls_cert_file,) if place.tls_cert_file else usual) if os.path.exists(path)]
     pinned = tuple(path for path in serving if _refusal(path) is None)
     if pinned:
-        yield from _with_identities(place, url, pinned)
+        yield from _with_identities(place, partial(_way, url=url, pinned_files=pinned))
     elif serving:
         yield KubeletWay("anyone", None, f"who the kubelet is cannot be told: {serving[0]} {_refusal(serving[0])}")
     else:
         names = place.tls_cert_file or f"{usual[0]} and {usual[1]}"
         yield KubeletWay("anyone", None, f"who the kubelet is cannot be told without its certificate ({names})")
     if place.read_only_port:
-        yield _way("anyone on its read-only port", f"http://{place.host}:{place.read_only_port}")
+        yield _way("anyone on its read-only port", f"http://{host}:{place.read_only_port}")
 
 
-def _with_identities(place: KubeletPlace, url: str, pinned: tuple[str, ...]) -> Iterator[KubeletWay]:
+def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Iterator[KubeletWay]:
     files = place.files
     for path in filter(os.path.exists, files.tokens):
-        yield _of_files(f"the service account's token {path}", url, pinned, token_file=path)
+        yield way(f"the service account's token {path}", token_file=path)
     own = (os.path.join(place.root_directory, "pki", "kubelet-client-current.pem"), "")
     of_node = [pair for pair in (own, *files.certificates) if os.path.exists(pair[0])]
     for certificate, key in of_node:
-        what = f"the node's client certificate {certificate}"
-        yield _of_files(what, url, pinned, certificate_file=certificate, key_file=key)
-    for path in (*files.kubeconfigs, os.path.join(place.root_directory, "kubeconfig")):
-        if os.path.exists(path):
-            yield from _of_kubeconfig(path, url, pinned, {certificate for certificate, _ in of_node})
+        yield way(f"the node's client certificate {certificate}", certificate_file=certificate, key_file=key)
+    tried = {os.path.realpath(certificate) for certificate, _ in of_node}
+    for path in filter(os.path.exists, (*files.kubeconfigs, os.path.join(place.root_directory, "kubeconfig"))):
+        identity = f"the node's kubeconfig {path}"
+        try:
+            held = _identity_in(path)
+        except ConfigurationError as error:
+            yield KubeletWay(identity, None, str(error))
+            continue
+        if os.path.realpath(held.get("certificate_file", path)) not in tried:
+            yield way(identity, **held)
     for certificate, key in files.of_api_server:
         if os.path.exists(certificate):
-            what = f"the API server's client certificate {certificate}"
-            yield _of_files(what, url, pinned, certificate_file=certificate, key_file=key)
-    yield _way("nobody", url, pinned_files=pinned)
+            yield way(f"the API server's client certificate {certificate}", certificate_file=certificate, key_file=key)
+    yield way("nobody")
 
 
-def _of_kubeconfig(path: str, url: str, pinned: tuple[str, ...], known: set[str]) -> Iterator[KubeletWay]:
-    """The identity of a kubeconfig's current context; none if its certificate is one of those that are `known`."""
-    identity = f"the node's kubeconfig {path}"
-    try:
-        user = _current_user(read_document(path))
-    except ConfigurationError as error:
-        yield KubeletWay(identity, None, str(error))
-        return
-    directory = os.path.dirname(path)
+def _identity_in(path: str) -> dict[str, str]:
+    """The identity of a kubeconfig's current context, as fields of an endpoint. Raises ConfigurationError."""
+    user = _current_user(read_document(path))
     texts = {name: value for name, value in user.items() if isinstance(value, str)}
+    files = {name: os.path.join(os.path.dirname(path), text) if text else "" for name, text in texts.items()}
     pem = _decoded(texts, "client-certificate-data") + _decoded(texts, "client-key-data")
-    if texts.get("client-certificate"):
-        certificate = os.path.join(directory, texts["client-certificate"])
-        key = os.path.join(directory, texts["client-key"]) if texts.get("client-key") else ""
-        if os.path.realpath(certificate) not in {os.path.realpath(other) for other in known}:
-            yield _of_files(identity, url, pinned, certificate_file=certificate, key_file=key)
-    elif pem:
-        yield _way(identity, url, pinned_files=pinned, certificate_pem=pem)
-    elif texts.get("tokenFile"):
-        yield _of_files(identity, url, pinned, token_file=os.path.join(directory, texts["tokenFile"]))
-    else:
-        held = ", ".join(sorted(user)) or "no user"
-        yield KubeletWay(identity, None, f"it holds neither a client certificate nor the file of a token, but {held}")
+    if files.get("client-certificate"):
+        return {"certificate_file": files["client-certificate"], "key_file": files.get("client-key", "")}
+    if pem:
+        return {"certificate_pem": pem}
+    if files.get("tokenFile"):
+        return {"token_file": files["tokenFile"]}
+    held = ", ".join(sorted(user)) or "no user"
+    raise ConfigurationError(f"it holds neither a client certificate nor the file of a token, but {held}")
 
 
 def _current_user(document: dict[str, Any]) -> dict[str, Any]:
@@ -277,15 +264,6 @@ def _decoded(texts: dict[str, str], name: str) -> str:
     return f"{text}\n" if text else ""
 
 
-def _of_files(identity: str, url: str, pinned: tuple[str, ...], **files: str) -> KubeletWay:
-    """A way by these files, if all of them are trusted."""
-    for path in filter(None, files.values()):
-        refusal = _refusal(path)
-        if refusal is not None:
-            return KubeletWay(identity, None, f"{path} {refusal}")
-    return _way(identity, url, pinned_files=pinned, **files)
-
-
 def _refusal(path: str) -> str | None:
     """Why a file is not used, as the end of a sentence; None: it is trusted."""
     try:
@@ -296,17 +274,19 @@ def _refusal(path: str) -> str | None:
 
 
 def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
+    """A way with these fields of an endpoint, if all files that hold its identity are trusted."""
+    for path in filter(None, map(fields.get, ("token_file", "certificate_file", "key_file"))):
+        if (refusal := _refusal(path)) is not None:
+            return KubeletWay(identity, None, f"{path} {refusal}")
     try:
         return KubeletWay(identity, KubeletEndpoint(url, **fields))
-    except KubeletEndpointError as error:
-        return KubeletWay(identity, None, f"{error.field} {error}")
+    except FieldError as error:
+        return KubeletWay(identity, None, f"{error.field} {error.problem}")
 
 
-def asked_of_kubelet(
-    endpoint: KubeletEndpoint | None, place: KubeletPlace | None, remark: str
-) -> tuple[KubeletConfiguration | None, str]:
-    """What the kubelet tells of itself at the endpoint, or where `place` leads, if it is asked for its pods there; else
-    None, and why as a sentence that begins with `remark`: why no file of it is known. Takes 2 s at most.
+def asked_of_kubelet(access: KubeletAccess | None, remark: str) -> tuple[KubeletConfiguration | None, str]:
+    """What the kubelet tells of itself, if it is asked for its pods; else None, and why as a sentence that begins with
+    `remark`: why no file of it is known. Takes 2 s at most.
 
     `GET /configz` answers with the whole configuration as it is in force: defaults, drop-ins and flags are in it
     (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). Whose identity may get the pods need
@@ -314,11 +294,10 @@ def asked_of_kubelet(
 
     An answer that is wrong in some way ends no start: then the kubelet's defaults are taken, as without one.
     """
-    if endpoint is None and place is None:
+    if access is None:
         return None, remark
-    ways = kubelet_ways(place) if place is not None else [KubeletWay("the configured identity", endpoint)]
     try:
-        _, body = asked_by_the_first(ways, time.monotonic() + CONFIGZ_SECONDS, CONFIGZ)
+        _, body = asked_by_the_first(kubelet_ways(access), time.monotonic() + CONFIGZ_SECONDS, CONFIGZ)
         return kubelet_configuration(_document(body), TOLD_BY_THE_KUBELET), ""
     except KubeletUnavailable as error:
         why = f"{TOLD_BY_THE_KUBELET} was asked for in vain: {error}"
@@ -335,7 +314,7 @@ def _document(body: bytes) -> dict[str, object]:
         answer = json.loads(body)
     except (ValueError, RecursionError):
         raise ValueError("it is no JSON") from None
-    document = answer.get("kubeletconfig") if isinstance(answer, dict) else None
-    if isinstance(document, dict):
-        return document
+    match answer:
+        case {"kubeletconfig": dict(document)}:
+            return document
     raise ValueError("it has no object kubeletconfig")

@@ -9,39 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetPydanticSchema,
-    PlainSerializer,
-    SkipValidation,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
-
-__all__ = [
-    "ConfigDict",
-    "Discriminator",
-    "Field",
-    "Model",
-    "PlainSerializer",
-    "SkipValidation",
-    "Tag",
-    "TypeAdapter",
-    "ValidationError",
-    "after",
-    "model_validator",
-    "not_read",
-    "read_as",
-    "setting",
-    "to_camel",
-]
+from pydantic import AfterValidator, BaseModel, GetPydanticSchema
+from pydantic import ConfigDict as ConfigDict
+from pydantic import Discriminator as Discriminator
+from pydantic import Field as Field
+from pydantic import PlainSerializer as PlainSerializer
+from pydantic import SkipValidation as SkipValidation
+from pydantic import Tag as Tag
+from pydantic import TypeAdapter as TypeAdapter
+from pydantic import ValidationError as ValidationError
+from pydantic import model_validator as model_validator
+from pydantic.alias_generators import to_camel as to_camel
 
 
 class Model(BaseModel):

@@ -219,26 +219,20 @@ def _flow(value: object) -> str:
     return "null" if value is None else repr(value)
 
 
-def unfit_texts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """For each text that the kernel would not take: its field (`evictionHard.nodefs.available`), and the end of a
-    sentence about it.
+def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """For each text of a document that the kernel would not take: its field (`evictionHard.nodefs.available`), and the
+    end of a sentence about it.
 
     A NUL ends a text for the kernel, and Python raises ValueError for it; a lone surrogate has no bytes in UTF-8 (a
     YAML escape such as "\\ud800", or a byte of a flag or a variable that is not UTF-8).
     """
-    for name, value in document.items():
-        yield from _unfit(str(name), name)
-        yield from _unfit(str(name), value)
-
-
-def _unfit(field: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _unfit(field, key)
-            yield from _unfit(f"{field}.{key}", each)
+            yield from unfit_texts(key, field or str(key))
+            yield from unfit_texts(each, f"{field}.{key}" if field else str(key))
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _unfit(field, each)
+            yield from unfit_texts(each, field)
     elif isinstance(value, str) and (what := _unfit_character(value)):
         yield field, f"must hold no {what}, but it was {quoted(value)}"
 

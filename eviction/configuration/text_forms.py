@@ -3,6 +3,10 @@
 A form, such as `Duration`, checks nothing: it is the type of a text, for a schema. What reads it, such as `Seconds`,
 checks it, and makes its value: a text that has not the form is refused with the end of a sentence about its field, a
 ValueError. Whether something is at a path or an address is not checked.
+
+A number without a unit is refused for an amount of a disk: `margin: 5` was meant as 5 percent or as 5Gi, and would be
+five bytes. Inodes are counted, so `nodefs.inodesFree: "1000"` is what it says; and zero is zero in any unit. In the
+kubelet's own file such a number is legal, and a small one worth a warning (`reporting.configuration_warnings`).
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ import ipaddress
 import math
 import posixpath
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.models import Field, read_as
 from eviction.configuration.strict_yaml import quoted
@@ -28,21 +33,22 @@ from signals.quantity import (
     parse_quantity,
     whole,
 )
-from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME
+from signals.types import AVAILABLE
 
 ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
 HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: nobody is asked)"
 LARGEST_PORT = 65535
 UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
-LONGEST_NODE_NAME = 253  # RFC 1123 subdomain
-SMALLEST_HISTORY_BYTES, LARGEST_HISTORY_BYTES = 1 << 20, 1 << 30
+NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or nothing
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
+COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is one that somebody has counted
+UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+BY_SIGNAL = "bySignal"
 
-Schema = dict[str, Any]
+_BARE = re.compile(r"\+?(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<part>[num]?)", re.ASCII)
 
-NULL: Schema = {"type": "null"}
+Number = TypeVar("Number", int, float)
 
 
 def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
@@ -52,32 +58,9 @@ def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
 
 
 def map_by_signal(*others: str, amounts: bool = False) -> Any:
-    """The form of a map whose keys are signals. `others`: signals that only the kubelet acts on. `amounts`: a small
-    amount of a disk needs a unit, unlike one of inodes."""
-
-    def name_the_signals(schema: Schema) -> None:
-        value = schema["additionalProperties"]
-        amount = {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"} if amounts else value
-        disks = {str(signal): value if signal.counts_inodes else amount for signal in KUBELET_SIGNALS}
-        schema["properties"] = {**disks, **dict.fromkeys(others, value)}
-        schema["patternProperties"] = {
-            rf"^{ROLE_NAME.pattern}\.{name}$": each for name, each in ((AVAILABLE, amount), (INODES_FREE, value))
-        }
-        schema["additionalProperties"] = False
-
-    return Field(json_schema_extra=name_the_signals)
-
-
-def or_null(schema: Schema) -> Schema:
-    """The same schema, with null allowed: in a file it takes a value away, from a map too, whatever its name."""
-    rest = {word: value for word, value in schema.items() if word not in ("default", "title")}
-    for word in rest.keys() & {"properties", "patternProperties"}:
-        rest[word] = {name: or_null(value) for name, value in rest[word].items()}
-    if "patternProperties" in rest:
-        rest["additionalProperties"] = NULL
-    alternatives = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
-    default = {"default": schema["default"]} if "default" in schema else {}
-    return {**default, "anyOf": [*alternatives, *([] if NULL in alternatives else [NULL])]}
+    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells. `others`: signals that only the
+    kubelet acts on. `amounts`: a small amount of a disk needs a unit, unlike one of inodes."""
+    return Field(json_schema_extra={BY_SIGNAL: {"others": [*others], "amounts": amounts}})
 
 
 Duration = Annotated[str, text_form(DURATION_PATTERN, examples=("30s", "1m30s", "250ms"))]
@@ -105,10 +88,6 @@ GracePeriods = Annotated[dict[str, Duration], map_by_signal(*LEFT_TO_KUBELET)]
 """Signal -> how long its soft threshold must have been met."""
 
 
-class AddressError(ValueError):
-    """A text that is no address. The message is the end of a sentence about its field."""
-
-
 def read_duration(text: str) -> float:
     """Seconds, not negative."""
     seconds = parse_duration(text)
@@ -117,31 +96,28 @@ def read_duration(text: str) -> float:
     return seconds
 
 
-def duration_within(least: float = 0.0, most: float = math.inf) -> Callable[[str], float]:
-    """Reads a duration with these bounds, in seconds."""
-
-    def read(text: str) -> float:
-        seconds = read_duration(text)
-        if seconds < least:
-            raise ValueError(f"must be at least {least:g}s, but it was {text!r}")
-        if seconds > most:
-            raise ValueError(f"must be at most {most:g}s, but it was {text!r}")
-        return seconds
-
-    return read
+def read_size(text: str) -> int:
+    """Bytes."""
+    return whole(parse_quantity(text))
 
 
-def read_history_size(text: str) -> int:
-    """Bytes, 1Mi to 1Gi."""
-    size_bytes = whole(parse_quantity(text))
-    if not SMALLEST_HISTORY_BYTES <= size_bytes <= LARGEST_HISTORY_BYTES:
-        raise ValueError(f"must be between 1Mi and 1Gi, but it was {text!r}")
-    return size_bytes
+def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Callable[[str], Number]:
+    """Reads a number with these bounds, which are texts of it."""
+    lowest, highest = read(least or "0"), read(most) if most else math.inf
+    allowed = f"between {least} and {most}" if least and most else f"at least {least}" if least else f"at most {most}"
+
+    def read_within(text: str) -> Number:
+        number = read(text)
+        if not lowest <= number <= highest:
+            raise ValueError(f"must be {allowed}, but it was {text!r}")
+        return number
+
+    return read_within
 
 
 def read_rate(text: str) -> int:
     """Bytes a second, above 0."""
-    rate = whole(parse_quantity(text))
+    rate = read_size(text)
     if rate <= 0:
         raise ValueError(f"must be above 0 bytes a second, but it was {text!r}")
     return rate
@@ -154,18 +130,19 @@ def read_lead(text: str) -> bool:
     return text == "auto"
 
 
-def read_path(path: str) -> str:
-    """An absolute path."""
-    if not path.startswith("/"):
-        raise ValueError(f"must be an absolute path, but it was {quoted(path)}")
-    return path
+def matching(pattern: str, allowed: str) -> Callable[[str], str]:
+    """Reads a text that has this form as a whole. `allowed`: the form in words."""
+    form = re.compile(pattern, re.ASCII | re.DOTALL)
+
+    def read_matching(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise ValueError(f"must be {allowed}, but it was {quoted(text)}")
+        return text
+
+    return read_matching
 
 
-def read_path_or_empty(path: str) -> str:
-    """An absolute path, or nothing."""
-    if path and not path.startswith("/"):
-        raise ValueError(f"must be an absolute path or empty, but it was {quoted(path)}")
-    return path
+read_path = matching("/.*", "an absolute path")
 
 
 def read_log_directory(path: str) -> str:
@@ -178,13 +155,6 @@ def read_log_directory(path: str) -> str:
     return path
 
 
-def read_node_name(name: str) -> str:
-    """The name of a Node, or nothing."""
-    if name and not (_NODE_NAME.fullmatch(name) and len(name) <= LONGEST_NODE_NAME):
-        raise ValueError(f"must be the name of a Node or empty, but it was {quoted(name)}")
-    return name
-
-
 def read_address(text: str) -> str:
     """An address that `parse_address` takes, as it was written."""
     parse_address(text)
@@ -194,19 +164,19 @@ def read_address(text: str) -> str:
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
     """Where the kubelet's `/healthz` is: host and port, or the path of a unix socket; None for the empty text.
 
-    Raises AddressError.
+    Raises ValueError.
     """
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX)
         size = len(path.encode(errors="surrogateescape"))
         if not path.startswith("/") or "\0" in path or size > LONGEST_SOCKET_PATH_BYTES:
-            raise AddressError(f"must be {HEALTHZ_FORMS}, but it was {quoted(text)}")
+            raise ValueError(f"must be {HEALTHZ_FORMS}, but it was {quoted(text)}")
         return path
     return parse_address(text, HEALTHZ_FORMS)
 
 
 def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | None:
-    """Host and port; None for the empty text. Raises AddressError.
+    """Host and port; None for the empty text. Raises ValueError.
 
     Names are not looked up, as a resolver may hang on a node in trouble: `localhost` is 127.0.0.1. Port 0 is any free
     one. A port alone, which would listen on every interface, is refused; 0.0.0.0 asks for that explicitly.
@@ -219,31 +189,81 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise AddressError(f"must be {forms}, but it was {quoted(text)}") from None
+        raise ValueError(f"must be {forms}, but it was {quoted(text)}") from None
     if not colon or bracketed != (address.version == 6) or not (port.isascii() and port.isdigit() and len(port) <= 5):
-        raise AddressError(f"must be {forms}, but it was {quoted(text)}")
+        raise ValueError(f"must be {forms}, but it was {quoted(text)}")
     if int(port) > LARGEST_PORT:
-        raise AddressError(f"the port must be between 0 and {LARGEST_PORT}, but it was {port}")
+        raise ValueError(f"the port must be between 0 and {LARGEST_PORT}, but it was {port}")
     return host, int(port)
 
 
-LONGEST_HOLD_OFF_FOR_NEW_PODS = 10.0
-SHORTEST_TERMINATED_POD_AGE = 10.0  # two observations lie a minute apart; only tests want less than some minutes
-SHORTEST_REMOVAL_PATIENCE = 0.5  # large images take longer on a good day; the tests of a stuck runtime want a short one
-
 Seconds = Annotated[float, read_as(Duration, read_duration)]
-PodStart = Annotated[float, read_as(Duration, duration_within(most=LONGEST_HOLD_OFF_FOR_NEW_PODS))]
-TerminatedPodAge = Annotated[float, read_as(Duration, duration_within(SHORTEST_TERMINATED_POD_AGE))]
-Patience = Annotated[float, read_as(Duration, duration_within(SHORTEST_REMOVAL_PATIENCE))]
-HistorySize = Annotated[int, read_as(Quantity, read_history_size)]
+PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))]
+# Two observations of a pod lie a minute apart; only tests want less than some minutes.
+TerminatedPodAge = Annotated[float, read_as(Duration, within(read_duration, "10s"))]
+# Large images take longer on a good day; the tests of a stuck runtime want a short one.
+Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
+HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 Rate = Annotated[int, read_as(Quantity, read_rate)]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 LeadOrNone = Annotated[bool, read_as(Lead, read_lead)]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
 Directory = Annotated[str, read_as(AbsolutePath, read_path)]
 LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
-PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, read_path_or_empty)]
-NodeName = Annotated[str, read_as(str, read_node_name)]
+PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]
+NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[str, read_as(str, read_address)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
 Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
+
+
+def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """For each number without a unit for an amount of a disk: its field, and the end of a sentence about it, with what
+    it may have been meant to be."""
+    for field, place, signal, value in _amounts(document):
+        text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+        match = _BARE.fullmatch(text) if len(text) <= LONGEST_TEXT else None
+        if match is None or not signal.endswith(AVAILABLE) or signal in LEFT_TO_KUBELET:
+            continue
+        number = Fraction(match["number"])
+        if match["part"] or number:
+            what = "counts parts of a byte" if match["part"] else "has no unit"
+            yield field, f"{place}{quoted(value)} {what}: {_meant(number, 50 if field == 'margin' else 99)}?"
+
+
+def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
+    """The amounts of filesystems: field, place in it, signal, value."""
+    yield "margin", "", AVAILABLE, document.get("margin")
+    for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
+        for signal, value in _entries(document.get(field)):
+            yield field, f"{signal}: ", signal, value
+    for signal, row in _entries(document.get("reclaimTable")):
+        for entry in row if isinstance(row, list) else ():
+            if isinstance(entry, Mapping):
+                yield "reclaimTable", f"{signal}: below: ", signal, entry.get("below")
+
+
+def _entries(value: Any) -> list[tuple[str, Any]]:
+    return [(str(key), each) for key, each in value.items()] if isinstance(value, Mapping) else []
+
+
+def _meant(number: Fraction, most_percent: int) -> str:
+    """What such a number may have been meant to be; a share of 1 is told as a percentage. `most_percent`: that can be
+    advised; of a mark 99, as 100% switches the signal off."""
+    if number >= COUNT_OF_BYTES:
+        return _in_units(number)
+    percent = number * 100 if number < 1 else number
+    first = f"{_decimal(percent)}%" if 0 < percent <= most_percent else f"{_decimal(number)}Mi"
+    return f"{first} or {_decimal(number)}Gi"
+
+
+def _in_units(number: Fraction) -> str:
+    """So many bytes in the largest unit in which it is a whole number; if in none, about as many in the largest one."""
+    sizes = [(1 << 10 * power, unit) for power, unit in enumerate(UNITS, 1) if number >= 1 << 10 * power]
+    whole_ones = [f"{number // size}{unit}" for size, unit in sizes if number % size == 0]
+    size, unit = sizes[-1]
+    return whole_ones[-1] if whole_ones else f"{float(number / size):.1f}{unit}"
+
+
+def _decimal(number: Fraction) -> str:
+    return f"{float(number):.10f}".rstrip("0").rstrip(".")

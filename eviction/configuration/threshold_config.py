@@ -38,10 +38,10 @@ from signals.types import KUBELET_SIGNALS, Signal
 # kubelet, pkg/kubelet/eviction/defaults_linux.go
 KUBELET_EVICTION_HARD: Mapping[str, str] = {
     "memory.available": "100Mi",
-    Signal.NODEFS_AVAILABLE: "10%",
-    Signal.NODEFS_INODES_FREE: "5%",
-    Signal.IMAGEFS_AVAILABLE: "15%",
-    Signal.IMAGEFS_INODES_FREE: "5%",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
 }
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
@@ -52,16 +52,15 @@ _OFF = ("0%", "100%")
 Value = TypeVar("Value")
 
 
-class ThresholdConfigError(EvictionError, ValueError):
-    """A map is invalid: the field, the name of the signal in it, and the problem with what is allowed."""
+class FieldError(EvictionError, ValueError):
+    """A field has a value that cannot be, alone or beside the others. `problem`: the end of a sentence about the field,
+    with what is allowed. `key`: of a map, which entry it is."""
 
-    def __init__(self, field: str, signal: str, problem: str):
-        super().__init__(
-            f"{field}: {problem}" if problem.startswith("unknown signal") else f"{field}: {signal}: {problem}"
-        )
+    def __init__(self, field: str, problem: str, key: str | None = None):
+        super().__init__(f"{field}: {problem}")
         self.field = field
-        self.signal = signal
-        self.problem = str(self).removeprefix(f"{field}: ")
+        self.problem = problem
+        self.key = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def parse_threshold_config(
     """The thresholds of the four maps. `origin`: of each of them; empty: the name of the map that it comes from.
     `signals`: those of the node.
 
-    Raises ThresholdConfigError with the first problem.
+    Raises FieldError with the first problem.
     """
     names = (*signals, *LEFT_TO_KUBELET)
     hard_values = _read_map("evictionHard", hard, names, read_value, _OFF)
@@ -104,7 +103,7 @@ def parse_threshold_config(
     for name in soft_values:
         if name not in graces:
             problem = f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
-            raise ThresholdConfigError("evictionSoft", name, problem)
+            raise FieldError("evictionSoft", f"{name}: {problem}", name)
     thresholds: list[Threshold] = []
     left: list[tuple[str, str]] = []
     for field, written, values in (("evictionHard", hard, hard_values), ("evictionSoft", soft, soft_values)):
@@ -126,7 +125,7 @@ def _read_map(
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
-            raise ThresholdConfigError(field, name, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}")
+            raise FieldError(field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name)
     return {
         name: read(field, name, written[name]) for name in names if name in written and written[name] not in left_out
     }
@@ -136,32 +135,34 @@ def _read_grace(field: str, name: str, text: str) -> float:
     try:
         seconds = parse_duration(text)
     except QuantityError as error:
-        raise ThresholdConfigError(field, name, str(error)) from None
+        raise FieldError(field, f"{name}: {error}", name) from None
     if seconds < 0:
-        raise ThresholdConfigError(field, name, f"must not be negative, but it was {_quoted(text)}")
+        raise _refused(field, name, "must not be negative", text)
     return seconds
 
 
 def read_value(field: str, name: str, text: str) -> ThresholdValue:
-    """The value of a threshold. Raises ThresholdConfigError."""
+    """The value of a threshold. Raises FieldError."""
     value = _read(field, name, text)
     if value.percentage is not None and not 0 <= value.percentage.fraction <= 1:
-        raise ThresholdConfigError(field, name, f"must be between 0% and 100%, but it was {_quoted(text)}")
+        raise _refused(field, name, "must be between 0% and 100%", text)
     if value.quantity is not None and value.quantity <= 0:
-        raise ThresholdConfigError(
-            field, name, f"must be above 0 (0% switches the signal off), but it was {_quoted(text)}"
-        )
+        raise _refused(field, name, "must be above 0 (0% switches the signal off)", text)
     return value
 
 
 def read_minimum_reclaim(field: str, name: str, text: str) -> ThresholdValue:
-    """The value of a minimum reclaim. Raises ThresholdConfigError."""
+    """The value of a minimum reclaim. Raises FieldError."""
     value = _read(field, name, text)
     if value.percentage is not None and value.percentage.fraction <= 0:
-        raise ThresholdConfigError(field, name, f"must be above 0%, but it was {_quoted(text)}")
+        raise _refused(field, name, "must be above 0%", text)
     if value.quantity is not None and value.quantity < 0:
-        raise ThresholdConfigError(field, name, f"must not be negative, but it was {_quoted(text)}")
+        raise _refused(field, name, "must not be negative", text)
     return value
+
+
+def _refused(field: str, name: str, allowed: str, text: str) -> FieldError:
+    return FieldError(field, f"{name}: {allowed}, but it was {_quoted(text)}", name)
 
 
 def read_margin(text: str) -> ThresholdValue:
@@ -184,9 +185,8 @@ def _read(field: str, name: str, text: str) -> ThresholdValue:
     try:
         return _parsed(text)
     except QuantityError:
-        raise ThresholdConfigError(
-            field, name, f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
-        ) from None
+        problem = f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
+        raise FieldError(field, f"{name}: {problem}", name) from None
 
 
 def _parsed(text: str) -> ThresholdValue:
@@ -197,15 +197,3 @@ def _parsed(text: str) -> ThresholdValue:
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "…")
-
-
-def effective_hard(written: Mapping[str, str] | None, *, merge_defaults: bool) -> dict[str, str]:
-    """The kubelet's `evictionHard` once its file is loaded, before drop-ins (`cmd/kubelet/app/server.go`).
-
-    None (not in the file): the defaults. Otherwise the map as written, even if empty; with
-    `mergeDefaultEvictionSettings` the defaults of the other signals are added. A user's value wins, also one that
-    switches the signal off.
-    """
-    if written is None:
-        return dict(KUBELET_EVICTION_HARD)
-    return {**KUBELET_EVICTION_HARD, **written} if merge_defaults else dict(written)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eviction.configuration.decision import eviction_config
+from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable

@@ -63,7 +63,7 @@ class ReclaimOptions(Output):
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
     """The options, from their names on the command line (`-` as `_`). `signals`: those that the node can have.
 
-    Raises RequestRefused or ThresholdConfigError with one sentence.
+    Raises RequestRefused or FieldError with one sentence.
     """
     output = read_output(given, "reclaim", {"signal", "until", "all", "dry_run", "now"})
     name, until = given.get("signal"), given.get("until")

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 
 from eviction.ballast import create_ballast, room_problem
-from eviction.configuration.functions import FunctionKind
+from eviction.configuration.file import FunctionKind
 from eviction.decision.thresholds import highest_mark
 from eviction.listener import Listener
 from eviction.node.node import Node

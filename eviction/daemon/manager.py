@@ -22,8 +22,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from eviction.configuration.decision import poll_policy
-from eviction.configuration.effective import Configuration, needing_restart
+from eviction.configuration.effective import Configuration, needing_restart, poll_policy
 from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import ReclaimQueue, Ticket, respond_to_client
 from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval

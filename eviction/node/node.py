@@ -13,9 +13,14 @@ from functools import partial
 from importlib import import_module
 from typing import assert_never
 
-from eviction.configuration.decision import eviction_config
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, needing_restart, until_restart
-from eviction.configuration.functions import FunctionEntry, FunctionKind
+from eviction.configuration.effective import (
+    USUAL_ENDPOINTS,
+    Configuration,
+    eviction_config,
+    needing_restart,
+    until_restart,
+)
+from eviction.configuration.file import FunctionEntry, FunctionKind
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.decision.headroom import FillRates, update_fill_rates
@@ -187,7 +192,7 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, directories_in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
-        ask = asking_for_pods(configuration.kubelet_endpoint, configuration.kubelet_place, self.clock)
+        ask = asking_for_pods(configuration.kubelet_access, self.clock)
         seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
         self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eviction.configuration.decision import eviction_config
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, choose_endpoint
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, choose_endpoint, eviction_config
 from eviction.types import Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.execution.workers import Workers

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eviction.configuration.decision import eviction_config
-from eviction.configuration.effective import Configuration
+from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.reporting.explain import no_effect_sentences
 from eviction.types import Threshold

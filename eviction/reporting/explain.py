@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.record import Pass, PassResult
+from eviction.reporting.json_shapes import Count
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
 from eviction.reporting.space import WORDS, Attribution
@@ -86,12 +87,16 @@ def lead_sentence(lead_seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LadderMark:
-    """One mark: bytes or inodes of the signal, what happens there, and who acts (`reclaimd` or `kubelet`)."""
+    """One mark of the ladder."""
 
     signal: Signal
-    mark: int
+    """On whose filesystem."""
+    mark: Count
+    """Bytes or inodes that are available when it is reached."""
     what: str
+    """What happens there, for people."""
     whose: str
+    """Who does it."""
 
 
 @dataclass(frozen=True, slots=True)

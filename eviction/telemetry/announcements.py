@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
+from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
@@ -223,7 +224,7 @@ class Announcements(Listener):
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
-        if pods_problem is not None and self._node.configuration.kubelet_place is None:
+        if pods_problem is not None and not isinstance(self._node.configuration.kubelet_access, KubeletPlace):
             self._throttled_log.warn(pods_problem, key="pods")
         elif pods_problem != self._no_way_to_kubelet:  # a node may have no way for ever, so each sentence is said once
             self._no_way_to_kubelet = pods_problem

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration.decision import eviction_config
-from eviction.configuration.effective import load
+from eviction.configuration.effective import eviction_config, load
 from eviction.node.one_pass import usage_of
 from eviction.node.view import NodeView
 from eviction.reporting.space import About, DiskSurvey, Places

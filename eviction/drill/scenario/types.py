@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.models import ConfigDict, Field, after, read_as, to_camel
 from eviction.configuration.strict_yaml import StrictModel, quoted
-from eviction.configuration.text_forms import Duration, GracePeriods, Marks, Quantity, Schema, map_by_signal, text_form
+from eviction.configuration.text_forms import Duration, GracePeriods, Marks, Quantity, map_by_signal, text_form
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.scenario.amounts import (
     Amount,
@@ -653,7 +653,7 @@ class Expectation(Part):
         return self.relief if isinstance(self.relief, float) else None
 
 
-def _one_or_several(schema: Schema) -> None:
+def _one_or_several(schema: dict[str, Any]) -> None:
     """A single pressure may be written as one mapping (`reader.scenario_of`)."""
     several = schema["properties"]["pressure"]
     del several["title"]

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.sources import KIND, parse_pairs
-from eviction.configuration.threshold_config import ThresholdConfigError, read_minimum_reclaim, read_value
+from eviction.configuration.file import KIND
+from eviction.configuration.kubelet import parse_pairs
+from eviction.configuration.threshold_config import FieldError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION, Extent
 from signals.quantity import parse_percentage, parse_quantity
 from signals.types import Signal
@@ -71,7 +72,7 @@ def test_the_other_defaults() -> None:
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
     assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
-    assert (found.kubelet_endpoint, found.keep_newest_per_repository) == (None, 0)
+    assert (found.kubelet_access, found.keep_newest_per_repository) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,7 @@ def test_a_minimum_reclaim_may_be_0_and_above_100_percent(
 ) -> None:
     """A threshold may be neither; nothing may be negative."""
     for read, allowed in ((read_value, as_threshold), (read_minimum_reclaim, as_minimum_reclaim)):
-        with contextlib.nullcontext() if allowed else pytest.raises(ThresholdConfigError, match=r"^field: name: must "):
+        with contextlib.nullcontext() if allowed else pytest.raises(FieldError, match=r"^field: name: must "):
             assert read("field", "name", text) == value(text)
 
 

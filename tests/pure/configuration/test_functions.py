@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.functions import FunctionKind, User
+from eviction.configuration.file import FunctionKind, User
 from eviction.decision.reclaim_table import RowEntry
 from eviction.types import ThresholdValue
 from signals.quantity import parse_percentage

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from eviction import types
-from eviction.configuration import sources
+from eviction.configuration import file
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.kubelet import API_VERSION, KIND
 from eviction.types import Threshold
 from signals.types import Signal
 from tests.pure.values import value
 
-OURS = f"apiVersion: {types.API_VERSION}\nkind: {sources.KIND}\n"
+OURS = f"apiVersion: {types.API_VERSION}\nkind: {file.KIND}\n"
 KUBELETS = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
 

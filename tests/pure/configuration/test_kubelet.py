@@ -300,7 +300,7 @@ def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, pro
 )
 def test_validation_of_image_gc(high: int, low: int, minimum: float, maximum: float, fields: list[str]) -> None:
     """ValidateKubeletConfiguration: 0 to 100, low below high, ages not negative, the maximum above the minimum."""
-    problems = image_gc_problems(high, low, minimum, maximum)
+    problems = [str(problem) for problem in image_gc_problems(high, low, minimum, maximum)]
     assert len(problems) == len(fields)
     for problem, word in zip(problems, fields, strict=True):
         assert problem.startswith(

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.kubelet_client import KubeletEndpoint, KubeletEndpointError
+from eviction.configuration.kubelet_client import KubeletEndpoint
+from eviction.configuration.threshold_config import FieldError
 
 HTTPS = "https://127.0.0.1:10250"
 
@@ -61,7 +62,7 @@ WITH_SPACE = [
 @pytest.mark.parametrize("url", ["", *NO_URLS.split(), *WITH_SPACE])
 def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
     """In a sentence that does not repeat it, as it may hold a password."""
-    with pytest.raises(KubeletEndpointError) as caught:
+    with pytest.raises(FieldError) as caught:
         KubeletEndpoint(url)
     assert caught.value.field == "url"
     assert "secret" not in str(caught.value)
@@ -90,7 +91,7 @@ def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
 )
 def test_over_https_trust_has_to_be_configured(fields: dict[str, Any], at_fault: str) -> None:
     """A CA, or explicitly no verification; one identity; absolute paths."""
-    with pytest.raises(KubeletEndpointError) as caught:
+    with pytest.raises(FieldError) as caught:
         KubeletEndpoint(HTTPS, **fields)
     assert caught.value.field == at_fault
 
@@ -123,7 +124,7 @@ def test_a_whole_endpoint_is_taken(fields: dict[str, Any]) -> None:
 )
 def test_no_credentials_go_over_http(fields: dict[str, Any]) -> None:
     """Nor any other setting of https."""
-    with pytest.raises(KubeletEndpointError, match="is for https only") as caught:
+    with pytest.raises(FieldError, match="is for https only") as caught:
         KubeletEndpoint("http://127.0.0.1:10255", **fields)
     assert caught.value.field in fields
 
@@ -134,7 +135,7 @@ def test_any_text_is_an_address_or_refused(url: str) -> None:
     for text in (url, "http://" + url):
         try:
             endpoint = KubeletEndpoint(text)
-        except KubeletEndpointError:
+        except FieldError:
             continue
         assert "@" not in text
         assert 0 < endpoint.address[1] < 65536

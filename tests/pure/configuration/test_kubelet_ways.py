@@ -171,26 +171,25 @@ def test_its_own_configuration_says_where_it_is_and_which_certificate_it_shows(n
     document |= {"address": "192.0.2.7", "readOnlyPort": 10265, "tlsCertFile": str(shown)}
     kubelet.write_text(json.dumps(document))
     flags = {"kubeletConfig": str(kubelet), "rootDirectory": str(node.root), "kubeletEndpoint": "auto"}
-    place = load(None, {}, flags).kubelet_place
-    assert place is not None
-    assert (place.host, place.port, place.read_only_port, place.tls_cert_file) == (
+    place = load(None, {}, flags).kubelet_access
+    assert isinstance(place, KubeletPlace)
+    assert (place.address, place.port, place.read_only_port, place.tls_cert_file) == (
         "192.0.2.7",
         10260,
         10265,
         str(shown),
     )
     kubelet.write_text(json.dumps(document | {"address": "everywhere"}))
-    place = load(None, {}, flags).kubelet_place
-    assert place is not None
+    place = load(None, {}, flags).kubelet_access
+    assert isinstance(place, KubeletPlace)
     assert {way.endpoint for way in kubelet_ways(place)} == {None}
 
 
 def test_auto_is_opt_in_and_takes_no_other_identity() -> None:
     """By default the kubelet is not asked; what belongs to a written endpoint is refused beside it."""
-    assert load(None, {}, {"kubeletConfig": ""}).kubelet_place is None
+    assert load(None, {}, {"kubeletConfig": ""}).kubelet_access is None
     auto = load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto"})
-    assert auto.kubelet_endpoint is None
-    assert auto.kubelet_place == KubeletPlace("/var/lib/kubelet")
+    assert auto.kubelet_access == KubeletPlace("/var/lib/kubelet")
     with pytest.raises(ConfigurationError, match="kubeletTokenFile: has no effect while kubeletEndpoint is auto"):
         load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto", "kubeletTokenFile": "/t"})
     with pytest.raises(ConfigurationError, match="or auto"):

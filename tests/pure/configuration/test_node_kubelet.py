@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.node_kubelet import KUBELET_CONFIG, find_kubelet, given_flags
+from eviction.configuration.kubelet import KUBELET_CONFIG, find_kubelet, given_flags
 from eviction.reporting.configuration_warnings import NO_THRESHOLD, configuration_warnings
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.configuration.kubelet import with_default_thresholds
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     LEFT_TO_KUBELET,
+    FieldError,
     ParsedThresholds,
-    ThresholdConfigError,
-    effective_hard,
     parse_threshold_config,
 )
 from eviction.types import Threshold
@@ -46,7 +46,7 @@ def refusal(
     hard: Map | None = None, soft: Map | None = None, grace: Map | None = None, reclaim: Map | None = None
 ) -> str:
     """The sentence with which these maps are refused."""
-    with pytest.raises(ThresholdConfigError) as refused:
+    with pytest.raises(FieldError) as refused:
         parsed(hard, soft, grace, reclaim)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(f"{refused.value.field}: ")
@@ -276,7 +276,7 @@ def test_an_origin_is_what_was_given_or_the_name_of_the_map() -> None:
 
 def test_the_defaults_are_those_of_linux() -> None:
     """`pkg/kubelet/eviction/defaults_linux.go`."""
-    assert effective_hard(None, merge_defaults=False) == {
+    assert with_default_thresholds({})["evictionHard"] == {
         "memory.available": "100Mi",
         "nodefs.available": "10%",
         "nodefs.inodesFree": "5%",
@@ -300,8 +300,9 @@ def test_the_defaults_are_those_of_linux() -> None:
 )
 def test_merge_default_eviction_settings(written: Map | None, merge_defaults: bool, expected: Map) -> None:
     """`cmd/kubelet/app/server.go`: not set is all defaults, set is just that, merged adds what is not written."""
-    assert effective_hard(written, merge_defaults=merge_defaults) == expected
-    assert effective_hard(None, merge_defaults=False) is not KUBELET_EVICTION_HARD
+    document = {"evictionHard": written, "mergeDefaultEvictionSettings": merge_defaults}
+    assert with_default_thresholds(document) == {**document, "evictionHard": expected}
+    assert with_default_thresholds({})["evictionHard"] is not KUBELET_EVICTION_HARD
 
 
 texts = st.sampled_from(["0%", "100%", "5%", "1Gi", "0", "-1", "x", "200%", "0.0%", "1m"])
@@ -313,7 +314,7 @@ def test_maps_are_read_or_refused_and_what_is_read_is_sound(hard: Map, soft: Map
     """Nothing negative, nothing without its grace, nothing twice, nothing that was switched off."""
     try:
         found = thresholds(hard, soft, grace, reclaim)
-    except ThresholdConfigError:
+    except FieldError:
         return
     assert len({(t.signal, t.grace_seconds) for t in found}) == len(found)
     for one in found:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, KubeletSearch
+from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, PodsOfKubelet
 from eviction.doctor.checks import examine
 from eviction.node.node import Node
 from reclaim.pods.pod_list import KubeletUnavailable
@@ -33,11 +33,11 @@ class Kubelet:
         self.token = directory / "token"
         self.token.write_text(BEARER)
 
-    def search(self, kubelet: KubeletServer, clock: SteppedClock) -> KubeletSearch:
+    def search(self, kubelet: KubeletServer, clock: SteppedClock) -> PodsOfKubelet:
         """A search with these files, on a clock of the test."""
         files = IdentityFiles((str(self.token),), (), (), (), ())
         place = KubeletPlace(str(self.root), port=int(kubelet.url.rpartition(":")[2]), files=files)
-        return KubeletSearch(place, clock)
+        return PodsOfKubelet(place, clock)
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_the_identity_that_is_accepted_is_found_and_kept(certificates: Kubelet) 
     """The token comes first; the certificate on disk is the one that the server shows, whatever name it has."""
     with KubeletServer(answer(PODS), tls=serving(certificates.own), bearer=BEARER) as kubelet:
         search = certificates.search(kubelet, SteppedClock())
-        assert search.get_pods() == PODS
-        assert search.get_pods() == PODS
+        assert search.get() == PODS
+        assert search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.token_file == str(certificates.token)
         assert len(kubelet.requests) == 2
@@ -68,7 +68,7 @@ def test_a_server_that_shows_another_certificate_gets_nothing(certificates: Kube
         with pytest.raises(
             KubeletUnavailable, match=r"is not trusted: it shows another certificate than .*kubelet\.crt"
         ):
-            certificates.search(kubelet, SteppedClock()).get_pods()
+            certificates.search(kubelet, SteppedClock()).get()
         assert kubelet.requests == []
 
 
@@ -78,7 +78,7 @@ def test_each_refusal_is_told_and_no_request_is_sent_for_a_minute(certificates: 
         clock = SteppedClock()
         search = certificates.search(kubelet, clock)
         with pytest.raises(KubeletUnavailable) as caught:
-            search.get_pods()
+            search.get()
         told = str(caught.value)
         assert told.startswith("kubeletEndpoint auto found no way to ask the kubelet for its pods: as ")
         assert f"as the service account's token {certificates.token}: TLS with" in told  # no certificate was shown
@@ -88,11 +88,11 @@ def test_each_refusal_is_told_and_no_request_is_sent_for_a_minute(certificates: 
         sent = len(kubelet.requests)
         clock.step(SEARCH_AGAIN_SECONDS / 2)
         with pytest.raises(KubeletUnavailable):
-            search.get_pods()
+            search.get()
         assert len(kubelet.requests) == sent
         kubelet.script = [answer(PODS)]
         clock.step(SEARCH_AGAIN_SECONDS)
-        assert search.get_pods() == PODS
+        assert search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.certificate_file.endswith("kubelet-client-current.pem")
 
@@ -101,10 +101,10 @@ def test_an_identity_that_is_refused_later_is_looked_for_anew(certificates: Kube
     """A role was taken away from the token's account, and the certificate has one: the same call finds it."""
     with KubeletServer(answer(PODS), tls=serving(certificates.own), bearer=BEARER) as kubelet:
         search = certificates.search(kubelet, SteppedClock())
-        search.get_pods()
+        search.get()
         kubelet.bearer = "another"
         with pytest.raises(KubeletUnavailable, match="401 Unauthorized") as caught:
-            search.get_pods()
+            search.get()
         assert search.endpoint is None
         assert str(caught.value).count("; as ") == 2
 
@@ -115,9 +115,9 @@ def test_a_kubelet_that_is_away_ends_the_search(certificates: Kubelet) -> None:
         search = certificates.search(kubelet, SteppedClock())
         port = int(kubelet.url.rpartition(":")[2])
     with pytest.raises(KubeletUnavailable, match="refuses connections"):
-        search.get_pods()
+        search.get()
     with KubeletServer(answer(PODS), tls=serving(certificates.own), port=port):
-        assert search.get_pods() == PODS
+        assert search.get() == PODS
 
 
 def test_a_certificate_inside_a_kubeconfig_is_an_identity(certificates: Kubelet, tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_a_certificate_inside_a_kubeconfig_is_an_identity(certificates: Kubelet,
             port=int(kubelet.url.rpartition(":")[2]),
             files=IdentityFiles((), (), (str(kubeconfig),), (), ()),
         )
-        search = KubeletSearch(place, SteppedClock())
+        search = PodsOfKubelet(place, SteppedClock())
         before = len(os.listdir("/proc/self/fd"))
-        assert search.get_pods() == PODS
+        assert search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.certificate_pem
         assert len(os.listdir("/proc/self/fd")) <= before + 2  # those of the server
