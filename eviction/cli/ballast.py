@@ -8,21 +8,13 @@ from contextlib import closing
 from dataclasses import replace
 
 from eviction.ballast import Ballast, create_ballast, read_ballast
-from eviction.cli.options import (
-    add_configuration,
-    add_output,
-    answer_json,
-    answer_lines,
-    configuration_of,
-    exit_with,
-)
+from eviction.cli.options import add_configuration, add_output, answer, configuration_of, exit_with
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.functions import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.node.view import NodeView
-from eviction.reporting.json_shapes import to_json
 from reclaim.ballast import BallastRefused, BallastSettings, remove_ballast
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole
@@ -66,10 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
                 ballast = read_ballast(settings) or absent
     except BallastRefused as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
-    if arguments.output == "json":
-        answer_json(to_json(ballast))
-    else:
-        answer_lines([_words(ballast) + ("" if made else "; it was there already")])
+    answer(arguments, ballast, [_words(ballast) + ("" if made else "; it was there already")])
     return EXIT_OK if ballast.whole or action == REMOVE else EXIT_NOT_RELIEVED
 
 

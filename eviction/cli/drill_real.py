@@ -17,9 +17,8 @@ from functools import partial
 from typing import NoReturn
 
 from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
-from eviction.cli.node_lock import hold_node
 from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
-from eviction.cli.termination import block_termination, on_signals, termination_let_through
+from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin

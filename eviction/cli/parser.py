@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
+SHARED_MODULES = {"resume": "pause", "top": "status"}  # of commands that have none of their own
+
 
 class _Version(argparse.Action):
     """Prints the version. Imports importlib.metadata only then: it takes as long as the rest of the start."""
@@ -50,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def command_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of a subcommand, with its options, and the module that runs it."""
-    module = import_module(f"eviction.cli.{'pause' if name == 'resume' else name}")
+    module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
     parser = Parser(prog=f"reclaimd {name}", description=COMMANDS[name], allow_abbrev=False)
     module.add_arguments(parser)
     return parser, module
@@ -67,9 +69,11 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(arguments[1:])
     from eviction.cli.options import exit_with  # not for --help
     from eviction.configuration.effective import ConfigurationError
+    from eviction.configuration.threshold_config import ThresholdConfigError
+    from eviction.control.answer import RequestRefused
     from eviction.types import FunctionUnusable
 
     try:
         return int(module.run(parsed))
-    except (ConfigurationError, FunctionUnusable) as error:
+    except (ConfigurationError, FunctionUnusable, RequestRefused, ThresholdConfigError) as error:
         exit_with(EXIT_USAGE, str(error))

@@ -7,16 +7,16 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from eviction.cli.node_lock import NodeLock, hold_node
+from eviction.cli.daemon_configuration import fingerprint_of_command
 from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
-from eviction.cli.reload import LoadedConfiguration, reload
-from eviction.cli.termination import on_signals
 from eviction.configuration.decision import poll_policy
-from eviction.configuration.effective import Configuration
+from eviction.configuration.effective import Configuration, ConfigurationError
+from eviction.configuration.fingerprint import Fingerprint
 from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
@@ -66,13 +66,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
     log = log_of(arguments)
-    ending = Ending(log)
-    problem = on_signals(ending.end, ending.reload, ending.leave)
-    loaded = LoadedConfiguration(arguments)
-    configuration = within_watchdog(configuration_of(arguments), notifier)
-    lock = ending.lock = hold_node(configuration, log)
+    stopping, asked_to_reload = threading.Event(), threading.Event()
+    at_end, held = ExitStack(), ExitStack()
+    at_end.callback(stopping.set)
+
+    def leave() -> None:
+        log.error("leaving: something hangs and has not ended in its time")
+        log.finish()
+        held.close()  # even if the kernel keeps the process
+        os._exit(EXIT_OK)
+
+    problem = on_signals(at_end.close, asked_to_reload.set, leave)  # reading the first file may hang
+    loaded = LoadedConfiguration(arguments, log, notifier)
+    configuration = loaded.read()
+    held.callback(hold_node(configuration, log).close)
     log.write_on_a_thread(STDERR)
-    node = Node(configuration, stopping=ending.stopping)
+    node = Node(configuration, stopping=stopping)
     if node.endpoint.remark:
         log.info(node.endpoint.remark)
     saver = ImageRecordsSaver(node.records, node.record_file, log)
@@ -101,10 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
         manager.observe_now()
         endpoints.on_watch_event()
 
-    watches = _Watches(FsWatcher((), observe_now), node)
+    watcher = FsWatcher((), observe_now)
     if not arguments.no_watch:
-        watches.start(log)
-        node.listeners.add(watches)
+        watcher.start()
+        if watcher.problem is not None:
+            log.warning(watcher.problem)
+        node.listeners.add(_Watches(watcher, node))
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
@@ -119,12 +130,9 @@ def run(arguments: argparse.Namespace) -> int:
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, listening)
-
-    def stop() -> None:
-        manager.stop()
-        notifier.stopping()
-
-    ending.started(stop, lambda: reload(arguments, manager, loaded, log, notifier))
+    at_end.callback(notifier.stopping)
+    at_end.callback(manager.stop)
+    loaded.reload_when(asked_to_reload, manager)
     if configuration.periodic_gc:
         with exit_without_resources():
             PeriodicGC(node, log, events, hold_off.why).start()
@@ -135,53 +143,69 @@ def run(arguments: argparse.Namespace) -> int:
     saver.finish()
     pause_file.finish(node.pause)
     finish_events()
-    watches.stop()
+    watcher.stop()
     endpoints.stop()
     control.stop()
     if not node.removals.begun:
         node.close()
     log.info("stopped")
     log.finish()
-    lock.close()
+    held.close()
     return EXIT_OK
 
 
-class Ending:
-    """What the signals do, already before the first file is read, as reading it may hang.
+class LoadedConfiguration:
+    """The configuration that the daemon has loaded. Whatever is wrong with it when it is read again on SIGHUP, the
+    daemon goes on with the old one.
 
-    `stopping`: set by the first SIGTERM or SIGINT. `lock`: released at the end, even if the kernel keeps the process.
+    `fingerprint`: the daemon works for clients with the same one. Empty, which no client's is, while the daemon does
+    not run with what the files contain.
     """
 
-    def __init__(self, log: Log):
+    def __init__(self, arguments: argparse.Namespace, log: Log, notifier: Notifier):
+        self.arguments = arguments
         self._log = log
-        self._stop: Callable[[], None] = lambda: None
-        self._reload: Callable[[], None] = lambda: None
-        self._started = threading.Event()
-        self.stopping = threading.Event()
-        self.lock: NodeLock | None = None
+        self._notifier = notifier
+        self.fingerprint: Fingerprint = {}
 
-    def started(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-        """From now on there is something to stop and to reload."""
-        self._stop, self._reload = stop, reload
-        self._started.set()
+    def read(self) -> Configuration:
+        """What the files and flags say now. Raises ConfigurationError."""
+        self.fingerprint = {}
+        try:  # before they are read, so that a file that changes meanwhile counts as changed
+            fingerprint = fingerprint_of_command(self.arguments)
+        except OSError:
+            fingerprint = {}
+        configuration = within_watchdog(configuration_of(self.arguments), self._notifier)
+        self.fingerprint = fingerprint
+        return configuration
 
-    def end(self) -> None:
-        """SIGTERM or SIGINT."""
-        self.stopping.set()
-        self._stop()
+    def reload(self, manager: Manager) -> None:
+        """Reads the configuration again and applies it; an invalid one, or a defect, is logged and changes nothing."""
+        self._notifier.reloading()
+        try:
+            configuration = self.read()
+            for sentence in configuration_warnings(configuration):
+                self._log.warning(sentence)
+            if manager.reconfigure(configuration):
+                self.fingerprint = {}
+        except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
+            problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
+            self._log.error(f"the configuration was not reloaded, the old one stays: {problem}")
+        finally:
+            self._notifier.ready()
 
-    def reload(self) -> None:
-        """SIGHUP: waits for the end of the start."""
-        self._started.wait()
-        self._reload()
+    def reload_when(self, asked: threading.Event, manager: Manager) -> None:
+        """Reloads each time that it is asked to, on a thread of its own: reading may hang."""
 
-    def leave(self) -> None:
-        """The end takes too long."""
-        self._log.error("leaving: something hangs and has not ended in its time")
-        self._log.finish()
-        if self.lock is not None:
-            self.lock.close()
-        os._exit(EXIT_OK)
+        def wait() -> None:
+            while asked.wait():
+                asked.clear()
+                self.reload(manager)
+
+        try:
+            threading.Thread(target=wait, name="reload", daemon=True).start()
+        except RuntimeError:
+            self._log.warning("no thread can be started for reloading: SIGHUP does nothing")
 
 
 def warnings_at_start(node: Node) -> Iterator[str]:
@@ -260,11 +284,6 @@ class _Watches(Listener):
         self._near: frozenset[int] = frozenset()
         self._watched: frozenset[str] = frozenset()
 
-    def start(self, log: Log) -> None:
-        self._watcher.start()
-        if self._watcher.problem is not None:
-            log.warning(self._watcher.problem)
-
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
         responder, policy = self._node.responder, poll_policy(self._node.configuration)
@@ -276,9 +295,6 @@ class _Watches(Listener):
         if wanted != self._watched:
             self._watched = wanted
             self._watcher.watch(wanted)
-
-    def stop(self) -> None:
-        self._watcher.stop()
 
 
 def early_signs(path: str) -> tuple[str, ...]:

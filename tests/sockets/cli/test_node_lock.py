@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
+from eviction.cli.process import LockRefused, NodeHeld, NodeLock
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, reclaimd
 from tests.sockets.mounts import mounted_tmpfs, unmount
