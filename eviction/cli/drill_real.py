@@ -76,7 +76,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     block_termination()
     with ExitStack() as held:  # given back in the reverse order, however the command ends
         if not arguments.observe:
-            held.callback(hold_node(configuration, log_of(arguments)).close)
+            held.enter_context(hold_node(configuration, log_of(arguments)))
         display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
         observation = held.enter_context(observation_of(configuration, display.progress))
         hold_off = None if arguments.observe else _hold_off(configuration)

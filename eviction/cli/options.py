@@ -128,9 +128,9 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
     Progress, and why records could not be restored, go to stderr.
     """
     mention(node.restore_image_records())
-    with Progress("asking the runtime where the images are") as progress:
+    with Progress("asking the runtime where the images are"):
         problem = node.locate()
-        progress.step("looking at the filesystems")
+    with Progress("looking at the filesystems"):
         observations, decision = node.responder.synchronize()
     return problem, observations, decision
 

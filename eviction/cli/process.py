@@ -23,7 +23,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from eviction.cli.options import exit_with
@@ -116,12 +116,13 @@ class LockRefused(ConfigurationError):
     """Others could take the lock. The message is one sentence."""
 
 
-def hold_node(configuration: Configuration, log: Log) -> NodeLock:
-    """Locks the node, or goes on without the lock, with a warning. Raises LockRefused.
+@contextmanager
+def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
+    """Locks the node for the `with` block, or goes on without the lock, with a warning. Raises LockRefused.
 
     Exits with 2 when the kubelet's directory cannot be opened, and with 75 when another instance holds the lock.
     """
-    root = configuration.root_directory
+    root, directory = configuration.root_directory, configuration.lock_directory
     if configuration.has_runtime:
         try:
             in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
@@ -129,65 +130,52 @@ def hold_node(configuration: Configuration, log: Log) -> NodeLock:
             log.warning(f"rootDirectory: {root}: {error.strerror}")
         except OSError as error:
             exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
-    try:
-        lock = NodeLock(configuration.lock_directory)
-    except NodeHeld as held:
-        exit_with(EXIT_HELD, str(held))
-    if lock.problem is not None:
-        log.warning(f"no lock of the node, so another instance is not kept away: {lock.problem}")
-    return lock
-
-
-class NodeLock:
-    """The lock, held until `close`. `problem`: why the daemon runs without it, None if it is held."""
-
-    def __init__(self, directory: str):
-        """Takes the lock. Raises NodeHeld and LockRefused."""
-        self.problem: str | None = None
-        self._descriptor = -1
+    with ExitStack() as held:
         try:
-            for _ in range(TRIES):
-                if self._taken(directory):
-                    return
-            self.problem = f"{directory} is replaced again and again"
+            held.callback(os.close, lock_of(directory))
+        except NodeHeld as other:
+            exit_with(EXIT_HELD, str(other))
         except OSError as error:
-            self.problem = f"{directory}: {error.strerror or error}"
+            why = f"{directory}: {error.strerror or error}"
+            log.warning(f"no lock of the node, so another instance is not kept away: {why}")
+        yield
 
-    def close(self) -> None:
-        """Releases the lock."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
-    def _taken(self, directory: str) -> bool:
-        """False if the directory is no longer at the path: a lock on it would exclude nobody. Raises OSError."""
+def lock_of(directory: str) -> int:
+    """A descriptor that holds the lock until it is closed. Raises NodeHeld, LockRefused, OSError."""
+    for _ in range(TRIES):
         try:
             descriptor = os.open(directory, FLAGS)
         except FileNotFoundError:
             for missing in (os.path.dirname(directory), directory):
                 os.makedirs(missing, MODE, exist_ok=True)
             descriptor = os.open(directory, FLAGS)
-        try:
-            refusal = own_directory_refusal(directory, os.fstat(descriptor))
-            if refusal is not None:
-                raise LockRefused(f"lockDirectory: {directory} is not trusted: {refusal}")
-            if stat.S_IMODE(os.fstat(descriptor).st_mode) != MODE:
-                os.rmdir(directory)
-                return False
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.lstat(directory), os.fstat(descriptor)):
-                self._descriptor, descriptor = descriptor, -1
-                return True
-        except FileNotFoundError:  # it was removed meanwhile
-            pass
-        except BlockingIOError:
-            raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
-                raise
-            what = "others may open it, and it is not empty"
-            raise LockRefused(f"lockDirectory: {directory} is not trusted: {what}") from None
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        with ExitStack() as opened:
+            opened.callback(os.close, descriptor)
+            if _is_locked(directory, descriptor):
+                opened.pop_all()
+                return descriptor
+    raise OSError(errno.EAGAIN, "it is replaced again and again")
+
+
+def _is_locked(directory: str, descriptor: int) -> bool:
+    """Locks the opened directory. False if it is no longer at the path: a lock on it would exclude nobody. Raises
+    NodeHeld, LockRefused, OSError."""
+    try:
+        refusal = own_directory_refusal(directory, os.fstat(descriptor))
+        if refusal is not None:
+            raise LockRefused(f"lockDirectory: {directory} is not trusted: {refusal}")
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != MODE:
+            os.rmdir(directory)
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.lstat(directory), os.fstat(descriptor))
+    except FileNotFoundError:  # it was removed meanwhile
         return False
+    except BlockingIOError:
+        raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        what = "others may open it, and it is not empty"
+        raise LockRefused(f"lockDirectory: {directory} is not trusted: {what}") from None

@@ -90,10 +90,6 @@ class Progress:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def step(self, doing: str) -> None:
-        """Replaces what is being done."""
-        self._doing = doing
-
     def __enter__(self) -> Self:
         if self._line.live:
             self._thread.start()

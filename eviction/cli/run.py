@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from eviction.ballast import BallastKeeper
 from eviction.cli.daemon_configuration import fingerprint_of_command
 from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
 from eviction.cli.process import hold_node, on_signals
@@ -21,7 +22,6 @@ from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
-from eviction.daemon.ballast import BallastKeeper
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     problem = on_signals(at_end.close, asked_to_reload.set, leave)  # reading the first file may hang
     loaded = LoadedConfiguration(arguments, log, notifier)
     configuration = loaded.read()
-    held.callback(hold_node(configuration, log).close)
+    held.enter_context(hold_node(configuration, log))
     log.write_on_a_thread(STDERR)
     node = Node(configuration, stopping=stopping)
     if node.endpoint.remark:
