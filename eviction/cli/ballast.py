@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from eviction.ballast import Ballast, ballast_of, create_ballast, read_ballast
-from eviction.cli.options import add_configuration, add_output, answer, configuration_of, exit_with
+from eviction.cli.options import add_configuration, add_output, answer, configuration_of, exit_on, exit_with
 from eviction.cli.progress import Progress
 from eviction.configuration.functions import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
@@ -41,28 +41,23 @@ def run(arguments: argparse.Namespace) -> int:
     settings, mark_bytes = _configured(arguments) if arguments.file is None else (_named(arguments), 0)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half made is removed
     ballast = Ballast(file=settings.path, size_bytes=settings.size_bytes, there=False, whole=False)
-    try:
-        with Progress(f"{action} of {settings.path}"):
-            if action == CREATE:
-                ballast, made = create_ballast(settings, mark_bytes)
-            elif action == REMOVE:
-                ballast = replace(ballast, removed_bytes=remove_ballast(settings))
-            else:
-                ballast = read_ballast(settings) or ballast
-    except BallastRefused as error:
-        exit_with(EXIT_NOT_RELIEVED, str(error))
+    with exit_on(EXIT_NOT_RELIEVED, BallastRefused), Progress(f"{action} of {settings.path}"):
+        if action == CREATE:
+            ballast, made = create_ballast(settings, mark_bytes)
+        elif action == REMOVE:
+            ballast = replace(ballast, removed_bytes=remove_ballast(settings))
+        else:
+            ballast = read_ballast(settings) or ballast
     answer(arguments, ballast, [_words(ballast) + ("" if made else "; it was there already")])
     return EXIT_OK if ballast.whole or action == REMOVE else EXIT_NOT_RELIEVED
 
 
 def _named(arguments: argparse.Namespace) -> BallastSettings:
     """The ballast that the options name. Exits with 2 for what is not allowed."""
-    option = "--file"
-    try:
-        path, option = ballast_path(arguments.file), "--size"
+    with exit_on(EXIT_USAGE, ValueError, "--file: "):
+        path = ballast_path(arguments.file)
+    with exit_on(EXIT_USAGE, ValueError, "--size: "):
         return BallastSettings(path, ballast_size(arguments.size))
-    except ValueError as error:
-        exit_with(EXIT_USAGE, f"{option}: {error}")
 
 
 def _configured(arguments: argparse.Namespace) -> tuple[BallastSettings, int]:

@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eviction.cli.progress import STDERR, Progress
@@ -149,6 +150,16 @@ def exit_with(code: int, sentence: str) -> NoReturn:
     """Ends the process with an exit code and a sentence on stderr."""
     print_words(f"reclaimd: {sentence}")
     sys.exit(code)
+
+
+@contextmanager
+def exit_on(code: int, errors: type[Exception] | tuple[type[Exception], ...], what: str = "") -> Iterator[None]:
+    """Ends the process with this code where one of these errors is raised in the `with` block, with its sentence on
+    stderr. `what`: the beginning of the sentence."""
+    try:
+        yield
+    except errors as error:
+        exit_with(code, f"{what}{error}")
 
 
 def answer_json(document: Any) -> None:

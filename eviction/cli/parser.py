@@ -67,13 +67,11 @@ def run_command(arguments: Sequence[str]) -> int:
     words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in .ci/manual.py
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
-    from eviction.cli.options import exit_with  # not for --help
+    from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError
     from eviction.configuration.threshold_config import ThresholdConfigError
     from eviction.control.answer import RequestRefused
     from eviction.types import FunctionUnusable
 
-    try:
+    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused, ThresholdConfigError)):
         return int(module.run(parsed))
-    except (ConfigurationError, FunctionUnusable, RequestRefused, ThresholdConfigError) as error:
-        exit_with(EXIT_USAGE, str(error))

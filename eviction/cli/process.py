@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
-from eviction.cli.options import exit_with
+from eviction.cli.options import exit_on, exit_with
 from eviction.configuration.effective import Configuration, ConfigurationError
 from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
 from eviction.reporting.log import Log
@@ -132,9 +132,8 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
             exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
     with ExitStack() as held:
         try:
-            held.callback(os.close, lock_of(directory))
-        except NodeHeld as other:
-            exit_with(EXIT_HELD, str(other))
+            with exit_on(EXIT_HELD, NodeHeld):
+                held.callback(os.close, lock_of(directory))
         except OSError as error:
             why = f"{directory}: {error.strerror or error}"
             log.warning(f"no lock of the node, so another instance is not kept away: {why}")

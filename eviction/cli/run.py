@@ -7,12 +7,12 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
 from eviction.ballast import BallastKeeper
 from eviction.cli.daemon_configuration import fingerprint_of_command
-from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_on, log_of
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.decision import poll_policy
@@ -46,6 +46,7 @@ from reclaim.programs import LAUNCHER
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
+NO_RESOURCES = (CannotPrepare, NoThread, OSError)  # a thread or a descriptor that a pass needs cannot be made
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
 
 
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     manager = Manager(node, log, may_act=hold_off.why, events=events)
     counts = lambda: (history.records, history.dropped)  # noqa: E731 # whenever it is asked
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
-    with exit_without_resources():
+    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         node.prepare()
         node.watch_kubelet()
         manager.prepare()
@@ -134,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     at_end.callback(manager.stop)
     loaded.reload_when(asked_to_reload, manager)
     if configuration.periodic_gc:
-        with exit_without_resources():
+        with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
             PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
@@ -223,15 +224,6 @@ def started_on(configuration: Configuration) -> str:
     """What is watched, in words: the kubelet's directory, and filesystems of the configuration's own."""
     own = [f"{role} ({path})" for role, path in configuration.filesystems.items()]
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
-
-
-@contextmanager
-def exit_without_resources() -> Iterator[None]:
-    """Exits with 71 where a thread or a descriptor that a pass needs cannot be made."""
-    try:
-        yield
-    except (CannotPrepare, NoThread, OSError) as error:
-        exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
 def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[EventSink, Callable[[], object]]:

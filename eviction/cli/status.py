@@ -29,7 +29,7 @@ from eviction.cli.options import (
     answer,
     columns,
     configuration_of,
-    exit_with,
+    exit_on,
     whole_number,
 )
 from eviction.cli.progress import Progress
@@ -78,11 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 when no daemon answers, for `top` at the start."""
     path = configuration_of(arguments).control_socket
     live = "interval" in arguments
-    try:
-        with Progress("asking the daemon"):
-            status = ask(path, "status" if not live and arguments.history else "brief")
-    except ControlUnavailable as error:
-        exit_with(EXIT_RUNTIME, str(error))
+    with exit_on(EXIT_RUNTIME, ControlUnavailable), Progress("asking the daemon"):
+        status = ask(path, "status" if not live and arguments.history else "brief")
     if live:
         return top(path, status, arguments)
     mention_other_configuration(arguments, path, status)
@@ -100,16 +97,10 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:
-        signal, mark, left = Signal(threshold["signal"]), threshold["effective"], threshold["headroom_seconds"]
-        seen = available.get(threshold["signal"])
-        rows.append(
-            [
-                threshold["signal"],
-                "-" if seen is None else amount(signal, seen),
-                "-" if mark is None else amount(signal, mark),
-                "-" if left is None else format_duration(left) if left > 0 else "below",
-            ]
-        )
+        signal, left = Signal(threshold["signal"]), threshold["headroom_seconds"]
+        amounts = (available.get(signal), threshold["effective"])
+        until = "-" if left is None else format_duration(left) if left > 0 else "below"
+        rows.append([signal, *("-" if each is None else amount(signal, each) for each in amounts), until])
     head += table(rows, width, "thresholds")
     head += filter(None, [lead_sentence(status.get("lead_seconds", 0.0))])  # an older daemon does not say it
     for parked in status.get("parked", ()):  # an older daemon does not say it
@@ -131,17 +122,9 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
     rows = [["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST CALL"]]
     for name, total in functions.items():
         last, measured = total["last"], total["measured"]
-        rows.append(
-            [
-                name,
-                str(total["calls"]),
-                str(total["removed"]),
-                format_bytes(measured["bytes"]),
-                str(measured["inodes"]),
-                f"{total['seconds']:.1f}",
-                last["error"] or last["skipped"] or f"{last['started'][:19]}Z",
-            ]
-        )
+        numbers = (total["calls"], total["removed"], format_bytes(measured["bytes"]), measured["inodes"])
+        last_call = last["error"] or last["skipped"] or f"{last['started'][:19]}Z"
+        rows.append([name, *map(str, numbers), f"{total['seconds']:.1f}", last_call])
     return ["", *table(rows, width, "functions")] if functions else []
 
 
