@@ -48,6 +48,12 @@ from signals.watcher import FsWatcher
 
 NO_RESOURCES = (CannotPrepare, NoThread, OSError)  # a thread or a descriptor that a pass needs cannot be made
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
+EARLY_SIGNS = (  # directories in which new entries announce growth of a filesystem; missing ones are ignored
+    "",
+    "pods",  # the kubelet's, an entry for each pod
+    "snapshots",  # containerd's, an entry for each layer or container
+    "../io.containerd.content.v1.content/ingest",  # an entry for each blob being pulled
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -283,18 +289,7 @@ class _Watches(Listener):
         self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)
         identities = [identity for identity, _ in observations.filesystems.values()]
         paths = {identity.path for identity in identities if identity.device_id in self._near}
-        wanted = frozenset(directory for path in paths for directory in early_signs(path))
+        wanted = frozenset(os.path.normpath(os.path.join(path, sign)) for path in paths for sign in EARLY_SIGNS)
         if wanted != self._watched:
             self._watched = wanted
             self._watcher.watch(wanted)
-
-
-def early_signs(path: str) -> tuple[str, ...]:
-    """The directories in which new entries announce growth of a filesystem; missing ones are ignored."""
-    store = os.path.dirname(path)
-    return (
-        path,
-        os.path.join(path, "pods"),  # the kubelet's, an entry for each pod
-        os.path.join(path, "snapshots"),  # containerd's, an entry for each layer or container
-        os.path.join(store, "io.containerd.content.v1.content", "ingest"),  # an entry for each blob being pulled
-    )
