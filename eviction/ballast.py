@@ -1,5 +1,4 @@
-"""The file of the ballast: whether it holds its bytes, how it is made, and what makes it again. `reclaim.ballast`
-releases it.
+"""The file of the ballast: whether it holds its bytes, and how it is made. `reclaim.ballast` releases it.
 
 It is made so that its bytes are really taken, and never where room is short:
 
@@ -21,34 +20,21 @@ import errno
 import fcntl
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
-from eviction.configuration.effective import Configuration
-from eviction.configuration.functions import FunctionKind
-from eviction.decision.thresholds import highest_mark
-from eviction.listener import Listener
-from eviction.node.node import Node
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut
-from eviction.reporting.log import Log
-from eviction.types import API_VERSION, Decision
+from eviction.types import API_VERSION
 from reclaim.ballast import BLOCK, BallastRefused, BallastSettings, looked_at, opened_directory, refused, status_in
-from reclaim.execution.workers import NoThread, Workers
 from reclaim.pod_logs.directories import identity_of
-from signals.quantity import format_bytes
-from signals.types import FilesystemRole, SignalObservations
 
 MODE = 0o600
 CHUNK = 1 << 20
 WRITTEN_OUT_SECONDS = 30.0
 COUNTED_SECONDS = 10.0  # ZFS counts the blocks of a file some seconds after they were written (zfs_txg_timeout is 5 s)
 COUNTED_POLL_SECONDS = 0.25
-RETRY_SECONDS = 300.0  # between two attempts to make it again
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
@@ -278,68 +264,3 @@ def _written(descriptor: int, settings: BallastSettings, go_on: Callable[[], Non
 def _available_bytes(directory: int) -> int:
     found = os.fstatvfs(directory)
     return found.f_bavail * found.f_frsize
-
-
-# ---- making it again
-
-
-def ballast_of(configuration: Configuration) -> tuple[BallastSettings, FilesystemRole] | None:
-    """The ballast of a configuration, and the filesystem that it is on; None: it has none."""
-    for function in configuration.functions:
-        if function.kind is FunctionKind.BALLAST:
-            return BallastSettings(function.path, function.size_bytes), function.frees
-    return None
-
-
-class BallastKeeper(Listener):
-    """Keeps the file of ballast in place, where the configuration has one. Its methods are for one thread.
-
-    The look at the file and its making are done on a thread of `workers`, of which there is one: a disk may hang. When
-    pressure comes while it is made, what there is of it is removed.
-    """
-
-    def __init__(self, node: Node, log: Log, workers: Workers):
-        self._node = node
-        self._log = log
-        self._workers = workers
-        self._ballast = ballast_of(node.configuration)
-        self._next = float("-inf")
-        self._abandoned = threading.Event()
-
-    def prepare(self) -> None:
-        """Starts the thread that makes it. Raises NoThread."""
-        if self._ballast is not None:
-            self._workers.prepare(1)
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """After each observation: has what is missing made again. Never under pressure, that is while a threshold is
-        met on any filesystem or a condition is reported; not in a dry run, not while one is made, each 5 minutes at
-        most, and with room for it twice over above the highest mark of its filesystem. Returns at once, never raises.
-        """
-        if decision.thresholds_met or decision.conditions:
-            self._abandoned.set()
-            return
-        if self._ballast is None or self._node.dry_run or observations.time < self._next:
-            return
-        settings, role = self._ballast
-        if role not in observations.filesystems:
-            return
-        mark = highest_mark(self._node.thresholds(observations.layout), observations, role)
-        if room_problem(observations.filesystems[role][1].available_bytes, settings, mark) is None:
-            self._next = observations.time + RETRY_SECONDS
-            abandoned = threading.Event()
-            with suppress(NoThread):  # none can be started, or it is at work
-                self._workers.run(partial(self._restore, settings, mark, abandoned))
-                self._abandoned = abandoned
-
-    def close(self) -> None:
-        """Gives up a file that is being made; its thread removes what there is of it."""
-        self._abandoned.set()
-        self._workers.close()
-
-    def _restore(self, settings: BallastSettings, mark_bytes: int, abandoned: threading.Event) -> None:
-        try:
-            if create_ballast(settings, mark_bytes, abandoned.is_set)[1]:
-                self._log.info(f"the ballast {settings.path} of {format_bytes(settings.size_bytes)} is there again")
-        except BallastRefused as error:
-            self._log.warning(f"the ballast is not made again: {error}")

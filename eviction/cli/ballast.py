@@ -7,7 +7,7 @@ import signal
 from contextlib import closing
 from dataclasses import replace
 
-from eviction.ballast import Ballast, ballast_of, create_ballast, read_ballast
+from eviction.ballast import Ballast, create_ballast, read_ballast
 from eviction.cli.options import add_configuration, add_output, answer, configuration_of, exit_on, exit_with
 from eviction.cli.progress import Progress
 from eviction.configuration.functions import FunctionKind, ballast_path, ballast_size
@@ -64,17 +64,17 @@ def _configured(arguments: argparse.Namespace) -> tuple[BallastSettings, int]:
     """The ballast of the configuration, and what has to stay available beside it by the thresholds, in bytes, where it
     is to be made. Exits with 2 if there is none."""
     configuration = configuration_of(arguments)
-    found = ballast_of(configuration)
+    found = next((each for each in configuration.functions if each.kind is FunctionKind.BALLAST), None)
     if found is None:
         why = f"reclaimFunctions has no {FunctionKind.BALLAST}; name it there, or give --file and --size"
         exit_with(EXIT_USAGE, why)
-    settings, role = found
+    settings = BallastSettings(found.path, found.size_bytes)
     if arguments.action != CREATE:
         return settings, 0
     with closing(NodeView(configuration)) as node:
         node.locate()
         observations = node.summary.observe()
-        return settings, highest_mark(node.thresholds(observations.layout), observations, role)
+        return settings, highest_mark(node.thresholds(observations.layout), observations, found.frees)
 
 
 def _words(ballast: Ballast) -> str:

@@ -25,6 +25,7 @@ from reclaim.execution.readings import in_time
 from signals.clock import SystemClock
 
 if TYPE_CHECKING:
+    from eviction.control.answer import Answer
     from eviction.node.node import Node  # which a light command does not load
     from eviction.types import Decision
     from signals.types import SignalObservations
@@ -173,6 +174,16 @@ def answer(arguments: argparse.Namespace, record: Any, lines: Iterable[str]) -> 
         answer_json(to_json(record))
     else:
         answer_lines(lines)
+
+
+def print_answer(given: Answer) -> int:
+    """Prints an answer of the form that the daemon gives. Returns its exit code."""
+    mention(given.sentence)
+    if given.document is not None:
+        answer_json(given.document)
+    else:
+        answer_lines(given.lines)
+    return given.exit_code
 
 
 def columns() -> int | None:

@@ -13,12 +13,11 @@ from contextlib import closing
 from eviction.cli.options import (
     add_configuration,
     add_output,
-    answer_json,
-    answer_lines,
     columns,
     configuration_of,
     mention,
     observe,
+    print_answer,
 )
 from eviction.cli.process import on_signals
 from eviction.cli.progress import Progress
@@ -81,12 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
-    mention(answer.sentence)
-    if answer.document is not None:
-        answer_json(answer.document)
-    else:
-        answer_lines(answer.lines)
-    return answer.exit_code
+    return print_answer(answer)
 
 
 def write_history(configuration: Configuration, record: Pass, ended: Sequence[Outcome]) -> None:

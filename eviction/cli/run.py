@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from eviction.ballast import BallastKeeper
 from eviction.cli.daemon_configuration import fingerprint_of_command
 from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_on, log_of
 from eviction.cli.process import hold_node, on_signals
@@ -22,6 +21,7 @@ from eviction.configuration.functions import FunctionKind
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
+from eviction.daemon.ballast import BallastKeeper
 from eviction.daemon.image_records_saver import ImageRecordsSaver
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.ballast import BallastKeeper
+from eviction.daemon.ballast import BallastKeeper
 from eviction.decision.thresholds import highest_mark
 from eviction.node.node import Node
 from eviction.reporting.log import Log
