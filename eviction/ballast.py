@@ -127,11 +127,8 @@ def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
 def _held(descriptor: int, settings: BallastSettings) -> Ballast:
     """What an opened file holds. Raises OSError."""
     extents, size_bytes = extents_of(descriptor), settings.size_bytes
-    if extents is None:
-        allocated = os.fstat(descriptor).st_blocks * BLOCK
-        problem = _sparse(allocated, size_bytes)
-    else:
-        allocated, problem = own_bytes(extents, size_bytes), extents_problem(extents, size_bytes)
+    allocated = os.fstat(descriptor).st_blocks * BLOCK if extents is None else own_bytes(extents, size_bytes)
+    problem = _sparse(allocated, size_bytes) if extents is None else extents_problem(extents, size_bytes)
     return Ballast(
         file=settings.path,
         size_bytes=size_bytes,
@@ -218,43 +215,34 @@ def create_ballast(
 
     with refused(settings, "made"), opened_directory(settings) as directory:
         there = _ballast_in(directory, settings)
-        if there is None:
-            return _made(directory, settings, mark_bytes, go_on, allocate), True
-    if there.problem:
-        raise BallastRefused(f"{settings.path} is not the ballast: {there.problem}")
-    return there, False
-
-
-def _made(
-    directory: int, settings: BallastSettings, mark_bytes: int, go_on: Callable[[], None], allocate: Allocate
-) -> Ballast:
-    """The file, whole and under its name. Raises BallastRefused, OSError; then nothing of it is left."""
-    problem = room_problem(_available_bytes(directory), settings, mark_bytes)
-    if problem is not None:
-        raise BallastRefused(problem)
-    descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
-    try:
-        os.fchmod(descriptor, MODE)  # whatever the umask left of it
-        try:
-            allocate(descriptor, 0, settings.size_bytes)
-        except OSError as error:
-            if error.errno not in _NO_FALLOCATE:
-                raise
-        os.fsync(descriptor)
-        ballast = _held(descriptor, settings)
-        if ballast.problem:
-            ballast = _written(descriptor, settings, go_on)
-        if ballast.problem:
-            why = f"this filesystem does not take its bytes: {ballast.problem}"
-            raise BallastRefused(f"{settings.path} is not made, as {why}")
-        go_on()
-        if _available_bytes(directory) < mark_bytes:
-            raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
-        os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
-        os.fsync(directory)
-    finally:
-        os.close(descriptor)
-    return ballast
+        if there is not None and there.problem:
+            raise BallastRefused(f"{settings.path} is not the ballast: {there.problem}")
+        if there is not None:
+            return there, False
+        problem = room_problem(_available_bytes(directory), settings, mark_bytes)
+        if problem is not None:
+            raise BallastRefused(problem)
+        descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
+        with open(descriptor, "wb", buffering=0):
+            os.fchmod(descriptor, MODE)  # whatever the umask left of it
+            try:
+                allocate(descriptor, 0, settings.size_bytes)
+            except OSError as error:
+                if error.errno not in _NO_FALLOCATE:
+                    raise
+            os.fsync(descriptor)
+            ballast = _held(descriptor, settings)
+            if ballast.problem:
+                ballast = _written(descriptor, settings, go_on)
+            if ballast.problem:
+                why = f"this filesystem does not take its bytes: {ballast.problem}"
+                raise BallastRefused(f"{settings.path} is not made, as {why}")
+            go_on()
+            if _available_bytes(directory) < mark_bytes:
+                raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
+            os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
+            os.fsync(directory)
+    return ballast, True
 
 
 def _written(descriptor: int, settings: BallastSettings, go_on: Callable[[], None]) -> Ballast:

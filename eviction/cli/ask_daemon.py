@@ -23,7 +23,7 @@ from eviction.configuration.fingerprint import Fingerprint, configuration_files,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
+    from typing import Any
 
 CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
 FILES_SECONDS = 2.0
@@ -47,16 +47,28 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
         return None
     options, given = parsed
     files = configuration_files(given.get("config"), given.get("config_dir"), os.environ)
+    found: list[tuple[Fingerprint, str]] = []
+
+    def look() -> None:
+        try:
+            fingerprint = fingerprint_of(*files, {}, os.environ)
+            found.append((fingerprint, control_socket_of(fingerprint)))
+        except OSError:  # a file of the configuration cannot be read: the command itself reports that
+            pass
+
+    thread = threading.Thread(target=look, daemon=True)  # left behind where a file hangs
+    thread.start()
+    thread.join(FILES_SECONDS)
+    if not found or not found[0][1]:
+        return None
+    fingerprint, path = found[0]
+    if sys.stdout.isatty():
+        options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
     try:
-        fingerprint, path = _fingerprint_in_time(files)
-        if sys.stdout.isatty():
-            options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
         answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if str(reason):
             mention(f"{reason}; doing the work here")
-        return None
-    except OSError:  # a configuration file cannot be read, or hangs: the command itself reports that
         return None
     mention(answer["sentence"])
     if answer["document"] is not None:
@@ -88,31 +100,8 @@ def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict
     return options, files
 
 
-def _fingerprint_in_time(files: tuple[str | None, str | None]) -> tuple[Fingerprint, str]:
-    """The fingerprint of the configuration, and the path of the control socket. Raises NotAskedError; OSError, also for
-    a file that hangs: its thread is left behind."""
-    found: list[tuple[Fingerprint, str] | Exception] = []
-
-    def look() -> None:
-        try:
-            fingerprint = fingerprint_of(*files, {}, os.environ)
-            found.append((fingerprint, control_socket_of(fingerprint)))
-        except Exception as error:  # noqa: BLE001 # raised again by the caller
-            found.append(error)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(FILES_SECONDS)
-    if not found:
-        raise OSError("a file of the configuration does not answer")
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
-
-
 def control_socket_of(fingerprint: Fingerprint) -> str:
-    """The path of the control socket, from the files of a fingerprint. Raises NotAskedError if they switch it off, and
-    OSError.
+    """The path of the control socket, from the files of a fingerprint; empty if they switch it off. Raises OSError.
 
     The files are searched for the field with a regular expression, not read as YAML. A wrong path does no harm: a
     daemon does the work only for a client with the same configuration.
@@ -122,50 +111,42 @@ def control_socket_of(fingerprint: Fingerprint) -> str:
         with open(str(file), encoding="utf-8", errors="replace") as text:
             for found in _HINT.finditer(text.read()):
                 path = found[1]
-    if not path:
-        raise NotAskedError
     return path
 
 
 def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
     """The daemon's answer, at the end of the pass. Raises NotAskedError."""
+    heartbeats, progress = 0, StatusLine()
     try:
         if os.stat(path).st_uid not in (0, os.geteuid()):
             raise NotAskedError(f"{path} belongs to another user")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon, daemon.makefile("rb") as lines:
             daemon.settimeout(ACCEPT_SECONDS)
             daemon.connect(path)
             daemon.sendall(json.dumps(request).encode() + b"\n")
-            with daemon.makefile("rb") as lines:
-                return _answer(daemon, lines)
+            while True:
+                line = lines.readline(LARGEST_ANSWER_BYTES)
+                if not line.endswith(b"\n"):
+                    raise NotAskedError("the daemon hung up")
+                answer = json.loads(line)
+                if not isinstance(answer, dict):
+                    raise NotAskedError(f"no daemon can be asked on {path}: the answer is not an object")
+                if "error" in answer or "refused" in answer:
+                    raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
+                if "exit_code" in answer:
+                    return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
+                busy = answer.get("busy")
+                if busy and not heartbeats:
+                    mention(f"the daemon is {busy}; waiting for its turn")
+                elif heartbeats:
+                    progress.rewrite(f"{heartbeats:5.1f} s  the daemon is {busy or 'about to begin'}")
+                heartbeats += 1
+                daemon.settimeout(SILENCE_SECONDS)
     except (FileNotFoundError, ConnectionRefusedError):
         raise NotAskedError from None
     except TimeoutError:
         raise NotAskedError("the daemon does not answer") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotAskedError(f"no daemon can be asked on {path}: {error}") from None
-
-
-def _answer(daemon: socket.socket, lines: BinaryIO) -> dict[str, Any]:
-    heartbeats, progress = 0, StatusLine()
-    try:
-        while True:
-            line = lines.readline(LARGEST_ANSWER_BYTES)
-            if not line.endswith(b"\n"):
-                raise NotAskedError("the daemon hung up")
-            answer = json.loads(line)
-            if not isinstance(answer, dict):
-                raise TypeError("the answer is not an object")
-            if "error" in answer or "refused" in answer:
-                raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
-            if "exit_code" in answer:
-                return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
-            busy = answer.get("busy")
-            if busy and not heartbeats:
-                mention(f"the daemon is {busy}; waiting for its turn")
-            elif heartbeats:
-                progress.rewrite(f"{heartbeats:5.1f} s  the daemon is {busy or 'about to begin'}")
-            heartbeats += 1
-            daemon.settimeout(SILENCE_SECONDS)
     finally:
         progress.erase()

@@ -8,24 +8,14 @@ from contextlib import closing
 from dataclasses import replace
 
 from eviction.ballast import Ballast, create_ballast, read_ballast
-from eviction.cli.options import (
-    add_configuration,
-    add_output,
-    answer_json,
-    answer_lines,
-    configuration_of,
-    exit_with,
-)
+from eviction.cli.options import add_configuration, add_output, answer, configuration_of, exit_on, exit_with
 from eviction.cli.progress import Progress
-from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.node.view import NodeView
-from eviction.reporting.json_shapes import to_json
 from reclaim.ballast import BallastRefused, BallastSettings, remove_ballast
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole
 
 CREATE, STATUS, REMOVE = "create", "status", "remove"
 
@@ -47,56 +37,44 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 1: refused or failed, and for `status` also where it is not there; 2: file or size are not allowed."""
     if (arguments.file is None) != (arguments.size is None):
         exit_with(EXIT_USAGE, "--file and --size go together; without both they are those of the configuration")
-    action, mark_bytes, made = arguments.action, 0, True
-    if arguments.file is not None:
-        settings = _settings(arguments.file, arguments.size)
-    else:
-        configuration = configuration_of(arguments)
-        settings, role = _configured(configuration)
-        mark_bytes = _mark_bytes(configuration, role) if action == CREATE else 0
+    action, made = arguments.action, True
+    settings, mark_bytes = _configured(arguments) if arguments.file is None else (_named(arguments), 0)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half made is removed
-    absent = Ballast(file=settings.path, size_bytes=settings.size_bytes, there=False, whole=False)
-    try:
-        with Progress(f"{action} of {settings.path}"):
-            if action == CREATE:
-                ballast, made = create_ballast(settings, mark_bytes)
-            elif action == REMOVE:
-                ballast = replace(absent, removed_bytes=remove_ballast(settings))
-            else:
-                ballast = read_ballast(settings) or absent
-    except BallastRefused as error:
-        exit_with(EXIT_NOT_RELIEVED, str(error))
-    if arguments.output == "json":
-        answer_json(to_json(ballast))
-    else:
-        answer_lines([_words(ballast) + ("" if made else "; it was there already")])
+    ballast = Ballast(file=settings.path, size_bytes=settings.size_bytes, there=False, whole=False)
+    with exit_on(EXIT_NOT_RELIEVED, BallastRefused), Progress(f"{action} of {settings.path}"):
+        if action == CREATE:
+            ballast, made = create_ballast(settings, mark_bytes)
+        elif action == REMOVE:
+            ballast = replace(ballast, removed_bytes=remove_ballast(settings))
+        else:
+            ballast = read_ballast(settings) or ballast
+    answer(arguments, ballast, [_words(ballast) + ("" if made else "; it was there already")])
     return EXIT_OK if ballast.whole or action == REMOVE else EXIT_NOT_RELIEVED
 
 
-def _settings(path: str, size: str) -> BallastSettings:
-    field = "--file"
-    try:
-        path, field = ballast_path(path), "--size"
-        return BallastSettings(path, ballast_size(size))
-    except ValueError as error:
-        exit_with(EXIT_USAGE, f"{field}: {error}")
+def _named(arguments: argparse.Namespace) -> BallastSettings:
+    """The ballast that the options name. Exits with 2 for what is not allowed."""
+    with exit_on(EXIT_USAGE, ValueError, "--file: "):
+        path = ballast_path(arguments.file)
+    with exit_on(EXIT_USAGE, ValueError, "--size: "):
+        return BallastSettings(path, ballast_size(arguments.size))
 
 
-def _configured(configuration: Configuration) -> tuple[BallastSettings, FilesystemRole]:
-    """The ballast of the configuration, and the filesystem that it is on. Exits with 2 if there is none."""
-    kind = FunctionKind.BALLAST
-    ballast = next((function for function in configuration.functions if function.kind is kind), None)
-    if ballast is None:
-        exit_with(EXIT_USAGE, f"reclaimFunctions has no {kind}; name it there, or give --file and --size")
-    return BallastSettings(ballast.path, ballast.size_bytes), ballast.frees
-
-
-def _mark_bytes(configuration: Configuration, role: FilesystemRole) -> int:
-    """What has to stay available on the ballast's filesystem by the thresholds of the configuration, in bytes."""
+def _configured(arguments: argparse.Namespace) -> tuple[BallastSettings, int]:
+    """The ballast of the configuration, and what has to stay available beside it by the thresholds, in bytes, where it
+    is to be made. Exits with 2 if there is none."""
+    configuration = configuration_of(arguments)
+    found = next((each for each in configuration.functions if each.kind is FunctionKind.BALLAST), None)
+    if found is None:
+        why = f"reclaimFunctions has no {FunctionKind.BALLAST}; name it there, or give --file and --size"
+        exit_with(EXIT_USAGE, why)
+    settings = BallastSettings(found.path, found.size_bytes)
+    if arguments.action != CREATE:
+        return settings, 0
     with closing(NodeView(configuration)) as node:
         node.locate()
         observations = node.summary.observe()
-        return highest_mark(node.thresholds(observations.layout), observations, role)
+        return settings, highest_mark(node.thresholds(observations.layout), observations, found.frees)
 
 
 def _words(ballast: Ballast) -> str:

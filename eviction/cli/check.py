@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, columns, configuration_of
+from eviction.cli.options import add_configuration, add_output, columns, configuration_of, print_answer
 from eviction.cli.progress import Progress
 from eviction.control.check import CheckOptions, check
 from eviction.node.view import NodeView
@@ -34,8 +34,4 @@ def run(arguments: argparse.Namespace) -> int:
             answer = check(node, CheckOptions(arguments.output == "json", columns(), arguments.npd))
     finally:
         node.close()
-    if answer.document is not None:
-        answer_json(answer.document)
-    else:
-        answer_lines(answer.lines)
-    return answer.exit_code
+    return print_answer(answer)

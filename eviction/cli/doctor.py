@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
 from eviction.cli.daemon_configuration import mention_other_configuration
-from eviction.cli.options import add_configuration, add_output, answer_json, answer_lines, configuration_of
+from eviction.cli.options import add_configuration, add_output, answer, configuration_of
 from eviction.cli.progress import Progress
 from eviction.doctor.checks import examine, healthy
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import Finding
 from eviction.reporting.filesystem_facts import FilesystemFacts
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import escaped
 from eviction.types import API_VERSION
 from signals.quantity import counted
@@ -47,18 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 without findings (notes do not count), 1 with findings."""
     configuration = configuration_of(arguments)
     mention_other_configuration(arguments, configuration.control_socket)
-    node = Node(configuration, read_deadline_seconds=2.0)
-    try:
-        with Progress("asking the runtime, the kernel and the daemon"):
-            findings, filesystems = examine(node)
-    finally:
-        node.close()
-    if arguments.output == "json":
-        report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, filesystems)
-        answer_json(to_json(report))
-    else:
-        answer_lines(lines(findings))
-    return EXIT_OK if healthy(findings) else EXIT_NOT_RELIEVED
+    doing = "asking the runtime, the kernel and the daemon"
+    with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
+        findings, filesystems = examine(node)
+    report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, filesystems)
+    answer(arguments, report, lines(findings))
+    return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED
 
 
 def lines(findings: tuple[Finding, ...]) -> list[str]:

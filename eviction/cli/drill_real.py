@@ -17,9 +17,8 @@ from functools import partial
 from typing import NoReturn
 
 from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
-from eviction.cli.node_lock import hold_node
 from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
-from eviction.cli.termination import block_termination, on_signals, termination_let_through
+from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
@@ -76,7 +75,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     block_termination()
     with ExitStack() as held:  # given back in the reverse order, however the command ends
         if not arguments.observe:
-            held.callback(hold_node(configuration, log_of(arguments)).close)
+            held.enter_context(hold_node(configuration, log_of(arguments)))
         display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
         observation = held.enter_context(observation_of(configuration, display.progress))
         hold_off = None if arguments.observe else _hold_off(configuration)

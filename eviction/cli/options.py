@@ -9,18 +9,26 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from eviction.cli.progress import STDERR
+from eviction.cli.progress import STDERR, Progress
 from eviction.cli.progress import mention as mention
 from eviction.cli.progress import print_words as print_words
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.fingerprint import configuration_files
 from eviction.configuration.kubelet import parse_pairs
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.workers import in_time
 from signals.clock import SystemClock
+
+if TYPE_CHECKING:
+    from eviction.control.answer import Answer
+    from eviction.node.node import Node  # which a light command does not load
+    from eviction.types import Decision
+    from signals.types import SignalObservations
 
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 
@@ -44,10 +52,10 @@ _INT_FLAGS = {
     "maximum-dead-containers": ("maximumDeadContainers", "dead containers kept on the node; negative: no limit"),
 }
 _PAIR_FLAGS = {
-    "eviction-hard": ("evictionHard", "nodefs.available<10%%,imagefs.inodesFree<5%%"),
-    "eviction-soft": ("evictionSoft", "nodefs.available<15%%"),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "nodefs.available=1m30s"),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "nodefs.available=1Gi"),
+    "eviction-hard": ("evictionHard", "for example nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-soft": ("evictionSoft", "for example nodefs.available<15%%"),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "for example nodefs.available=1m30s"),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "for example nodefs.available=1Gi"),
 }
 _FLAGS = _TEXT_FLAGS | _INT_FLAGS | _PAIR_FLAGS
 
@@ -61,12 +69,9 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         help="the configuration file; else $RECLAIMD_CONFIG, else the usual one; empty: none",
     )
     group.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
-    for flag, (_, text) in _TEXT_FLAGS.items():
-        group.add_argument(f"--{flag}", metavar="VALUE", help=text)
-    for flag, (_, text) in _INT_FLAGS.items():
-        group.add_argument(f"--{flag}", metavar="NUMBER", type=whole_number, help=text)
-    for flag, (_, example) in _PAIR_FLAGS.items():
-        group.add_argument(f"--{flag}", metavar="PAIRS", help=f"for example {example}")
+    for flag, (_, text) in _FLAGS.items():
+        metavar = "PAIRS" if flag in _PAIR_FLAGS else "NUMBER" if flag in _INT_FLAGS else "VALUE"
+        group.add_argument(f"--{flag}", metavar=metavar, type=whole_number if flag in _INT_FLAGS else str, help=text)
 
 
 def whole_number(text: str) -> int:
@@ -100,9 +105,8 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
-            field, _ = _FLAGS[flag]
-            operator = "<" if field in ("evictionHard", "evictionSoft") else "="
-            flags[field] = parse_pairs(flag, value, operator) if flag in _PAIR_FLAGS else value
+            operator = "<" if flag in ("eviction-hard", "eviction-soft") else "="
+            flags[_FLAGS[flag][0]] = parse_pairs(flag, value, operator) if flag in _PAIR_FLAGS else value
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
@@ -118,6 +122,19 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
         except EndpointError as error:
             raise ConfigurationError(f"{configuration.origins[field]}: {field}: {error}") from None
     return configuration
+
+
+def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
+    """Why the runtime cannot be reached, or None; what was observed; and what follows from it.
+
+    Progress, and why records could not be restored, go to stderr.
+    """
+    mention(node.restore_image_records())
+    with Progress("asking the runtime where the images are"):
+        problem = node.locate()
+    with Progress("looking at the filesystems"):
+        observations, decision = node.responder.synchronize()
+    return problem, observations, decision
 
 
 def log_of(arguments: argparse.Namespace) -> Log:
@@ -136,9 +153,37 @@ def exit_with(code: int, sentence: str) -> NoReturn:
     sys.exit(code)
 
 
+@contextmanager
+def exit_on(code: int, errors: type[Exception] | tuple[type[Exception], ...], what: str = "") -> Iterator[None]:
+    """Ends the process with this code where one of these errors is raised in the `with` block, with its sentence on
+    stderr. `what`: the beginning of the sentence."""
+    try:
+        yield
+    except errors as error:
+        exit_with(code, f"{what}{error}")
+
+
 def answer_json(document: Any) -> None:
     """Prints a document on stdout."""
     print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
+
+
+def answer(arguments: argparse.Namespace, record: Any, lines: Iterable[str]) -> None:
+    """Prints the answer of a command on stdout: the document of a record, or these lines for people."""
+    if arguments.output == "json":
+        answer_json(to_json(record))
+    else:
+        answer_lines(lines)
+
+
+def print_answer(given: Answer) -> int:
+    """Prints an answer of the form that the daemon gives. Returns its exit code."""
+    mention(given.sentence)
+    if given.document is not None:
+        answer_json(given.document)
+    else:
+        answer_lines(given.lines)
+    return given.exit_code
 
 
 def columns() -> int | None:

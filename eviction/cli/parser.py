@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
+SHARED_MODULES = {"resume": "pause", "top": "status"}  # of commands that have none of their own
+
 
 class _Version(argparse.Action):
     """Prints the version. Imports importlib.metadata only then: it takes as long as the rest of the start."""
@@ -33,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser that lists all subcommands, without their options."""
     parser = Parser(
         prog="reclaimd",
@@ -50,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def command_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of a subcommand, with its options, and the module that runs it."""
-    module = import_module(f"eviction.cli.{'pause' if name == 'resume' else name}")
+    module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
     parser = Parser(prog=f"reclaimd {name}", description=COMMANDS[name], allow_abbrev=False)
     module.add_arguments(parser)
     return parser, module
@@ -65,11 +67,11 @@ def run_command(arguments: Sequence[str]) -> int:
     words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in .ci/manual.py
     parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
     parsed = parser.parse_args(arguments[1:])
-    from eviction.cli.options import exit_with  # not for --help
+    from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError
+    from eviction.configuration.threshold_config import FieldError
+    from eviction.control.answer import RequestRefused
     from eviction.types import FunctionUnusable
 
-    try:
+    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused, FieldError)):
         return int(module.run(parsed))
-    except (ConfigurationError, FunctionUnusable) as error:
-        exit_with(EXIT_USAGE, str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli.options import add_configuration, answer_lines, configuration_of, exit_with, mention
+from eviction.cli.options import add_configuration, answer_lines, configuration_of, exit_on, exit_with, mention
 from eviction.configuration.effective import Configuration
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
@@ -38,10 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _seconds(duration: str) -> float:
     """The length of a pause. Exits with 2 for one that is not allowed."""
-    try:
+    with exit_on(EXIT_USAGE, QuantityError, "--for: "):
         seconds = parse_duration(duration)
-    except QuantityError as error:
-        exit_with(EXIT_USAGE, f"--for: {error}")
     if not 0 < seconds <= LONGEST_PAUSE_SECONDS:
         exit_with(EXIT_USAGE, f"--for: must be above 0s and at most 24h, but it was {duration!r}")
     return seconds

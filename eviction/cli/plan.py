@@ -6,35 +6,26 @@ Read-only.
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from eviction.cli.daemon_configuration import mention_other_configuration
-from eviction.cli.options import (
-    add_configuration,
-    add_output,
-    answer_json,
-    answer_lines,
-    columns,
-    configuration_of,
-    exit_with,
-)
+from eviction.cli.options import add_configuration, add_output, answer, columns, configuration_of, exit_with, observe
 from eviction.cli.progress import Progress
-from eviction.cli.standalone import everything, observe_or_exit
 from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimOptions, read_options, request_of
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.reporting.json_shapes import Seconds, VersionedJson, to_json
-from eviction.reporting.log import escaped
+from eviction.reporting.json_shapes import Seconds, VersionedJson
 from eviction.reporting.pass_record import PassFieldsJson, pass_fields
 from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, EvictionError, Extent
+from eviction.types import API_VERSION, Extent
 from reclaim.programs import KINDS as OWN
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
@@ -93,64 +84,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 what may go is not enough for --signal; 3 runtime unreachable; 4 reading unavailable.
-
-    All functions are planned to their end, so that every removable object is shown; a pass stops earlier. With --signal
-    it is planned as a pass would be that is requested for this signal.
-    """
+    """Exit 0; 1 what may go is not enough for --signal; 3 runtime unreachable; 4 reading unavailable."""
     if arguments.pods:
         from eviction.cli import plan_pods  # only where it is asked for
 
         return plan_pods.run(arguments)
     configuration = configuration_of(arguments)
-    options = _options(arguments, configuration)
-    mention_other_configuration(arguments, configuration.control_socket)
-    with closing(Node(configuration, dry_run=True)) as node:
-        observations, decision = observe_or_exit(node)
-        config = node.responder.state.config
-        request = (
-            request_of(options, observations, decision, config)
-            if options.signal is not None
-            else everything(node, observations)
-        )
-        with Progress("listing containers and images, and planning"):
-            record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
-        source, pods_problem, doubt = node.pod_state_source, node.pods_problem, node.pods_doubt
-        if record.errors:
-            exit_with(EXIT_RUNTIME, "; ".join(record.errors))
+    options = read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
+    with planned(arguments, configuration, options) as (node, request, record):
+        pods = Pods(node.pod_state_source, node.pods_problem, pod_directories(node.pods_doubt))
         with Progress("counting where the bytes are"):
-            record = replace(record, attributions=node.disk_survey.survey(observations, record.removals + record.kept))
-    enough = is_enough(record, options.signal, request)
-    if arguments.output == "json":
-        plan: PlanJson = {
-            "apiVersion": API_VERSION,
-            "kind": "Plan",
-            **pass_fields(record),
-            "pods": Pods(source, pods_problem, pod_directories(doubt)),
-            "enough": enough,
-            "lead_seconds": node.responder.lead_seconds,
-        }
-        answer_json(to_json(plan))
-    else:
-        answer_lines(
-            [
-                *signals_table(observations, node.thresholds(observations.layout), columns()),
-                "",
-                *plan_lines(record, columns(), everything=arguments.all, lead_seconds=node.responder.lead_seconds),
-                *([] if options.signal is None else [enough_sentence(options.signal, enough)]),
-                *([pods_line(source, pods_problem)] if node.configuration.has_runtime else []),
-                *([] if doubt is None else [f"pods: {escaped(doubt.sentence)}"]),
-            ]
-        )
+            survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
+    record, lead_seconds = replace(record, attributions=survey), node.responder.lead_seconds
+    enough, width = is_enough(record, options.signal, request), columns()
+    document: PlanJson = {
+        "apiVersion": API_VERSION,
+        "kind": "Plan",
+        **pass_fields(record),
+        "pods": pods,
+        "enough": enough,
+        "lead_seconds": lead_seconds,
+    }
+    lines = [
+        *signals_table(record.observations, node.thresholds(record.observations.layout), width),
+        "",
+        *plan_lines(record, width, everything=arguments.all, lead_seconds=lead_seconds),
+    ]
+    if options.signal is not None:
+        lines.append(enough_sentence(options.signal, enough))
+    if configuration.has_runtime:
+        lines.append(pods_line(pods))
+    if pods.directories.sentence is not None:
+        lines.append(f"pods: {pods.directories.sentence}")
+    answer(arguments, document, lines)
     return EXIT_NOT_RELIEVED if enough is False else EXIT_OK
 
 
-def _options(arguments: argparse.Namespace, configuration: Configuration) -> ReclaimOptions:
-    """The signal and the mark that are asked for. Exits with 2 for what is not allowed."""
-    try:
-        return read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
-    except EvictionError as error:
-        exit_with(EXIT_USAGE, str(error))
+@contextmanager
+def planned(
+    arguments: argparse.Namespace, configuration: Configuration, options: ReclaimOptions
+) -> Iterator[tuple[Node, Request | None, Pass]]:
+    """The node, the request and the record of a pass that removes nothing. With a signal it is planned as a pass would
+    be that is requested for it; without one all functions are planned to their end, so that every object has its
+    verdict: a pass stops earlier.
+
+    Exits with 4 or 3 where there are no readings, or the runtime does not answer.
+    """
+    mention_other_configuration(arguments, configuration.control_socket)
+    with closing(Node(configuration, dry_run=True)) as node:
+        problem, observations, decision = observe(node)
+        if not observations.signals:
+            unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
+            exit_with(EXIT_READING, unread or "no filesystem could be read")
+        if problem is not None:
+            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        if options.signal is not None:
+            request = request_of(options, observations, decision, node.responder.state.config)
+        else:
+            request = Request(node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
+        with Progress("listing containers and images, and planning"):
+            record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
+        if record.errors:
+            exit_with(EXIT_RUNTIME, "; ".join(record.errors))
+        yield node, request, record
 
 
 def is_enough(record: Pass, signal: Signal | None, request: Request | None) -> bool | None:
@@ -195,9 +191,9 @@ def plan_lines(
     ]
 
 
-def pods_line(source: str, problem: str | None) -> str:
+def pods_line(pods: Pods) -> str:
     """Where the states of pods come from, and so which rules were used."""
-    if source == "kubelet":
+    if pods.told_by == "kubelet":
         return "pods: as the kubelet itself knows them; guard: where a rule of ours is stricter than the kubelet's"
-    why = f" ({escaped(problem)})" if problem else ""
+    why = f" ({pods.problem})" if pods.problem else ""
     return f"pods: from the kubelet's directories{why}; guard: a rule of ours in place of what only the kubelet knows"

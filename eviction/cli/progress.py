@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Self, TextIO
+    from typing import TextIO
 
 STDERR = 2
 AFTER_SECONDS = 1.0
@@ -84,20 +84,13 @@ class Progress:
     """
 
     def __init__(self, doing: str, detail: Callable[[], str] = str, line: StatusLine | None = None):
-        self._doing = doing
-        self._detail = detail
         self._line = line or StatusLine()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(doing, detail), name="progress", daemon=True)
 
-    def step(self, doing: str) -> None:
-        """Replaces what is being done."""
-        self._doing = doing
-
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         if self._line.live:
             self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
@@ -105,11 +98,10 @@ class Progress:
             self._thread.join()
         self._line.erase()
 
-    def _run(self) -> None:
+    def _run(self, doing: str, detail: Callable[[], str]) -> None:
         began = time.monotonic()
         wait = AFTER_SECONDS
         while not self._done.wait(wait):
             wait = EVERY_SECONDS
-            detail = self._detail()
-            shown = f"{self._doing}: {detail}" if detail else self._doing
+            shown = ": ".join(filter(None, (doing, detail())))
             self._line.rewrite(f"{time.monotonic() - began:5.1f} s  {shown}")

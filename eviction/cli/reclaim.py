@@ -13,24 +13,20 @@ from contextlib import closing
 from eviction.cli.options import (
     add_configuration,
     add_output,
-    answer_json,
-    answer_lines,
     columns,
     configuration_of,
-    exit_with,
     mention,
+    observe,
+    print_answer,
 )
+from eviction.cli.process import on_signals
 from eviction.cli.progress import Progress
-from eviction.cli.standalone import observe
-from eviction.cli.termination import on_signals
 from eviction.configuration.effective import Configuration
 from eviction.control.pause import PauseFile
 from eviction.control.reclaim import read_options, respond
-from eviction.exit_codes import EXIT_USAGE
 from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
-from eviction.types import EvictionError
 from reclaim.types import Outcome
 from signals.clock import SystemClock
 
@@ -67,10 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     names = ("signal", "until", "all", "dry_run", "now", "output")
     given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
-    try:
-        options = read_options(given, configuration.signals)
-    except EvictionError as error:
-        exit_with(EXIT_USAGE, str(error))
+    options = read_options(given, configuration.signals)
     stopping = threading.Event()
     on_signals(stopping.set)
     ended: list[Outcome] = []
@@ -87,12 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
-    mention(answer.sentence)
-    if answer.document is not None:
-        answer_json(answer.document)
-    else:
-        answer_lines(answer.lines)
-    return answer.exit_code
+    return print_answer(answer)
 
 
 def write_history(configuration: Configuration, record: Pass, ended: Sequence[Outcome]) -> None:

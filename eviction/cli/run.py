@@ -7,16 +7,16 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
-from eviction.cli.node_lock import NodeLock, hold_node
-from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_with, log_of
+from eviction.cli.daemon_configuration import fingerprint_of_command
+from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_on, log_of
+from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
-from eviction.cli.reload import LoadedConfiguration, reload
-from eviction.cli.termination import on_signals
-from eviction.configuration.effective import Configuration, poll_policy
+from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
 from eviction.configuration.file import FunctionKind
+from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
@@ -44,7 +44,14 @@ from reclaim.types import GCEvent
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
+NO_RESOURCES = (CannotPrepare, NoThread, OSError)  # a thread or a descriptor that a pass needs cannot be made
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
+EARLY_SIGNS = (  # directories in which new entries announce growth of a filesystem; missing ones are ignored
+    "",
+    "pods",  # the kubelet's, an entry for each pod
+    "snapshots",  # containerd's, an entry for each layer or container
+    "../io.containerd.content.v1.content/ingest",  # an entry for each blob being pulled
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,13 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
     notifier = Notifier(os.environ, os.getpid())
     log = log_of(arguments)
-    ending = Ending(log)
-    problem = on_signals(ending.end, ending.reload, ending.leave)
-    loaded = LoadedConfiguration(arguments)
-    configuration = within_watchdog(configuration_of(arguments), notifier)
-    lock = ending.lock = hold_node(configuration, log)
+    stopping, asked_to_reload = threading.Event(), threading.Event()
+    at_end, held = ExitStack(), ExitStack()
+    at_end.callback(stopping.set)
+
+    def leave() -> None:
+        log.error("leaving: something hangs and has not ended in its time")
+        log.finish()
+        held.close()  # even if the kernel keeps the process
+        os._exit(EXIT_OK)
+
+    problem = on_signals(at_end.close, asked_to_reload.set, leave)  # reading the first file may hang
+    loaded = LoadedConfiguration(arguments, log, notifier)
+    configuration = loaded.read()
+    held.enter_context(hold_node(configuration, log))
     log.write_on_a_thread(STDERR)
-    node = Node(configuration, stopping=ending.stopping)
+    node = Node(configuration, stopping=stopping)
     if node.endpoint.remark:
         log.info(node.endpoint.remark)
     saver = ImageRecordsSaver(node.records, node.record_file, log)
@@ -87,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     manager = Manager(node, log, may_act=hold_off.why, events=events)
     counts = lambda: (history.records, history.dropped)  # noqa: E731 # whenever it is asked
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
-    with exit_without_resources():
+    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         node.prepare()
         node.watch_kubelet()
         manager.prepare()
@@ -99,10 +115,12 @@ def run(arguments: argparse.Namespace) -> int:
         manager.observe_now()
         endpoints.on_watch_event()
 
-    watches = _Watches(FsWatcher((), observe_now), node)
+    watcher = FsWatcher((), observe_now)
     if not arguments.no_watch:
-        watches.start(log)
-        node.listeners.add(watches)
+        watcher.start()
+        if watcher.problem is not None:
+            log.warning(watcher.problem)
+        node.listeners.add(_Watches(watcher, node))
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
@@ -117,14 +135,11 @@ def run(arguments: argparse.Namespace) -> int:
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, listening)
-
-    def stop() -> None:
-        manager.stop()
-        notifier.stopping()
-
-    ending.started(stop, lambda: reload(arguments, manager, loaded, log, notifier))
+    at_end.callback(notifier.stopping)
+    at_end.callback(manager.stop)
+    loaded.reload_when(asked_to_reload, manager)
     if configuration.periodic_gc:
-        with exit_without_resources():
+        with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
             PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
@@ -133,53 +148,69 @@ def run(arguments: argparse.Namespace) -> int:
     saver.finish()
     pause_file.finish(node.pause)
     finish_events()
-    watches.stop()
+    watcher.stop()
     endpoints.stop()
     control.stop()
     if not node.removals.begun:
         node.close()
     log.info("stopped")
     log.finish()
-    lock.close()
+    held.close()
     return EXIT_OK
 
 
-class Ending:
-    """What the signals do, already before the first file is read, as reading it may hang.
+class LoadedConfiguration:
+    """The configuration that the daemon has loaded. Whatever is wrong with it when it is read again on SIGHUP, the
+    daemon goes on with the old one.
 
-    `stopping`: set by the first SIGTERM or SIGINT. `lock`: released at the end, even if the kernel keeps the process.
+    `fingerprint`: the daemon works for clients with the same one. Empty, which no client's is, while the daemon does
+    not run with what the files contain.
     """
 
-    def __init__(self, log: Log):
+    def __init__(self, arguments: argparse.Namespace, log: Log, notifier: Notifier):
+        self.arguments = arguments
         self._log = log
-        self._stop: Callable[[], None] = lambda: None
-        self._reload: Callable[[], None] = lambda: None
-        self._started = threading.Event()
-        self.stopping = threading.Event()
-        self.lock: NodeLock | None = None
+        self._notifier = notifier
+        self.fingerprint: Fingerprint = {}
 
-    def started(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-        """From now on there is something to stop and to reload."""
-        self._stop, self._reload = stop, reload
-        self._started.set()
+    def read(self) -> Configuration:
+        """What the files and flags say now. Raises ConfigurationError."""
+        self.fingerprint = {}
+        try:  # before they are read, so that a file that changes meanwhile counts as changed
+            fingerprint = fingerprint_of_command(self.arguments)
+        except OSError:
+            fingerprint = {}
+        configuration = within_watchdog(configuration_of(self.arguments), self._notifier)
+        self.fingerprint = fingerprint
+        return configuration
 
-    def end(self) -> None:
-        """SIGTERM or SIGINT."""
-        self.stopping.set()
-        self._stop()
+    def reload(self, manager: Manager) -> None:
+        """Reads the configuration again and applies it; an invalid one, or a defect, is logged and changes nothing."""
+        self._notifier.reloading()
+        try:
+            configuration = self.read()
+            for sentence in configuration_warnings(configuration):
+                self._log.warning(sentence)
+            if manager.reconfigure(configuration):
+                self.fingerprint = {}
+        except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
+            problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
+            self._log.error(f"the configuration was not reloaded, the old one stays: {problem}")
+        finally:
+            self._notifier.ready()
 
-    def reload(self) -> None:
-        """SIGHUP: waits for the end of the start."""
-        self._started.wait()
-        self._reload()
+    def reload_when(self, asked: threading.Event, manager: Manager) -> None:
+        """Reloads each time that it is asked to, on a thread of its own: reading may hang."""
 
-    def leave(self) -> None:
-        """The end takes too long."""
-        self._log.error("leaving: something hangs and has not ended in its time")
-        self._log.finish()
-        if self.lock is not None:
-            self.lock.close()
-        os._exit(EXIT_OK)
+        def wait() -> None:
+            while asked.wait():
+                asked.clear()
+                self.reload(manager)
+
+        try:
+            threading.Thread(target=wait, name="reload", daemon=True).start()
+        except RuntimeError:
+            self._log.warning("no thread can be started for reloading: SIGHUP does nothing")
 
 
 def warnings_at_start(node: Node) -> Iterator[str]:
@@ -197,15 +228,6 @@ def started_on(configuration: Configuration) -> str:
     """What is watched, in words: the kubelet's directory, and filesystems of the configuration's own."""
     own = [f"{role} ({path})" for role, path in configuration.filesystems.items()]
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
-
-
-@contextmanager
-def exit_without_resources() -> Iterator[None]:
-    """Exits with 71 where a thread or a descriptor that a pass needs cannot be made."""
-    try:
-        yield
-    except (CannotPrepare, NoThread, OSError) as error:
-        exit_with(EXIT_NO_RESOURCES, f"cannot start: {error}")
 
 
 def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[LogSink, Callable[[], object]]:
@@ -258,11 +280,6 @@ class _Watches(Listener):
         self._near: frozenset[int] = frozenset()
         self._watched: frozenset[str] = frozenset()
 
-    def start(self, log: Log) -> None:
-        self._watcher.start()
-        if self._watcher.problem is not None:
-            log.warning(self._watcher.problem)
-
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         """Watches the directories of these filesystems in which new entries appear before the disk fills."""
         responder, policy = self._node.responder, poll_policy(self._node.configuration)
@@ -270,21 +287,7 @@ class _Watches(Listener):
         self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)
         identities = [identity for identity, _ in observations.filesystems.values()]
         paths = {identity.path for identity in identities if identity.device_id in self._near}
-        wanted = frozenset(directory for path in paths for directory in early_signs(path))
+        wanted = frozenset(os.path.normpath(os.path.join(path, sign)) for path in paths for sign in EARLY_SIGNS)
         if wanted != self._watched:
             self._watched = wanted
             self._watcher.watch(wanted)
-
-    def stop(self) -> None:
-        self._watcher.stop()
-
-
-def early_signs(path: str) -> tuple[str, ...]:
-    """The directories in which new entries announce growth of a filesystem; missing ones are ignored."""
-    store = os.path.dirname(path)
-    return (
-        path,
-        os.path.join(path, "pods"),  # the kubelet's, an entry for each pod
-        os.path.join(path, "snapshots"),  # containerd's, an entry for each layer or container
-        os.path.join(store, "io.containerd.content.v1.content", "ingest"),  # an entry for each blob being pulled
-    )

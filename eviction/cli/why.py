@@ -7,30 +7,20 @@ Read-only.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from contextlib import closing
-from typing import Any, Literal, NotRequired, TypedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from eviction.cli.daemon_configuration import mention_other_configuration
-from eviction.cli.options import (
-    add_configuration,
-    add_output,
-    answer_json,
-    answer_lines,
-    configuration_of,
-    exit_with,
-    mention,
-)
+from eviction.cli.options import add_configuration, add_output, answer, configuration_of, mention
+from eviction.cli.plan import planned
 from eviction.cli.progress import Progress
-from eviction.cli.standalone import everything, observe_or_exit
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
-from eviction.history_file.recorder import documents_of
+from eviction.control.reclaim import ReclaimOptions
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
+from eviction.history_file.recorder import Document, documents_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
-from eviction.node.node import Node
-from eviction.record import Pass, Trigger
+from eviction.record import Pass
 from eviction.reporting.explain import REASONS
-from eviction.reporting.json_shapes import Count, Time, VersionedJson
-from eviction.reporting.log import escaped
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
@@ -52,7 +42,8 @@ class ObjectJson(OutcomeJson):
     """When its age alone lets it go; null if that is not what keeps it."""
 
 
-class RemovalJson(TypedDict):
+@dataclass(frozen=True, slots=True)
+class RemovalJson:
     """The last time that an object went, from the history."""
 
     time: Time
@@ -67,14 +58,17 @@ class RemovalJson(TypedDict):
     """The object, and what became of it."""
 
 
-class WhyJson(VersionedJson):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyJson:
     """The objects of a name, each with its verdict: the answer of `reclaimd why`."""
 
-    kind: Literal["Why"]
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["Why"] = "Why"
     """What the document is."""
     objects: list[ObjectJson]
     """Those that are meant; none where they went."""
-    went: NotRequired[list[RemovalJson]]
+    went: list[RemovalJson] | LeftOut = LEFT_OUT
     """Where there is no such object: those that went, the last first."""
 
 
@@ -87,26 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 1 there is no such object, or not any more; 3 runtime unreachable; 4 reading unavailable."""
-    configuration = configuration_of(arguments)
-    mention_other_configuration(arguments, configuration.control_socket)
-    with closing(Node(configuration, dry_run=True)) as node:
-        observations, decision = observe_or_exit(node)
-        with Progress("listing containers and images, and planning"):
-            record = node.responder.reclaim(observations, decision, Trigger.REQUEST, everything(node, observations))
-    if record.errors:
-        exit_with(EXIT_RUNTIME, "; ".join(record.errors))
-    found = objects_named(record, arguments.name)
-    answer: WhyJson = {"apiVersion": API_VERSION, "kind": "Why", "objects": [why_json(*each) for each in found]}
-    lines = [line for each in answer["objects"] for line in why_lines(each)]
-    if not found:
-        answer["went"] = removals_named(configuration.history_file, arguments.name)
-        lines = [line for each in answer["went"] for line in went_lines(each)]
-        mention(f"no object has {arguments.name!r} in its name, or begins its id with it{' any more' * bool(lines)}")
-    if lines and arguments.output == "json":
-        answer_json(answer)
-    elif lines:
-        answer_lines(lines)
-    return EXIT_OK if found else EXIT_NOT_RELIEVED
+    configuration, name = configuration_of(arguments), arguments.name
+    with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
+        objects = [why_json(*each) for each in objects_named(record, name)]
+    if objects:
+        answer(arguments, WhyJson(objects=objects), (line for each in objects for line in why_lines(each)))
+        return EXIT_OK
+    went = removals_named(configuration.history_file, name)
+    mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
+    if went:
+        answer(arguments, WhyJson(objects=[], went=went), (line for each in went for line in went_lines(each)))
+    return EXIT_NOT_RELIEVED
 
 
 def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
@@ -115,8 +100,7 @@ def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
     A part of a name is enough; of an id its beginning, eight characters at least. One that bears the whole name is the
     only one that is meant.
     """
-    places = [(place, outcome) for place, outcome in enumerate(record.removals, 1)]
-    objects = [*places, *((None, outcome) for outcome in record.kept)]
+    objects = [*enumerate(record.removals, 1), *((None, outcome) for outcome in record.kept)]
     whole = [each for each in objects if name in (each[1].verdict.name, each[1].verdict.id)]
     return whole or [each for each in objects if _is_named(each[1].verdict.name, each[1].verdict.id, name)]
 
@@ -130,34 +114,30 @@ def removals_named(history_file: str, name: str) -> list[RemovalJson]:
     """The last removal of each object of this name in the history, the last first; one that bears the whole name is
     the only one that is meant. What is wrong with the history goes to stderr."""
     last: dict[tuple[str, str], RemovalJson] = {}
-    passes: dict[tuple[str, str], dict[str, Any]] = {}  # a removal that was parked ends in a record without its pass
+    passes: dict[tuple[str, str], Document] = {}  # a removal that was parked ends in a record without its pass
+    for document, removal in _history_of(history_file, name):
+        key = (removal.get("kind", ""), removal.get("id", ""))
+        of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
+        if removal.get("result") in GONE:
+            last.pop(key, None)  # so that it is the last one in its order too
+            identity, signal = of_pass.get("id", of_pass.get("pass")), (of_pass.get("acted_on") or {}).get("signal")
+            last[key] = RemovalJson(document.get("time", ""), identity, of_pass.get("trigger"), signal, removal)
+    found = list(reversed(last.values()))
+    return [each for each in found if name in (each.removal["name"], each.removal["id"])] or found
+
+
+def _history_of(history_file: str, name: str) -> Iterator[tuple[Document, Any]]:
+    """Each removal of an object of this name, and the record that it is in."""
     try:
-        if history_file:
-            with Progress("reading the history"):
-                for document in documents_of(read_records(history_file)):
-                    for removal in document.get("removals", ()):
-                        if _is_named(removal.get("name", ""), removal.get("id", ""), name):
-                            key = (removal.get("kind", ""), removal.get("id", ""))
-                            passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
-                            if removal.get("result") in GONE:
-                                last.pop(key, None)  # so that it is the last one in its order too
-                                last[key] = _removal_json(document.get("time", ""), passes[key], removal)
+        with Progress("reading the history"):
+            for document in documents_of(read_records(history_file)) if history_file else ():
+                for removal in document.get("removals", ()):
+                    if _is_named(removal.get("name", ""), removal.get("id", ""), name):
+                        yield document, removal
     except NoHistoryYet:
         pass
     except HistoryUnusable as error:
         mention(f"historyFile: {error}")
-    found = list(reversed(last.values()))
-    return [each for each in found if name in (each["removal"]["name"], each["removal"]["id"])] or found
-
-
-def _removal_json(time: str, of_pass: dict[str, Any], removal: OutcomeJson) -> RemovalJson:
-    return {
-        "time": time,
-        "pass_id": of_pass.get("id", of_pass.get("pass")),
-        "trigger": of_pass.get("trigger"),
-        "signal": (of_pass.get("acted_on") or {}).get("signal"),
-        "removal": removal,
-    }
 
 
 def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
@@ -186,23 +166,22 @@ def why_lines(found: ObjectJson) -> list[str]:
         lines.append(f"  when:  under pressure, number {found['place']} of those that may go; less may be enough")
     elif found["eligible_in_seconds"] is not None:
         lines.append(f"  when:  it may go in {format_duration(round(found['eligible_in_seconds']))}")
-    return list(map(escaped, lines))
+    return lines
 
 
 def went_lines(went: RemovalJson) -> list[str]:
     """One object that went, for people."""
-    removal = went["removal"]
-    by = ", ".join(filter(None, (went["trigger"], went["signal"])))
+    removal = went.removal
+    by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
     freed = removal["freed"]["bytes"] if "freed" in removal else 0
-    lines = [
+    return [
         f"{removal['kind']} {removal['name']}",
         f"  id:    {removal['id']}",
-        f"  went:  {went['time']}, {what} in pass {went['pass_id'] or '-'}" + (f" ({by})" if by else ""),
+        f"  went:  {went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
         f"  why:   {_why(removal)}",
         f"  freed: {format_bytes(freed)}, measured right after it",
     ]
-    return list(map(escaped, lines))
 
 
 def _why(removal: Mapping[str, Any]) -> str:

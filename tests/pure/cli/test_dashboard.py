@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.cli.dashboard import BLOCKS, bar, panels, plain, sparkline
+from eviction.cli.status import BLOCKS, Panel, bar, panels, sparkline
 from tests.pure.values import GIB, MIB
 
 
@@ -43,6 +43,11 @@ def status(**fields: Any) -> dict[str, Any]:
         ],
         **fields,
     }
+
+
+def plain(shown: list[Panel]) -> list[str]:
+    """The panels as lines of text."""
+    return [line.text for each in shown for line in each]
 
 
 def screen(width: int = 100, past: dict[str, list[int]] | None = None, **fields: Any) -> str:

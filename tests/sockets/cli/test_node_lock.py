@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.cli.node_lock import LockRefused, NodeHeld, NodeLock
+from eviction.cli.process import LockRefused, NodeHeld, lock_of
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, reclaimd
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -61,13 +61,12 @@ def test_two_daemons_exclude_each_other_whatever_root_directory_they_name(small_
 def test_the_lock_is_taken_once_and_given_back(tmp_path: Path) -> None:
     """The directory is made with mode 0700, whatever the umask; nothing is in it."""
     directory = tmp_path / "run" / "lock"
-    first = NodeLock(str(directory))
-    assert first.problem is None
+    first = lock_of(str(directory))
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     with pytest.raises(NodeHeld, match=f"^another instance holds the node \\({directory} is locked\\)$"):
-        NodeLock(str(directory))
-    first.close()
-    NodeLock(str(directory)).close()
+        lock_of(str(directory))
+    os.close(first)
+    os.close(lock_of(str(directory)))
     assert list(directory.iterdir()) == []
 
 
@@ -78,25 +77,23 @@ def test_a_directory_that_others_could_open_is_replaced(tmp_path: Path, mode: in
     directory.mkdir()
     directory.chmod(mode)
     with locked(directory):
-        lock = NodeLock(str(directory))
-        assert lock.problem is None
+        lock = lock_of(str(directory))
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         with pytest.raises(NodeHeld):
-            NodeLock(str(directory))
-        lock.close()
+            lock_of(str(directory))
+        os.close(lock)
 
 
 def test_a_lock_on_a_removed_directory_excludes_nobody(tmp_path: Path) -> None:
     """As systemd removes the directory of a service that ends: the next one makes and locks a new one."""
     directory = tmp_path / "lock"
-    old = NodeLock(str(directory))
+    old = lock_of(str(directory))
     directory.rmdir()
-    new = NodeLock(str(directory))
-    assert new.problem is None
+    new = lock_of(str(directory))
     with pytest.raises(NodeHeld):
-        NodeLock(str(directory))
-    old.close()
-    new.close()
+        lock_of(str(directory))
+    os.close(old)
+    os.close(new)
 
 
 def test_a_directory_with_something_in_it_that_others_could_open_is_refused(tmp_path: Path) -> None:
@@ -106,7 +103,7 @@ def test_a_directory_with_something_in_it_that_others_could_open_is_refused(tmp_
     directory.chmod(0o755)
     (directory / "precious").touch()
     with pytest.raises(LockRefused, match=f"^lockDirectory: {directory} is not trusted: others may open it"):
-        NodeLock(str(directory))
+        lock_of(str(directory))
 
 
 @needs_root

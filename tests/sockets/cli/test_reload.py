@@ -6,8 +6,7 @@ import argparse
 import io
 import time
 
-from eviction.cli.reload import LoadedConfiguration, reload
-from eviction.cli.run import add_arguments
+from eviction.cli.run import LoadedConfiguration, add_arguments
 from eviction.daemon.manager import Manager
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
@@ -22,10 +21,12 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     before = node.configuration
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]))
+    loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]), log, notifier)
+    loaded.read()
     assert loaded.fingerprint
     manager = Manager(node, log)
-    reload(argparse.Namespace(), manager, loaded, log, notifier)
+    loaded.arguments = argparse.Namespace()
+    loaded.reload(manager)
     assert "the configuration was not reloaded, the old one stays: AttributeError: " in stream.getvalue()
     assert node.configuration == before
     assert loaded.fingerprint == {}

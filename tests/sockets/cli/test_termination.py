@@ -9,7 +9,7 @@ import pytest
 
 LET_THROUGH = """
 import os, signal, threading
-from eviction.cli.termination import on_signals
+from eviction.cli.process import on_signals
 
 ended, reloaded, over = threading.Event(), threading.Event(), threading.Event()
 assert on_signals(ended.set, reloaded.set) is None

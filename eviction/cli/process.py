@@ -1,0 +1,180 @@
+"""A process that removes: the signals that end it, and the lock by which there is one on a node.
+
+A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
+holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
+that could hang or fail. A thread of a plugin may let the signals through. A signal that reaches such a thread is sent
+again, for the thread that waits.
+
+The lock is the kernel's (flock(2)) on a directory itself: no file is created, and it is released with the process. A
+lock on a directory that others may open could be taken by any local user, forever; so the directory has mode 0700 and
+belongs to root or to the user that the program runs as. A missing directory is created with that mode. One that others
+could open is replaced by a new one, as somebody may already hold a lock on it. Where it can be neither made nor opened
+(not an inode left in /run, for example), relief is worth more than exclusion: the daemon goes on without the lock and
+says so. Two instances are still guarded by the checks that come before each removal.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+
+from eviction.cli.options import exit_on, exit_with
+from eviction.configuration.effective import Configuration, ConfigurationError
+from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
+from eviction.reporting.log import Log
+from eviction.types import EvictionError
+from reclaim.execution.workers import in_time
+from reclaim.trust import own_directory_refusal
+
+LEAVE_SECONDS = 34.0  # more than all that the end of the daemon waits for
+FOREVER = 1e9  # monotonic seconds: 31 years after the boot
+END = frozenset({signal.SIGTERM, signal.SIGINT})
+
+MODE = 0o700
+FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+TRIES = 10  # the directory may be replaced between opening and locking it
+
+
+# ---- signals
+
+
+def block_termination() -> None:
+    """Blocks SIGTERM and SIGINT, which stay pending. Call it before any other thread starts: threads inherit it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, END)
+
+
+@contextmanager
+def termination_let_through() -> Iterator[None]:
+    """Unblocks SIGTERM and SIGINT for the `with` block, so that they end the process while it waits for an answer."""
+    blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def on_signals(
+    end: Callable[[], None], hang_up: Callable[[], None] | None = None, leave: Callable[[], None] = lambda: None
+) -> str | None:
+    """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `hang_up`,
+    where it is given, at each SIGHUP. None of them may hang. Blocks these signals, so call it, or `block_termination`,
+    before any other thread starts.
+
+    `leave` is called if the process is still running 34 s after the first of them, because something hangs.
+
+    Returns a sentence that says what does not work because the thread could not be started, else None. Then SIGTERM and
+    SIGINT end the process at once.
+    """
+    awaited = END if hang_up is None else END | {signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+
+    def wait_for_signals() -> None:
+        until = FOREVER
+        while True:
+            received = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
+            with suppress(Exception):  # whatever it did, this thread waits for the next signal
+                if received is None:
+                    until = FOREVER
+                    leave()
+                elif received.si_signo in END:
+                    until = min(until, time.monotonic() + LEAVE_SECONDS)
+                    end()
+                elif hang_up is not None:
+                    hang_up()
+
+    try:
+        threading.Thread(target=wait_for_signals, name="termination", daemon=True).start()
+    except RuntimeError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
+        return "no thread can be started for signals: SIGTERM ends the daemon at once, SIGHUP does nothing"
+    for each in awaited:
+        signal.signal(each, _send_again)
+    return None
+
+
+def _send_again(number: int, _: FrameType | None) -> None:
+    """Runs on the main thread, which has the signal blocked."""
+    os.kill(os.getpid(), number)
+
+
+# ---- the lock
+
+
+class NodeHeld(EvictionError):
+    """Another instance holds the lock. The message is one sentence."""
+
+
+class LockRefused(ConfigurationError):
+    """Others could take the lock. The message is one sentence."""
+
+
+@contextmanager
+def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
+    """Locks the node for the `with` block, or goes on without the lock, with a warning. Raises LockRefused.
+
+    Exits with 2 when the kubelet's directory cannot be opened, and with 75 when another instance holds the lock.
+    """
+    root, directory = configuration.root_directory, configuration.lock_directory
+    if configuration.has_runtime:
+        try:
+            in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
+        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
+            log.warning(f"rootDirectory: {root}: {error.strerror}")
+        except OSError as error:
+            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
+    with ExitStack() as held:
+        try:
+            with exit_on(EXIT_HELD, NodeHeld):
+                held.callback(os.close, lock_of(directory))
+        except OSError as error:
+            why = f"{directory}: {error.strerror or error}"
+            log.warning(f"no lock of the node, so another instance is not kept away: {why}")
+        yield
+
+
+def lock_of(directory: str) -> int:
+    """A descriptor that holds the lock until it is closed. Raises NodeHeld, LockRefused, OSError."""
+    for _ in range(TRIES):
+        try:
+            descriptor = os.open(directory, FLAGS)
+        except FileNotFoundError:
+            for missing in (os.path.dirname(directory), directory):
+                os.makedirs(missing, MODE, exist_ok=True)
+            descriptor = os.open(directory, FLAGS)
+        with ExitStack() as opened:
+            opened.callback(os.close, descriptor)
+            if _is_locked(directory, descriptor):
+                opened.pop_all()
+                return descriptor
+    raise OSError(errno.EAGAIN, "it is replaced again and again")
+
+
+def _is_locked(directory: str, descriptor: int) -> bool:
+    """Locks the opened directory. False if it is no longer at the path: a lock on it would exclude nobody. Raises
+    NodeHeld, LockRefused, OSError."""
+    try:
+        refusal = own_directory_refusal(directory, os.fstat(descriptor))
+        if refusal is not None:
+            raise LockRefused(f"lockDirectory: {directory} is not trusted: {refusal}")
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != MODE:
+            os.rmdir(directory)
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.lstat(directory), os.fstat(descriptor))
+    except FileNotFoundError:  # it was removed meanwhile
+        return False
+    except BlockingIOError:
+        raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        what = "others may open it, and it is not empty"
+        raise LockRefused(f"lockDirectory: {directory} is not trusted: {what}") from None
