@@ -214,8 +214,8 @@ def _lines(result: DrillResult) -> list[str]:
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
-    from eviction.drill.pressure.fault_schedule import describe_fault
     from eviction.drill.pressure.schedule import describe_pressure
+    from eviction.drill.run.embedded import describe_fault
 
     node = scenario.node
     sizes = [

@@ -22,11 +22,18 @@ from eviction.cli.options import columns, configuration_of, exit_with, log_of, p
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import DrillResult, Response
-from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
-from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, remove_leftovers
+from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.lines import observation_lines, verdict_lines
-from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
+from eviction.drill.run.real import (
+    QUIET_SECONDS,
+    DrillStillRunning,
+    FillFailed,
+    Interrupted,
+    RealDrill,
+    foreign_entries,
+    remove_leftovers,
+)
 from eviction.drill.scenario.amounts import ScenarioError, read_seconds
 from eviction.drill.scenario.types import Scenario
 from eviction.exit_codes import (
@@ -219,9 +226,9 @@ def observe(arguments: argparse.Namespace) -> int:
         for line in marks_table(observation):
             show(f"  {line}")
         show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
-        last_change, ended = observation.watch(limits)
+        observation.watch(limits)
         display.end()
-        measured = observation.measurements(last_change, ended)
+        measured = observation.measurements()
         result = DrillResult(
             name=name,
             why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",

@@ -1,21 +1,27 @@
-"""Applies the pressures of a scenario in their order: growing files, logs, writable layers, images being pulled.
+"""Applies the pressures of a scenario in their order, and fills filesystems through processes of their own.
 
-Covers: their order and their times. Does not cover: what writes; see `embedded_growers` for the embedded node and
-`fill` for a real one.
+What grows through the embedded runtime, writable layers and images being pulled, is in `run.embedded`.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
+from eviction.drill.pressure.fill_program import Order
 from eviction.drill.scenario.types import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
+FREE_SECONDS = 600.0  # removing a million files takes a minute
 FILES = {
     FileEnd.CLOSED: "",
     FileEnd.OPEN: ", into a file that stays open",
@@ -53,7 +59,7 @@ class Grower(Protocol):
     def stop(self) -> int:
         """Ends the writing. Returns what was written, in bytes or files."""
 
-    def free(self) -> None:
+    def free(self) -> object:
         """Removes what was written."""
 
 
@@ -83,6 +89,101 @@ def describe_pressure(pressure: Pressure) -> str:
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 
+class Fill:
+    """Fills, and holds what it has filled until `free`.
+
+    If the process is killed, the space of an unnamed file becomes free although nothing relieved the node; `problem`
+    says so then.
+    """
+
+    def __init__(self, order: Order):
+        program = os.path.join(os.path.dirname(__file__), "fill_program.py")
+        self._failed = ""
+        self._freed = False
+        self._written: int | None = None
+        # A session of its own: Ctrl-C on the terminal reaches the drill only, which then frees everything in order.
+        # Without a buffer, so that `select` sees every line that is not read yet.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", program, json.dumps(order._asdict())],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._line()
+
+    @property
+    def running(self) -> bool:
+        """True while it writes."""
+        if self._written is None and self._process.stdout and select.select([self._process.stdout], [], [], 0.0)[0]:
+            self._written = int(self._line() or 0)
+        return self._written is None
+
+    def stop(self) -> int:
+        """Ends the writing and keeps what was written. Returns how much that is, in bytes or files."""
+        if self._written is None:
+            self._process.terminate()
+            self._written = int(self._line() or 0)
+        return self._written
+
+    @property
+    def problem(self) -> str:
+        """Why it could not fill, or lost what it had filled; empty while all is well."""
+        killed = not self._freed and self._written is not None and self._process.poll() is not None
+        return self._failed or ("the process that keeps the disk filled was killed" if killed else "")
+
+    def free(self) -> str:
+        """Lets go of everything, and returns when that is done: the process ends with its standard input. Returns its
+        stderr; empty the second time."""
+        if self._freed:
+            return ""
+        self._freed = True
+        _, stderr = self._process.communicate(timeout=FREE_SECONDS)
+        return stderr.decode(errors="replace")
+
+    def _line(self) -> bytes:
+        """Waits for the next line of the process. Where it ends without one, nothing was written, and the reason is
+        kept."""
+        line = self._process.stdout.readline() if self._process.stdout else b""
+        if not line:
+            self._written = 0
+            self._failed = self.free().strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+        return line
+
+
+class Fills:
+    """Everything that one drill fills."""
+
+    def __init__(self) -> None:
+        self._started: list[Fill] = []
+
+    def start(self, order: Order) -> Fill:
+        """Starts one fill."""
+        self._started.append(Fill(order))
+        return self._started[-1]
+
+    @property
+    def problem(self) -> str:
+        """The first problem of any fill; empty while all is well. Read it before `free`."""
+        return next((fill.problem for fill in self._started if fill.problem), "")
+
+    def free(self) -> None:
+        """Ends what still writes, closes every file, and frees what does not remain. May come more than once."""
+        for fill in self._started:
+            fill.free()
+
+
+def came_true(condition: Callable[[], bool], seconds: float) -> bool:
+    """Waits up to `seconds` for a condition. Whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(TICK_SECONDS)
+    return True
+
+
 class PressureSchedule:
     """Applies the pressures of a scenario in their order, on threads of its own.
 
@@ -107,6 +208,11 @@ class PressureSchedule:
         """The pressures that have begun."""
         return tuple(self._periods.values())
 
+    @property
+    def ended(self) -> float:
+        """When the last of those that have ended did; 0 if none has."""
+        return max((period.ended or 0.0 for period in self.periods), default=0.0)
+
     def start(self, began: float) -> None:
         """`began`: monotonic seconds from which all times are counted."""
         self._began = began
@@ -120,9 +226,8 @@ class PressureSchedule:
     def _run(self) -> None:
         applied: list[threading.Thread] = []
         for number, pressure in enumerate(self._pressures):
-            if not pressure.beside:
-                for thread in applied:
-                    thread.join()
+            for before in () if pressure.beside else applied:
+                before.join()
             thread = threading.Thread(target=self._apply, args=(number, pressure), name="pressure", daemon=True)
             thread.start()
             applied.append(thread)

@@ -25,8 +25,7 @@ from eviction.configuration.models import (
 )
 from eviction.configuration.strict_yaml import first_problem
 from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
-from eviction.drill.measurement.downsample import downsample
-from eviction.drill.measurement.measurements import Measurements, Sample
+from eviction.drill.measurement.measurements import Measurements, Sample, downsample
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
 from eviction.reporting.pass_record import ConditionName, PassJson, pass_json

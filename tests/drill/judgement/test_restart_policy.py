@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judgement.restart_policy import LastStatus, should_container_be_restarted, would_start
+from eviction.drill.judgement.judge import LastStatus, should_container_be_restarted, would_start
 from eviction.drill.scenario.types import PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 

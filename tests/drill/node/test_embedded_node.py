@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.run.embedded import configuration_of
+from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
 from eviction.drill.scenario.types import FileEnd, PodState, Scenario
 from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
@@ -127,7 +126,7 @@ def pressed(made: Scenario, embedded: EmbeddedNode) -> PressureSchedule:
     pressures = PressureSchedule(made.pressures, growers)
     pressures.start(0.0)
     assert came_true(lambda: not pressures.running)
-    growers.close()
+    growers.free()
     return pressures
 
 
@@ -175,7 +174,7 @@ def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: FileE
         assert os.path.exists(path) == (file is not FileEnd.DELETED)
         assert holders(path) == int(file is not FileEnd.CLOSED)
         assert (before - os.statvfs(embedded.root_directory).f_bavail) * PAGE >= 3 * MIB
-        growers.close()
+        growers.free()
         left = (before - os.statvfs(embedded.root_directory).f_bavail) * PAGE
         assert left < MIB if file is FileEnd.DELETED else left >= 3 * MIB
 

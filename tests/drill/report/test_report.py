@@ -15,8 +15,14 @@ from xml.etree import ElementTree
 import pytest
 
 from eviction.drill.judgement.judge import Check, DrillResult, Response
-from eviction.drill.measurement.downsample import downsample
-from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredFilesystem, MeasuredRemoval, Sample
+from eviction.drill.measurement.measurements import (
+    EndedPod,
+    Episode,
+    MeasuredFilesystem,
+    MeasuredRemoval,
+    Sample,
+    downsample,
+)
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, Report, ReportError, read_report, report_of, result_json
 from eviction.drill.report.lines import observation_lines, verdict_lines

@@ -10,7 +10,7 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.measurement.measurements import MeasuredFilesystem
-from eviction.drill.pressure.fault_schedule import describe_fault, failpoint_of
+from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.faults import Distortion
 from eviction.drill.runtime.server import METHODS
