@@ -14,8 +14,8 @@ from eviction.drill.judgement.judge import would_start
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.schedule import PressureSchedule, came_true
 from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
-from eviction.drill.runtime.failpoints import Failpoints
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
+from eviction.drill.runtime.server import Failpoints
 from eviction.drill.scenario.reader import part_of
 from eviction.drill.scenario.types import Grows, Pressure, Scenario
 from eviction.node.node import Node

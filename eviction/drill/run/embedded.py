@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
@@ -112,7 +112,7 @@ def failpoint_of(fault: Fault) -> Failpoint:
         "seconds": fault.delay_seconds,
         "how": Distortion(fault.how) if fault.how else None,
     }
-    return kind(**{each.name: known[each.name] for each in fields(kind)})
+    return kind(**{name: known[name] for name in kind.__annotations__})
 
 
 class FaultSchedule:
