@@ -228,7 +228,7 @@ def observe(arguments: argparse.Namespace) -> int:
         show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
         observation.watch(limits)
         display.end()
-        measured = observation.measurements()
+        measured = observation.measured
         result = DrillResult(
             name=name,
             why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",

@@ -62,7 +62,7 @@ class GuestNode:
     @property
     def images(self) -> frozenset[str]:
         """The references of all images."""
-        names = self._embedded.population.image_names
+        names = self._embedded.image_names
         return frozenset(names.get(image.id, image.title) for image in until_answered(self._node.client.list_images))
 
     @property
@@ -127,7 +127,7 @@ class GuestNode:
         return tuple(dict.fromkeys(str(threshold.signal) for threshold in met))
 
     def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.population.exit_codes
+        exit_codes = self._embedded.exit_codes
         return would_start(self._scenario.node.pods, until_answered(self._node.client.list_containers), exit_codes)
 
 

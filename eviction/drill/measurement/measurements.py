@@ -1,4 +1,4 @@
-"""What a drill measured: everything that is judged and reported. Values only.
+"""What a drill measured: everything that is judged and reported. Values only; a run fills in its measurements.
 
 Times are seconds since the first pressure began. Only `passes` and `condition_periods` come from the daemon. The drill
 reads the filesystems itself, and the embedded runtime records what it really removed and when.
@@ -103,7 +103,7 @@ class ImageLayer:
     inodes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Measurements:
     """A whole run.
 
@@ -113,21 +113,21 @@ class Measurements:
     `last_change`: when something happened for the last time.
     """
 
-    filesystems: tuple[MeasuredFilesystem, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    filesystems: Sequence[MeasuredFilesystem] = ()
+    samples: Sequence[Sample] = ()
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
-    episodes: tuple[Episode, ...] = ()
-    condition_periods: tuple[ConditionPeriod, ...] = ()
-    passes: tuple[MeasuredPass, ...] = ()
-    removals: tuple[MeasuredRemoval, ...] = ()
-    ended_pods: tuple[EndedPod, ...] = ()
-    pressure_periods: tuple[PressurePeriod, ...] = ()
-    faults: tuple[FaultOccurrence, ...] = ()
+    episodes: Sequence[Episode] = ()
+    condition_periods: Sequence[ConditionPeriod] = ()
+    passes: Sequence[MeasuredPass] = ()
+    removals: Sequence[MeasuredRemoval] = ()
+    ended_pods: Sequence[EndedPod] = ()
+    pressure_periods: Sequence[PressurePeriod] = ()
+    faults: Sequence[FaultOccurrence] = ()
     before: frozenset[NamedObject] = frozenset()
     after: frozenset[NamedObject] = frozenset()
     layers: Mapping[str, tuple[ImageLayer, ...]] | None = None
-    would_restart: tuple[str, ...] = ()
+    would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None
     last_change: float = 0.0
     ended: float = 0.0

@@ -61,20 +61,22 @@ LARGEST_SAMPLES = 40_000
 FEWER_SAMPLES = 20_000
 
 
-class Observer:
-    """Collects samples, crossings and reliefs, and the conditions that the daemon reports.
+class Observer(Measurements):
+    """The measurements of a run while it lasts: samples, crossings and reliefs, and the conditions that the daemon
+    reports.
 
     `thresholds` returns the thresholds in force in a layout. Call `record_conditions` from one thread only; `sample`
     may be called from any thread.
     """
 
     def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
+        super().__init__()
         self._thresholds = thresholds
-        self.filesystems: tuple[MeasuredFilesystem, ...] = ()
+        self.thresholds = thresholds(None)
         self.samples: list[Sample] = []
         self.episodes: list[Episode] = []
         self.condition_periods: list[ConditionPeriod] = []
-        self.observations: SignalObservations | None = None
+        self.passes: list[MeasuredPass] = []
         self._lock = threading.Lock()
         self._lowest: dict[tuple[int, bool], int] = {}  # (filesystem, inodes?) below a mark -> lowest since crossing
 
@@ -108,10 +110,10 @@ class Observer:
         if len(available) < len(self.filesystems):
             return
         self.observations = observations
+        self.thresholds = thresholds = self._thresholds(observations.layout)
         self.samples.append(Sample(seconds, available))
         if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
             self.samples = downsample(self.samples, FEWER_SAMPLES)
-        thresholds = self._thresholds(observations.layout)
         met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=self.under_pressure)
         if met and not self.under_pressure:
             self.episodes.append(Episode(seconds))
@@ -290,13 +292,11 @@ class Observation:
         show: Callable[[Pass], None] = lambda _: None,
     ):
         self.node = node
-        self.observer = Observer(node.thresholds)
-        self.passes: list[MeasuredPass] = []
+        self.measured = Observer(node.thresholds)
         self.show = show
         self.stopping = threading.Event()
         self.began, self.began_wall = time.monotonic(), time.time()
         self._measuring = False
-        self._last_change = self._ended = 0.0
         self._progress = progress
 
     @contextmanager
@@ -335,53 +335,37 @@ class Observation:
         while True:
             observations = self.node.summary.observe()
             seconds = observations.time - self.began
-            self.observer.sample(observations, seconds)
+            self.measured.sample(observations, seconds)
             if seconds >= next_progress:
                 self._progress(seconds, observations)
                 next_progress = seconds + PROGRESS_SECONDS
             changes_now = self.changes(seconds)
             if changes_now != changes or self.in_progress(seconds):
-                self._last_change, changes = seconds, changes_now
+                self.measured.last_change, changes = seconds, changes_now
             too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
-            relieved = not self._until_relief or self.observer.last_relief is not None
-            quiet = relieved and seconds - self._last_change > limits.quiet_seconds
+            relieved = not self._until_relief or self.measured.last_relief is not None
+            quiet = relieved and seconds - self.measured.last_change > limits.quiet_seconds
             if too_long or quiet or give_up(seconds) or self.stopping.wait(self._interval(seconds)):
                 break
-        self._ended = time.monotonic() - self.began
+        self.measured.ended = time.monotonic() - self.began
 
     def changes(self, _: float) -> int:
         """How much has happened by now, so many seconds after the begin."""
-        return len(self.observer.episodes)
+        return len(self.measured.episodes)
 
     def in_progress(self, _: float) -> bool:
         """While it is True the node does not count as quiet."""
-        return self.observer.under_pressure
+        return self.measured.under_pressure
 
     def heard(self, observations: SignalObservations, decision: Decision) -> None:
         """The first daemon has observed the node."""
-        self.observer.record_conditions(decision.conditions, time.monotonic() - self.began)
+        self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
         if self._measuring:
-            self.observer.sample(observations, observations.time - self.began)
+            self.measured.sample(observations, observations.time - self.began)
 
     def _interval(self, _: float) -> float:
         """Seconds until the next reading."""
         return PRESSURE_INTERVAL_SECONDS
-
-    def measurements(self) -> Measurements:
-        """What the filesystems and the daemons showed; without the node's objects."""
-        observer = self.observer
-        observations = observer.observations
-        return Measurements(
-            filesystems=observer.filesystems,
-            samples=tuple(observer.samples),
-            thresholds=self.node.thresholds(None if observations is None else observations.layout),
-            observations=observations,
-            episodes=tuple(observer.episodes),
-            condition_periods=tuple(observer.condition_periods),
-            passes=tuple(sorted(self.passes, key=lambda one: one.seconds)),
-            last_change=self._last_change,
-            ended=self._ended,
-        )
 
 
 class _Collector(Listener):
@@ -394,7 +378,7 @@ class _Collector(Listener):
 
     def passed(self, record: Pass) -> None:
         began = record.started_wall - self._observation.began_wall
-        self._observation.passes.append(MeasuredPass(began, record, self._number))
+        self._observation.measured.passes.append(MeasuredPass(began, record, self._number))
         self._observation.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
@@ -418,7 +402,7 @@ class NodeObservation(Observation):
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
         try:
             self.inventory = InventoryPoller(
-                self._client, node.configuration.pod_logs_dir, lambda: self.observer.under_pressure
+                self._client, node.configuration.pod_logs_dir, lambda: self.measured.under_pressure
             )
         except RuntimeUnavailable:
             self._client.close()
@@ -428,32 +412,24 @@ class NodeObservation(Observation):
         """Polls the runtime's lists meanwhile."""
         self.inventory.start(self.began)
         super().watch(limits, give_up)
-        self.inventory.stop()
+        inventory, measured = self.inventory, self.measured
+        inventory.stop()
+        measured.before, measured.after = inventory.first.named, inventory.last.named
+        measured.removals, measured.ended_pods = inventory.removals, inventory.ended_pods
+        measured.faults = inventory.outages
 
     def changes(self, _: float) -> int:
         """Crossings, removals and ended pods."""
-        return self.inventory.changes + len(self.observer.episodes)
+        return self.inventory.changes + len(self.measured.episodes)
 
     def in_progress(self, _: float) -> bool:
         """Under pressure, or while one lasts."""
-        return self.observer.under_pressure or self.fills()
+        return self.measured.under_pressure or self.fills()
 
     def _interval(self, seconds: float) -> float:
-        observer = self.observer
-        recent = observer.under_pressure and seconds - observer.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        measured = self.measured
+        recent = measured.under_pressure and seconds - measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
         return PRESSURE_INTERVAL_SECONDS if recent else CALM_INTERVAL_SECONDS
-
-    def measurements(self) -> Measurements:
-        """With the node's objects."""
-        inventory = self.inventory
-        return replace(
-            super().measurements(),
-            removals=tuple(inventory.removals),
-            ended_pods=tuple(inventory.ended_pods),
-            faults=tuple(inventory.outages),
-            before=inventory.first.named,
-            after=inventory.last.named,
-        )
 
     def close(self) -> None:
         """Closes the connection for the lists."""

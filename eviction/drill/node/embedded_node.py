@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
@@ -132,122 +132,6 @@ class SizedDirectory:
         )
 
 
-@dataclass(slots=True)
-class Population:
-    """Images and pods of a node.
-
-    `image_names`: id -> reference. `layers`: reference -> layers, the lowest first. `records`: id of an image -> its
-    record. `exit_codes`: id of an exited container -> exit code. `running`, `log_files`: by pod.
-    """
-
-    runtime: EmbeddedRuntime
-    maker: PodMaker
-    root_directory: str
-    log_directory: str
-    image_names: dict[str, str] = field(default_factory=dict)
-    layers: dict[str, tuple[LayerSpec, ...]] = field(default_factory=dict)
-    records: dict[str, ImageRecord] = field(default_factory=dict)
-    exit_codes: dict[str, int] = field(default_factory=dict)
-    running: dict[str, str] = field(default_factory=dict)
-    log_files: dict[str, str] = field(default_factory=dict)
-
-    def add_images(self, spec: ImageSpec) -> None:
-        """Adds images, known for as long as the spec says. Raises EmbeddedNodeError if they do not fit."""
-        now = time.monotonic()
-        for place, name in enumerate(spec.names):
-            image_id = self.pull(spec, name)
-            self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
-
-    def pull(self, spec: ImageSpec, name: str) -> str:
-        """Pulls one new image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
-        own = LayerSpec(name, spec.size_bytes, spec.files)
-        shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
-        image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
-        self.image_names[image_id] = name
-        self.layers[name] = (*shared, own)
-        return image_id
-
-    def start_new_pod(self, image: str) -> None:
-        """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
-        sandbox = self._run_sandbox("new-pod")
-        self.maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
-
-    def reboot(self) -> None:
-        """The node reboots: every container has ended, and the kubelet has not acted on it yet."""
-        self.runtime.reboot()
-        self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
-
-    def _run_sandbox(self, name: str) -> str:
-        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as the kubelet does it
-        return self.maker.run_pod(name, _uid(name), self._logs_of(name))
-
-    def _directory_of(self, name: str) -> str:
-        return os.path.join(self.root_directory, "pods", _uid(name))
-
-    def _logs_of(self, name: str) -> str:
-        return os.path.join(self.log_directory, f"default_{name}_{_uid(name)}")
-
-    def add_pod(self, spec: PodSpec, name: str) -> None:
-        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
-        if spec.state is PodState.VANISHED:
-            self._write_logs(name, CONTAINER, 0, spec)
-            return
-        sandbox = self._run_sandbox(name)
-        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as being started
-        self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
-        os.utime(self._directory_of(name), (began, began))
-        if spec.state is PodState.INITIALIZED:
-            self._exit(self._container(sandbox, name, spec, INIT_CONTAINER, 0), 0, spec)
-        for attempt in range(spec.dead_copies):
-            self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
-        if spec.state is PodState.CREATED:
-            self.maker.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
-            return
-        last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
-        match spec.state:
-            case PodState.RUNNING | PodState.INITIALIZED:
-                self.runtime.age(last, SETTLED_SECONDS)
-                self.running[name] = last
-            case PodState.UNKNOWN:
-                self.runtime.lose_container(last)
-            case PodState.COMPLETED:
-                self._exit(last, 0, spec)
-            case PodState.CRASHED | PodState.GONE:
-                self._exit(last, 1, spec)
-        if spec.state is PodState.GONE:
-            self.runtime.kill_sandbox(sandbox)
-            shutil.rmtree(self._directory_of(name))
-
-    def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self.maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
-        if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
-            raise EmbeddedNodeError(f"what the pod {pod_name} has to write does not fit")
-        self._write_logs(pod_name, name, attempt, spec)
-        return container
-
-    def _write_logs(self, pod_name: str, name: str, attempt: int, spec: PodSpec) -> None:
-        """The log of a container, and what the kubelet has rotated of it (kubelet, container_log_manager.go)."""
-        path = self.log_files[pod_name] = os.path.join(self._logs_of(pod_name), name, f"{attempt}.log")
-        if not spec.log_bytes:
-            return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and at last the log itself
-            at = time.time() - ROTATED_EVERY_SECONDS * age
-            log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
-            with open(log, "wb") as file:
-                file.write(os.urandom(spec.log_bytes))
-            os.utime(log, (at, at))
-
-    def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
-        self.runtime.exit_container(container_id, exit_code)
-        self.runtime.age(container_id, spec.dead_seconds)  # called in order, so the order of creation is kept
-        self.exit_codes[container_id] = exit_code
-
-
-def _uid(pod_name: str) -> str:
-    return f"uid-{pod_name}"
-
-
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
@@ -271,6 +155,12 @@ class EmbeddedNode:
         self.pod_logs_directory = os.path.join(nodefs, "log", "pods")
         self.container_logs_directory = os.path.join(nodefs, "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
+        self.image_names: dict[str, str] = {}  # reference of an image by its id
+        self.layers: dict[str, tuple[LayerSpec, ...]] = {}  # of an image by its reference, the lowest first
+        self.records: dict[str, ImageRecord] = {}  # of an image by its id
+        self.exit_codes: dict[str, int] = {}  # of an exited container by its id
+        self.running: dict[str, str] = {}  # container by pod
+        self.log_files: dict[str, str] = {}  # by pod
 
     def __enter__(self) -> Self:
         with self._undo:
@@ -386,22 +276,115 @@ class EmbeddedNode:
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        maker = PodMaker(self.endpoint)
-        self._undo.callback(maker.close)
-        self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
-        until_answered(maker.version)
+        self._maker = PodMaker(self.endpoint)
+        self._undo.callback(self._maker.close)
+        until_answered(self._maker.version)
 
     def _populate(self) -> None:
         """What is on the node."""
         if self._spec.runtime.unreferenced_bytes:
             self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
         for image in self._spec.images:
-            self.population.add_images(image)
+            self._add_images(image)
         for pod in self._spec.pods:
             for name in pod.names:
-                self.population.add_pod(pod, name)
+                self._add_pod(pod, name)
         if self._spec.rebooted:
-            self.population.reboot()
+            self._reboot()
+
+    # ---- its images and pods
+
+    def _add_images(self, spec: ImageSpec) -> None:
+        """Adds images, known for as long as the spec says. Raises EmbeddedNodeError if they do not fit."""
+        now = time.monotonic()
+        for place, name in enumerate(spec.names):
+            image_id = self.pull(spec, name)
+            self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
+
+    def pull(self, spec: ImageSpec, name: str) -> str:
+        """Pulls one new image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
+        own = LayerSpec(name, spec.size_bytes, spec.files)
+        shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
+        image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
+        self.image_names[image_id] = name
+        self.layers[name] = (*shared, own)
+        return image_id
+
+    def start_new_pod(self, image: str) -> None:
+        """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
+        sandbox = self._run_sandbox("new-pod")
+        self._maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
+
+    def _reboot(self) -> None:
+        """The node reboots: every container has ended, and the kubelet has not acted on it yet."""
+        self.runtime.reboot()
+        self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
+
+    def _run_sandbox(self, name: str) -> str:
+        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as the kubelet does it
+        return self._maker.run_pod(name, _uid(name), self._logs_of(name))
+
+    def _directory_of(self, name: str) -> str:
+        return os.path.join(self.root_directory, "pods", _uid(name))
+
+    def _logs_of(self, name: str) -> str:
+        return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
+
+    def _add_pod(self, spec: PodSpec, name: str) -> None:
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
+        if spec.state is PodState.VANISHED:
+            self._write_logs(name, CONTAINER, 0, spec)
+            return
+        sandbox = self._run_sandbox(name)
+        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as being started
+        self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
+        os.utime(self._directory_of(name), (began, began))
+        if spec.state is PodState.INITIALIZED:
+            self._exit(self._container(sandbox, name, spec, INIT_CONTAINER, 0), 0, spec)
+        for attempt in range(spec.dead_copies):
+            self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
+        if spec.state is PodState.CREATED:
+            self._maker.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
+            return
+        last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
+        match spec.state:
+            case PodState.RUNNING | PodState.INITIALIZED:
+                self.runtime.age(last, SETTLED_SECONDS)
+                self.running[name] = last
+            case PodState.UNKNOWN:
+                self.runtime.lose_container(last)
+            case PodState.COMPLETED:
+                self._exit(last, 0, spec)
+            case PodState.CRASHED | PodState.GONE:
+                self._exit(last, 1, spec)
+        if spec.state is PodState.GONE:
+            self.runtime.kill_sandbox(sandbox)
+            shutil.rmtree(self._directory_of(name))
+
+    def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
+        container = self._maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
+        if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
+            raise EmbeddedNodeError(f"what the pod {pod_name} has to write does not fit")
+        self._write_logs(pod_name, name, attempt, spec)
+        return container
+
+    def _write_logs(self, pod_name: str, name: str, attempt: int, spec: PodSpec) -> None:
+        """The log of a container, and what the kubelet has rotated of it (kubelet, container_log_manager.go)."""
+        path = self.log_files[pod_name] = os.path.join(self._logs_of(pod_name), name, f"{attempt}.log")
+        if not spec.log_bytes:
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and at last the log itself
+            at = time.time() - ROTATED_EVERY_SECONDS * age
+            log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
+            with open(log, "wb") as file:
+                file.write(os.urandom(spec.log_bytes))
+            os.utime(log, (at, at))
+
+    def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
+        self.runtime.exit_container(container_id, exit_code)
+        self.runtime.age(container_id, spec.dead_seconds)  # called in order, so the order of creation is kept
+        self.exit_codes[container_id] = exit_code
 
 
 def _entries(disk: str) -> str:
@@ -432,3 +415,7 @@ def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Map
         text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def _uid(pod_name: str) -> str:
+    return f"uid-{pod_name}"

@@ -202,14 +202,13 @@ class EmbeddedGrowers(Fills):
 
     def __call__(self, pressure: Pressure, number: int) -> Grower:
         """Starts the `number`th pressure."""
-        population = self._node.population
         match pressure.grows:
             case Grows.BYTES | Grows.INODES:
                 return self._fill(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
             case Grows.LOG:
-                return self._fill(pressure, population.log_files[pressure.pod])
+                return self._fill(pressure, self._node.log_files[pressure.pod])
             case Grows.WRITABLE:
-                container = population.running[pressure.pod]
+                container = self._node.running[pressure.pod]
                 return _Thread(pressure, lambda most: self._node.runtime.write_to_container(container, most))
             case Grows.PULL:
                 assert pressure.image is not None
@@ -235,7 +234,7 @@ class EmbeddedGrowers(Fills):
         if not names:
             return -1
         try:
-            self._node.population.pull(image, names[0])
+            self._node.pull(image, names[0])
         except EmbeddedNodeError:
             return 0
         names.pop(0)
@@ -298,7 +297,7 @@ class Drill(Observation):
         self._removed_paths: dict[tuple[str, str], float] = {}
         configuration = configuration_of(scenario, embedded)
         nodes = [
-            Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
+            Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.records))
             for _ in range(scenario.node.collectors)
         ]
         super().__init__(nodes[0], progress, show)
@@ -314,7 +313,7 @@ class Drill(Observation):
 
     def run(self) -> DrillResult:
         """Applies the pressures and faults, observes until nothing changes any more, and judges."""
-        scenario, embedded, population = self._scenario, self._embedded, self._embedded.population
+        scenario, embedded = self._scenario, self._embedded
         quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
         with self.beside(self._managers):
             before, would_start_before = self._inventory(), self._would_start()
@@ -333,20 +332,18 @@ class Drill(Observation):
             node.removals.wait(DRAIN_SECONDS)
         after = self._inventory()
         names = {object_id: name for (_, object_id), name in {**after.objects, **before.objects}.items()}
-        measured = replace(
-            self.measurements(),
-            removals=self._removals({**names, **population.image_names}),
-            pressure_periods=self._pressures.periods,
-            faults=tuple(self._faults.triggered),
-            before=before.named,
-            after=after.named,
-            layers={
-                name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
-                for name, layers in population.layers.items()
-            },
-            would_restart=tuple(sorted(self._would_start() - would_start_before)),
-            new_pod_problem=self._new_pod_problem() if scenario.expect.new_pod_starts else None,
-        )
+        measured = self.measured
+        measured.passes.sort(key=lambda one: one.seconds)
+        measured.removals = self._removals({**names, **embedded.image_names})
+        measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
+        measured.before, measured.after = before.named, after.named
+        measured.layers = {
+            name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
+            for name, layers in embedded.layers.items()
+        }
+        measured.would_restart = sorted(self._would_start() - would_start_before)
+        if scenario.expect.new_pod_starts:
+            measured.new_pod_problem = self._new_pod_problem()
         checks = judge(scenario.expect, measured, len(scenario.faults))
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
         self._growers.free()
@@ -361,17 +358,17 @@ class Drill(Observation):
         """Passes, removals that the runtime has recorded, and paths that are missing."""
         missing = self._paths_before - self._removed_paths.keys() - self._paths()
         self._removed_paths |= dict.fromkeys(missing, seconds)
-        return len(self.passes) + len(self._embedded.runtime.removals) + len(self._removed_paths)
+        return len(self.measured.passes) + len(self._embedded.runtime.removals) + len(self._removed_paths)
 
     def in_progress(self, seconds: float) -> bool:
         """True while a pressure or a fault lasts, or while relief or the end of a condition is still to come."""
-        observer, expect = self.observer, self._scenario.expect
+        measured, expect = self.measured, self._scenario.expect
         if self._pressures.running or self._faults.active:
             return True
-        if observer.under_pressure:
+        if measured.under_pressure:
             return not expect.never_relieved
-        limit, relieved = expect.condition.goes_within_seconds, observer.last_relief
-        reported = any(period.ended is None for period in observer.condition_periods)
+        limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
+        reported = any(period.ended is None for period in measured.condition_periods)
         if limit is None or relieved is None or not reported:
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
@@ -379,7 +376,7 @@ class Drill(Observation):
     def _give_up(self, seconds: float) -> bool:
         """True once pressure has lasted too long without a removal: the run ends without relief."""
         expect = self._scenario.expect
-        if self._pressures.running or self._faults.active or not self.observer.under_pressure or expect.never_relieved:
+        if self._pressures.running or self._faults.active or not self.measured.under_pressure or expect.never_relieved:
             return False
         longest = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
         removals = self._embedded.runtime.removals
@@ -392,7 +389,7 @@ class Drill(Observation):
         """The objects that the runtime lists, the log directories, and what functions of the configuration may
         remove."""
         found = until_answered(lambda: take_inventory(self.node.client, self._embedded.pod_logs_directory))
-        names = self._embedded.population.image_names
+        names = self._embedded.image_names
         listed = {key: names.get(key[1], name) for key, name in found.objects.items()}
         return replace(found, objects={**listed, **{(FILE, name): name for name in self._embedded.files}})
 
@@ -412,7 +409,7 @@ class Drill(Observation):
         return tuple(sorted(removals, key=lambda each: each.seconds))
 
     def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.population.exit_codes
+        exit_codes = self._embedded.exit_codes
         return would_start(self._scenario.node.pods, until_answered(self.node.client.list_containers), exit_codes)
 
     def _new_pod_problem(self) -> str:
@@ -420,7 +417,7 @@ class Drill(Observation):
         node = self._scenario.node
         known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
         try:
-            self._embedded.population.start_new_pod(next(known, node.images[0].names[0]))
+            self._embedded.start_new_pod(next(known, node.images[0].names[0]))
         except RuntimeUnavailable as error:
             return str(error)
         return ""

@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from eviction.daemon.manager import Manager
 from eviction.drill.judgement.judge import DrillResult, Response, judge_real
@@ -133,10 +132,10 @@ class RealDrill:
             return True
         if self._pressures.running:
             return False
-        observer = self._observation.observer
-        if not observer.episodes:
+        measured = self._observation.measured
+        if not measured.episodes:
             return seconds - self._pressures.ended > NEVER_CROSSED_SECONDS
-        if not observer.under_pressure:
+        if not measured.under_pressure:
             return False
         within = self._scenario.expect.relieved_within_seconds or 0.0
         longest = SHORTEST_WAIT_SECONDS if self.response is Response.OURS else OBSERVED_WAIT_SECONDS
@@ -148,8 +147,8 @@ class RealDrill:
 
     def _result(self) -> DrillResult:
         scenario, observation, identity = self._scenario, self._observation, self._plan.identity
-        measured = replace(observation.measurements(), pressure_periods=self._pressures.periods)
-        observations = measured.observations
+        measured, observations = observation.measured, observation.measured.observations
+        measured.pressure_periods = self._pressures.periods
         checks = judge_real(scenario.expect, measured, self.response)
         failed = any(check.held is False for check in checks)
         return DrillResult(

@@ -88,22 +88,6 @@ class Image:
     digests: list[str] = field(default_factory=list)
     runtime_handlers: list[str] = field(default_factory=lambda: [""])
 
-    @property
-    def layer_digests(self) -> tuple[str, ...]:
-        """The digests of the layers, the lowest first."""
-        return tuple(layer.digest for layer in self.layers)
-
-    def item(self, runtime_handler: str, *, pinned: bool) -> cri_pb2.Image:
-        """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
-        return cri_pb2.Image(
-            id=self.id,
-            repo_tags=self.tags,
-            repo_digests=self.digests,
-            size=sum(layer.size_bytes for layer in self.layers),
-            pinned=self.pinned or pinned,
-            spec=cri_pb2.ImageSpec(runtime_handler=runtime_handler) if runtime_handler else None,
-        )
-
 
 class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
@@ -251,13 +235,9 @@ class EmbeddedRuntime:
             sandbox_id = self._new_id("sandbox")
             self._layers[sandbox_id] = layers
             self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
-            self._sandboxes[sandbox_id] = Sandbox(
-                id=sandbox_id,
-                metadata=config.metadata,
-                created_at=self._now_ns(),
-                labels=config.labels,
-                annotations=config.annotations,
-                runtime_handler=request.runtime_handler,
+            handler, now = request.runtime_handler, self._now_ns()
+            self._sandboxes[sandbox_id] = _copied(
+                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
             )
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
 
@@ -273,16 +253,13 @@ class EmbeddedRuntime:
             directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
             self._sandbox_of[container_id] = sandbox.id
             self._layers[container_id] = self._acquire_layers(image, *volumes)
-            self._containers[container_id] = Container(
+            self._containers[container_id] = _copied(
+                Container,
+                config,
                 id=container_id,
-                metadata=config.metadata,
                 created_at=self._now_ns(),
-                image=config.image,
                 image_ref=image.id,
                 image_id=image.id,
-                labels=config.labels,
-                annotations=config.annotations,
-                mounts=config.mounts,
                 log_path=os.path.join(directory, config.log_path) if config.log_path else "",
             )
         return cri_pb2.CreateContainerResponse(container_id=container_id)
@@ -383,7 +360,7 @@ class EmbeddedRuntime:
                 raise
             with self._lock:
                 self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
-                self._layers[image_id] = self._images[image_id].layer_digests
+                self._layers[image_id] = tuple(digests)
                 self._tag(self._images[image_id], tags, pinned=pinned)
         return image_id
 
@@ -500,7 +477,15 @@ class EmbeddedRuntime:
             raise NotFoundError(f"image {wanted!r} not found") from None
 
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
-        return image.item(runtime_handler, pinned=self.dialect.pins_sandbox_image and self.sandbox_image in image.tags)
+        """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
+        return cri_pb2.Image(
+            id=image.id,
+            repo_tags=image.tags,
+            repo_digests=image.digests,
+            size=sum(layer.size_bytes for layer in image.layers),
+            pinned=image.pinned or (self.dialect.pins_sandbox_image and self.sandbox_image in image.tags),
+            spec=cri_pb2.ImageSpec(runtime_handler=runtime_handler) if runtime_handler else None,
+        )
 
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
         """Gives an image more tags, each with the digest of its repository. An image that had a tag loses it."""
@@ -523,7 +508,7 @@ class EmbeddedRuntime:
             self._store.commit(layer)
 
     def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
-        digests = tuple(digest for image in images for digest in image.layer_digests)
+        digests = tuple(digest for image in images for digest in self._layers[image.id])
         for digest in digests:
             self._store.acquire(digest)
         return digests
@@ -665,7 +650,7 @@ def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri
     )
 
 
-def _copied(as_a: Any, record: Message, **others: str) -> Any:
+def _copied(as_a: Any, record: Message, **others: str | int) -> Any:
     """The fields of a record that an answer has too, with others."""
     known = as_a.DESCRIPTOR.fields_by_name
-    return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known}, **others)
+    return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known} | others)

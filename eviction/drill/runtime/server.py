@@ -77,6 +77,15 @@ def _methods() -> Iterator[Method]:
 METHODS = tuple(_methods())
 
 
+def _own_methods(leases: Leases) -> Iterator[Method]:
+    """containerd's own: those of its leases, which CRI does not have, and its image store."""
+    for name in ("Create", "Delete", "List"):
+        request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
+        yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
+    images = image_store_pb2.ListImagesRequest, image_store_pb2.ListImagesResponse
+    yield Method(IMAGE_STORE, "ImagesList", *images, _stored_images)
+
+
 # ---- failpoints
 
 
@@ -324,16 +333,7 @@ class EmbeddedServer:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
         self.leases = Leases(runtime)
-        stored_images = (image_store_pb2.ListImagesRequest, image_store_pb2.ListImagesResponse, _stored_images)
-        own_methods = (
-            Method(
-                LEASES_SERVICE, "LeasesCreate", leases_pb2.CreateRequest, leases_pb2.CreateResponse, self.leases.create
-            ),
-            Method(LEASES_SERVICE, "LeasesDelete", leases_pb2.DeleteRequest, Empty, self.leases.delete),
-            Method(LEASES_SERVICE, "LeasesList", leases_pb2.ListRequest, leases_pb2.ListResponse, self.leases.list),
-            Method(IMAGE_STORE, "ImagesList", *stored_images),
-        )
-        self.methods = METHODS + own_methods
+        self.methods = (*METHODS, *_own_methods(self.leases))
         """Those that are served, containerd's own if the dialect has them."""
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None

@@ -65,7 +65,7 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
         assert dead == ["gone"]
         present = set(os.listdir(os.path.join(embedded.root_directory, "pods")))
         assert present == {f"uid-{state}" for state in PodState if state.known_to_kubelet}
-        logs = embedded.population.log_files
+        logs = embedded.log_files
         assert logs.keys() == {str(state) for state in PodState if state is not PodState.CREATED}
         assert {os.path.getsize(path) for path in logs.values()} == {8192}
         assert len(os.listdir(embedded.pod_logs_directory)) == len(logs)
@@ -78,7 +78,7 @@ def test_after_a_reboot_nothing_runs() -> None:
         found = {container.state for container in node.client.list_containers()}
         assert found == {ContainerState.EXITED, ContainerState.CREATED}
         assert {s.state for s in node.client.list_pod_sandboxes()} == {PodSandboxState.NOTREADY}
-        assert set(embedded.population.exit_codes.values()) == {0, 1, 255}
+        assert set(embedded.exit_codes.values()) == {0, 1, 255}
 
 
 @pytest.mark.parametrize(
