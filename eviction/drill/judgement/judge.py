@@ -103,8 +103,8 @@ def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple
         *_relief(expect, measured),
         *_first_removal(expect, measured),
         *_numbers(expect, measured),
-        *(_goes(pattern, measured) for pattern in expect.goes),
-        *(_stays(pattern, measured) for pattern in expect.stays),
+        *(_object(pattern, True, measured) for pattern in expect.goes),
+        *(_object(pattern, False, measured) for pattern in expect.stays),
         *_afterwards(expect, measured, faults),
     )
 
@@ -260,17 +260,12 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
 # ---- objects
 
 
-def _goes(pattern: ObjectPattern, measured: Measurements) -> Check:
+def _object(pattern: ObjectPattern, goes: bool, measured: Measurements) -> Check:
     was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
-    seen = f"still there: {', '.join(left)}" if left else "gone" if was else "was never there"
-    return Check(str(pattern), "goes", seen, bool(was) and not left)
-
-
-def _stays(pattern: ObjectPattern, measured: Measurements) -> Check:
-    was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
-    gone = sorted(set(was) - set(left))
-    seen = f"gone: {', '.join(gone)}" if gone else "there" if was else "was never there"
-    return Check(str(pattern), "stays", seen, bool(was) and not gone)
+    wrong = left if goes else sorted(set(was) - set(left))
+    words = ("goes", "gone", "still there") if goes else ("stays", "there", "gone")
+    seen = f"{words[2]}: {', '.join(wrong)}" if wrong else words[1] if was else "was never there"
+    return Check(str(pattern), words[0], seen, bool(was) and not wrong)
 
 
 def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[str]:
@@ -283,11 +278,8 @@ def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[st
 
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
     if expect.quiet_seconds is not None:
-        quiet, expected = (
-            measured.ended - measured.last_change,
-            f"for {format_duration(expect.quiet_seconds)} at the end",
-        )
-        yield Check("quiet", expected, f"for {_time(quiet)}", quiet >= expect.quiet_seconds)
+        quiet, expected = measured.ended - measured.last_change, format_duration(expect.quiet_seconds)
+        yield Check("quiet", f"for {expected} at the end", f"for {_time(quiet)}", quiet >= expect.quiet_seconds)
     if faults:
         triggered = len(measured.faults)
         yield Check("faults", f"{faults} triggered", f"{triggered} triggered", triggered == faults)

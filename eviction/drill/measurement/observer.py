@@ -36,7 +36,7 @@ from eviction.drill.measurement.measurements import (
     Sample,
     downsample,
 )
-from eviction.drill.pressure.schedule import FaultOccurrence, came_true
+from eviction.drill.pressure.schedule import FaultOccurrence, Schedule, came_true
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass
@@ -96,13 +96,12 @@ class Observer(Measurements):
         Both count, since on a busy machine one may miss a crossing that the other sees. Ignored are observations in
         which a filesystem could not be read (an old number proves no relief) and those older than the last sample.
         """
+        unread = observations.layout is None or any(each.stale for each in observations.signals.values())
         with self._lock:
-            if not self.samples or seconds >= self.samples[-1].seconds:
+            if not unread and (not self.samples or seconds >= self.samples[-1].seconds):
                 self._sample(observations, seconds)
 
     def _sample(self, observations: SignalObservations, seconds: float) -> None:
-        if observations.layout is None or any(observation.stale for observation in observations.signals.values()):
-            return
         if not self.filesystems:
             self.filesystems = _measured_filesystems(observations)
         read = [observations.filesystems.get(filesystem.name) for filesystem in self.filesystems]
@@ -152,11 +151,11 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
     roles: dict[int, list[FilesystemRole]] = {}
     for role, (identity, _) in observations.filesystems.items():
         roles.setdefault(identity.device_id, []).append(role)
-    measured = []
-    for names in roles.values():
-        stats = observations.filesystems[names[0]][1]
-        measured.append(MeasuredFilesystem(names[0], tuple(names), stats.capacity_bytes, stats.inodes_total))
-    return tuple(measured)
+    stats = {names[0]: observations.filesystems[names[0]][1] for names in roles.values()}
+    return tuple(
+        MeasuredFilesystem(names[0], tuple(names), stats[names[0]].capacity_bytes, stats[names[0]].inodes_total)
+        for names in roles.values()
+    )
 
 
 class Lists(RuntimeService, ImageService, Protocol):
@@ -192,7 +191,7 @@ def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
     return Inventory(objects, {each.pod_uid: f"{each.pod_namespace}/{each.pod_name}" for each in ready})
 
 
-class InventoryPoller:
+class InventoryPoller(Schedule):
     """Polls the runtime's lists until it is stopped: often while `under_pressure` returns True, else once a second.
 
     The constructor takes the first inventory, and raises RuntimeUnavailable if it fails. A later failure changes
@@ -201,14 +200,14 @@ class InventoryPoller:
     """
 
     def __init__(self, runtime: Lists, pod_logs_directory: str, under_pressure: Callable[[], bool]):
+        super().__init__()
         self._runtime = runtime
         self._pod_logs_directory = pod_logs_directory
         self._under_pressure = under_pressure
         self.first = self.last = take_inventory(runtime, pod_logs_directory)
-        self._began = self._answered = time.monotonic()
+        self._answered = time.monotonic()
         self._unreachable = False
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lists", daemon=True)
+        self._add(self._run)
         self.removals: list[MeasuredRemoval] = []
         self.ended_pods: list[EndedPod] = []
         self.outages: list[FaultOccurrence] = []
@@ -219,15 +218,9 @@ class InventoryPoller:
         """How many removals and ended pods have been seen so far."""
         return len(self.removals) + len(self.ended_pods)
 
-    def start(self, began: float) -> None:
-        """`began`: monotonic seconds from which all times are counted."""
-        self._began = began
-        self._thread.start()
-
     def stop(self) -> None:
         """Ends polling, after one last poll so that no removal at the end is missed."""
-        self._stopping.set()
-        self._thread.join()
+        super().stop()
         self._poll()
 
     def _run(self) -> None:
@@ -243,7 +236,7 @@ class InventoryPoller:
         """Takes one inventory and compares it with the last one. Returns the seconds that the answer took."""
         asked = time.monotonic()
         try:
-            found = self._with_known_names(take_inventory(self._runtime, self._pod_logs_directory))
+            found = take_inventory(self._runtime, self._pod_logs_directory)
         except RuntimeUnavailable as error:
             if not self._unreachable:
                 outage = f"the runtime's lists are not available: {error}"
@@ -251,6 +244,9 @@ class InventoryPoller:
             self._unreachable = True
             return time.monotonic() - asked
         answered, self._unreachable = time.monotonic(), False
+        for key, name in found.objects.items():
+            if name == key[1]:  # a runtime removes the names of an image before the image, which keeps its last one
+                found.objects[key] = self.last.objects.get(key, name)
         self.longest_gap_seconds = max(self.longest_gap_seconds, answered - self._answered)
         self._answered = answered
         seconds = answered - self._began
@@ -262,12 +258,6 @@ class InventoryPoller:
         ]
         self.last = found
         return answered - asked
-
-    def _with_known_names(self, found: Inventory) -> Inventory:
-        """A runtime removes the names of an image before the image. Such an image keeps the name of the last poll."""
-        known = self.last.objects
-        named = {key: known.get(key, name) if name == key[1] else name for key, name in found.objects.items()}
-        return replace(found, objects=named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
@@ -45,11 +44,6 @@ from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsLayout, FsStats
 
 LEFT_BEHIND = "left-behind"  # content of an interrupted pull
-CHANGES = (
-    "container_space_delay_seconds",
-    "pins_sandbox_image",
-    "fills_image_id",
-)  # that a scenario makes to a dialect
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
@@ -97,41 +91,6 @@ def until_answered(ask: Callable[[], _Answer]) -> _Answer:
             time.sleep(PAUSE_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class SizedDirectory:
-    """Reads any path below `root` as if `root` were a filesystem of `size_bytes` and `inodes`.
-
-    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes.
-    """
-
-    root: str
-    size_bytes: int
-    inodes: int
-
-    def __call__(self, path: str, now: float) -> Reading:
-        """One reading of the whole tree; blocks are counted as the filesystem below counts them. Raises OSError."""
-        os.stat(path)
-        root = os.stat(self.root)
-        used_bytes = used_inodes = 0
-        for directory, directories, files in os.walk(self.root):
-            for name in (*directories, *files):
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
-                    used_inodes += 1
-        free_bytes = max(self.size_bytes - used_bytes, 0)
-        return Reading(
-            FsStats(
-                available_bytes=free_bytes,
-                free_bytes=free_bytes,
-                capacity_bytes=self.size_bytes,
-                inodes_free=max(self.inodes - used_inodes, 0),
-                inodes_total=self.inodes,
-                time=now,
-            ),
-            root.st_dev << 64 | root.st_ino,  # a device of its own, so that two directories are two filesystems
-        )
-
-
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
@@ -146,10 +105,12 @@ class EmbeddedNode:
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
         self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
         self._simulated = {
-            role: SizedDirectory(self._disks[role], spec.size_bytes, spec.inodes)
+            self._disks[role]: spec
             for role, spec in self._spec.filesystems.items()
             if spec.type is FilesystemType.DIRECTORY or (spec.type is FilesystemType.TMPFS and not mounts.available)
         }
+        self.simulated = bool(self._simulated)
+        """True if any of the filesystems is only a view of a directory."""
         nodefs = self._disks[FilesystemRole.NODEFS]
         self.root_directory = os.path.join(nodefs, "kubelet")
         self.pod_logs_directory = os.path.join(nodefs, "log", "pods")
@@ -178,18 +139,13 @@ class EmbeddedNode:
         self._undo.close()
 
     @property
-    def simulated(self) -> bool:
-        """True if any of the filesystems is only a view of a directory."""
-        return bool(self._simulated)
-
-    @property
     def reader(self) -> FilesystemReader:
         """Reads what is below a simulated filesystem as that filesystem, and everything else with statvfs."""
 
         def read(path: str, now: float) -> Reading:
-            for directory in self._simulated.values():
-                if os.path.commonpath([directory.root, path]) == directory.root:
-                    return directory(path, now)
+            for directory, spec in self._simulated.items():
+                if os.path.commonpath([directory, path]) == directory:
+                    return _read_directory(directory, spec, path, now)
             return read_statvfs(path, now)
 
         return read
@@ -241,7 +197,7 @@ class EmbeddedNode:
         """The filesystems, the kubelet's directories, and what the configuration's own functions need."""
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
-            if role not in self._simulated:
+            if self._disks[role] not in self._simulated:
                 self._undo.callback(unmount, self._disks[role])
                 self._mount(self._disks[role], spec)
         pods = os.path.join(self.root_directory, "pods")
@@ -266,13 +222,14 @@ class EmbeddedNode:
 
     def _start_runtime(self) -> None:
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
-        changes = {name: getattr(self._spec.runtime, name) for name in CHANGES}
+        runtime = self._spec.runtime
+        changes = (each for each in runtime if each[0] not in ("dialect", "unreferenced_bytes"))
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
             containers_root=containers and os.path.join(containers, "runtime"),
             sandbox_image=self._spec.images[0].names[0],
-            dialect=DIALECTS[self._spec.runtime.dialect],
-            **{name: value for name, value in changes.items() if value is not None},
+            dialect=DIALECTS[runtime.dialect],
+            **{name: value for name, value in changes if value is not None},
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
@@ -385,6 +342,26 @@ class EmbeddedNode:
         self.runtime.exit_container(container_id, exit_code)
         self.runtime.age(container_id, spec.dead_seconds)  # called in order, so the order of creation is kept
         self.exit_codes[container_id] = exit_code
+
+
+def _read_directory(root: str, spec: FilesystemSpec, path: str, now: float) -> Reading:
+    """One reading of a whole tree as if its root were a filesystem of the size and the inodes of `spec`. Raises
+    OSError.
+
+    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes, with
+    blocks counted as the filesystem below counts them.
+    """
+    os.stat(path)
+    found = os.stat(root)
+    used_bytes = used_inodes = 0
+    for directory, directories, files in os.walk(root):
+        for name in (*directories, *files):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
+                used_inodes += 1
+    free_bytes, free_inodes = max(spec.size_bytes - used_bytes, 0), max(spec.inodes - used_inodes, 0)
+    stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
+    return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device of its own: two directories, two filesystems
 
 
 def _entries(disk: str) -> str:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.scenario.types import FileEnd, Grows, Pressure
@@ -22,6 +22,13 @@ from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
 FREE_SECONDS = 600.0  # removing a million files takes a minute
+GROWS = {
+    Grows.BYTES: "a process writes on {where}{file}",
+    Grows.INODES: "a process makes files{small} on {where}",
+    Grows.LOG: "{pod} writes its log{file}",
+    Grows.WRITABLE: "{pod} writes into its writable layer",
+    Grows.PULL: "{images} are pulled",
+}
 FILES = {
     FileEnd.CLOSED: "",
     FileEnd.OPEN: ", into a file that stays open",
@@ -71,21 +78,10 @@ def describe_pressure(pressure: Pressure) -> str:
         amount = "until the disk is full"
     if pressure.for_seconds is not None:
         amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
-    match pressure.grows:
-        case Grows.BYTES:
-            who = f"a process writes on {pressure.where}{FILES[pressure.file]}"
-        case Grows.INODES:
-            small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
-            who = f"a process makes files{small} on {pressure.where}"
-        case Grows.LOG:
-            who = f"{pressure.pod} writes its log{FILES[pressure.file]}"
-        case Grows.WRITABLE:
-            who = f"{pressure.pod} writes into its writable layer"
-        case Grows.PULL:
-            assert pressure.image is not None
-            who = f"{pressure.image.count} images {pressure.image.name} are pulled"
-        case other:
-            assert_never(other)
+    small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
+    images = "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
+    names = {"where": pressure.where, "pod": pressure.pod, "small": small, "images": images}
+    who = GROWS[pressure.grows].format(file=FILES[pressure.file], **names)
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 
@@ -184,24 +180,49 @@ def came_true(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-class PressureSchedule:
-    """Applies the pressures of a scenario in their order, on threads of its own.
+class Schedule:
+    """What happens during a run, each thing on a thread of its own. `began`: monotonic seconds from which all times are
+    counted."""
 
-    `grow` starts one pressure; it is called with the pressure and its number, from 0.
-    """
-
-    def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
-        self._pressures = pressures
-        self._grow = grow
-        self._periods: dict[int, PressurePeriod] = {}  # by number, in the order in which they began
+    def __init__(self) -> None:
         self._began = 0.0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
+        self._threads: list[threading.Thread] = []
+
+    def _add(self, act: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=act, args=arguments, name=type(self).__name__, daemon=True))
 
     @property
     def running(self) -> bool:
-        """True while a pressure lasts or another one is still to come."""
-        return self._thread.is_alive()
+        """True while something lasts or is still to come."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def start(self, began: float) -> None:
+        """Begins."""
+        self._began = began
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends what lasts, and begins nothing else."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+
+class PressureSchedule(Schedule):
+    """Applies the pressures of a scenario in their order. `grow` starts one; it is called with the pressure and its
+    number, from 0."""
+
+    def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
+        super().__init__()
+        self._grow = grow
+        self._periods: dict[int, PressurePeriod] = {}  # by number, in the order in which they began
+        earlier: tuple[threading.Thread, ...] = ()
+        for number, pressure in enumerate(pressures):
+            if not pressure.beside:
+                earlier = tuple(self._threads)
+            self._add(self._apply, number, pressure, earlier)
 
     @property
     def periods(self) -> tuple[PressurePeriod, ...]:
@@ -213,28 +234,10 @@ class PressureSchedule:
         """When the last of those that have ended did; 0 if none has."""
         return max((period.ended or 0.0 for period in self.periods), default=0.0)
 
-    def start(self, began: float) -> None:
-        """`began`: monotonic seconds from which all times are counted."""
-        self._began = began
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends what grows and starts no other pressure."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        applied: list[threading.Thread] = []
-        for number, pressure in enumerate(self._pressures):
-            for before in () if pressure.beside else applied:
-                before.join()
-            thread = threading.Thread(target=self._apply, args=(number, pressure), name="pressure", daemon=True)
-            thread.start()
-            applied.append(thread)
-        for thread in applied:
+    def _apply(self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]) -> None:
+        """Waits for the pressures before, and applies this one."""
+        for thread in earlier:
             thread.join()
-
-    def _apply(self, number: int, pressure: Pressure) -> None:
         if self._stopping.wait(pressure.after_seconds):
             return
         grower = self._grow(pressure, number)

@@ -21,7 +21,7 @@ from eviction.drill.measurement.measurements import ImageLayer, MeasuredRemoval
 from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
-from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule
+from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
 from eviction.drill.runtime.faults import (
     CODES,
     ActThenFail,
@@ -115,23 +115,20 @@ def failpoint_of(fault: Fault) -> Failpoint:
     return kind(**{name: known[name] for name in kind.__annotations__})
 
 
-class FaultSchedule:
-    """Injects the faults of a scenario into an embedded runtime when their trigger comes.
-
-    Each fault waits for its trigger on a thread of its own: a number of seconds after the first pressure began, or the
-    arrival of a call.
-    """
+class FaultSchedule(Schedule):
+    """Injects the faults of a scenario into an embedded runtime when their trigger comes: so many seconds after the
+    first pressure began, or with a call."""
 
     def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
-        self._faults = faults
+        super().__init__()
         self._server = server
         self.triggered: list[FaultOccurrence] = []
         """The faults that were injected so far, in order."""
-        self._stopping = threading.Event()
         self._whole_runtime = threading.Lock()  # a restart must not run while another fault keeps the runtime down
-        self._threads: list[threading.Thread] = []
-        self._active: set[int] = set()
-        self._began = 0.0
+        self._active = {number for number, fault in enumerate(faults) if fault.at_seconds is not None}
+        self._calls_before = server.failpoints.calls
+        for number, fault in enumerate(faults):
+            self._add(self._run, number, fault)
 
     @property
     def active(self) -> bool:
@@ -140,35 +137,28 @@ class FaultSchedule:
         return bool(self._active)
 
     def start(self, began: float) -> None:
-        """`began`: monotonic seconds from which all times are counted."""
-        self._began = began
-        calls = self._server.failpoints.calls
-        self._active = {number for number, fault in enumerate(self._faults) if fault.at_seconds is not None}
-        for number, fault in enumerate(self._faults):
-            arguments = (number, fault, calls[fault.call_method])
-            self._threads.append(threading.Thread(target=self._run, args=arguments, name="fault", daemon=True))
-        for thread in self._threads:
-            thread.start()
+        """Begins, and counts calls from now on."""
+        self._calls_before = self._server.failpoints.calls
+        super().start(began)
 
     def stop(self) -> None:
         """Injects no more, releases the calls that hang, and leaves the runtime running."""
         self._stopping.set()
         self._server.failpoints.clear()
-        for thread in self._threads:
-            thread.join()
+        super().stop()
         self._server.failpoints.clear()
 
-    def _run(self, number: int, fault: Fault, calls_before: int) -> None:
-        if self._wait_for_trigger(fault, calls_before):
+    def _run(self, number: int, fault: Fault) -> None:
+        if self._wait_for_trigger(fault):
             self._active.add(number)
             self._inject(fault)
         self._active.discard(number)
 
-    def _wait_for_trigger(self, fault: Fault, calls_before: int) -> bool:
+    def _wait_for_trigger(self, fault: Fault) -> bool:
         """Waits until the fault is due. False if the run ended before."""
         if fault.at_seconds is not None:
             return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
-        wanted = calls_before + fault.call_count
+        wanted = self._calls_before[fault.call_method] + fault.call_count
         while not self._stopping.is_set():
             if self._server.failpoints.wait_for_calls(fault.call_method, wanted, WAIT_SECONDS):
                 return True

@@ -332,6 +332,7 @@ class EmbeddedServer:
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
+        self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
         self.leases = Leases(runtime)
         self.methods = (*METHODS, *_own_methods(self.leases))
         """Those that are served, containerd's own if the dialect has them."""
@@ -344,11 +345,6 @@ class EmbeddedServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def target(self) -> str:
-        """The address for `grpc.insecure_channel`."""
-        return f"unix:{self.socket_path}"
 
     def start(self) -> None:
         """Starts to listen; does nothing if it listens already. Raises EmbeddedNodeError if the socket cannot be
