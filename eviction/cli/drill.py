@@ -23,9 +23,16 @@ from eviction.cli.options import (
     print_words,
 )
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.reader import find_scenario, library, on_filesystems, read_scenario
-from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
+from eviction.drill.scenario import (
+    ON_LOOP_DEVICES,
+    FilesystemType,
+    Scenario,
+    ScenarioError,
+    find_scenario,
+    library,
+    on_filesystems,
+    read_scenario,
+)
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes

@@ -21,14 +21,14 @@ from eviction.cli.node_lock import hold_node
 from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
+from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, remove_leftovers
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
-from eviction.drill.scenario.amounts import ScenarioError, read_seconds
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import (
     EXIT_HELD,
     EXIT_INTERRUPTED,
@@ -244,7 +244,7 @@ def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     for option in ("quiet", "for"):
         text = vars(arguments)[option]
         try:
-            seconds[option] = None if text is None else read_seconds(text)
+            seconds[option] = None if text is None else read_duration(text)
         except ValueError as error:
             exit_with(EXIT_USAGE, f"--{option}: {error}")
     return Limits(quiet_seconds if seconds["quiet"] is None else seconds["quiet"], seconds["for"])

@@ -16,7 +16,7 @@ from typing import Any
 
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
-from eviction.drill.scenario.types import Expectation, ObjectPattern
+from eviction.drill.scenario import Expectation, ObjectPattern
 from eviction.record import PassResult
 from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, Threshold

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eviction.drill.scenario.types import CONTAINER, INIT_CONTAINER, PodSpec, PodState, RestartPolicy
+from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 
 

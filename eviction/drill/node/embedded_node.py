@@ -25,9 +25,8 @@ from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.drill.scenario.amounts import amount_of
-from eviction.drill.scenario.reader import BALLAST
-from eviction.drill.scenario.types import (
+from eviction.drill.scenario import (
+    BALLAST,
     ON_LOOP_DEVICES,
     FilesystemSpec,
     FilesystemType,
@@ -239,8 +238,7 @@ class EmbeddedNode:
         write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
         for function in self._spec.functions:
             if function.name == BALLAST:
-                size_bytes = amount_of("node.functions: size", function.fields["size"])
-                create_ballast(BallastSettings(self.path_of(BALLAST), size_bytes), 0)
+                create_ballast(BallastSettings(self.path_of(BALLAST), function.size or 0), 0)
 
     def _mount(self, disk: str, spec: FilesystemSpec) -> None:
         if spec.type is FilesystemType.TMPFS:

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
-from eviction.drill.scenario.types import FilesystemType
+from eviction.drill.scenario import FilesystemType
 from signals.filesystems import read_statvfs
 from signals.quantity import format_bytes
 

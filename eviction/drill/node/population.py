@@ -11,7 +11,7 @@ from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.scenario.types import CONTAINER, INIT_CONTAINER, ImageSpec, PodSpec, PodState
+from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, ImageSpec, PodSpec, PodState
 from reclaim.types import ImageRecord
 
 SETTLED_SECONDS = 60.0  # a pod began this long before its newest container ended

@@ -13,7 +13,7 @@ from eviction.drill.pressure.fill import Fill
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import Grower
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario.types import Grows, Pressure
+from eviction.drill.scenario import Grows, Pressure
 
 WRITE_BYTES = 256 * 1024  # a container writes this much at a time
 PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as the kubelet does, but sooner

@@ -14,7 +14,7 @@ from eviction.drill.pressure.schedule import FaultOccurrence
 from eviction.drill.runtime import faults
 from eviction.drill.runtime.faults import CODES, Failpoint
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.drill.scenario.types import Fault, FaultAction
+from eviction.drill.scenario import Fault, FaultAction
 from signals.quantity import counted, format_duration
 
 WAIT_SECONDS = 0.05

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 from eviction.drill.pressure.fill_program import Order
-from eviction.drill.scenario.types import Grows, Pressure
+from eviction.drill.scenario import Grows, Pressure
 
 FREE_SECONDS = 600.0  # removing a million files takes a minute
 

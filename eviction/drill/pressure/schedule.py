@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
-from eviction.drill.scenario.types import FileEnd, Grows, Pressure
+from eviction.drill.scenario import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005

@@ -22,8 +22,7 @@ from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.fault_schedule import FaultSchedule
 from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.scenario.reader import configured_tables
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.scenario import Scenario
 from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
@@ -57,7 +56,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
-        **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),
+        **scenario.node.tables(node.path_of),
     }
     return load(None, {}, {**made, **scenario.node.configuration})
 

@@ -18,7 +18,7 @@ from eviction.drill.measurement.real_node import Limits, NodeObservation
 from eviction.drill.pressure.fill import RealGrowers
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.scenario.types import Grows, Scenario
+from eviction.drill.scenario import Grows, Scenario
 from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff
 from eviction.record import Pass

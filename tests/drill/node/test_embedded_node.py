@@ -14,7 +14,7 @@ from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import configuration_of
-from eviction.drill.scenario.types import FileEnd, PodState, Scenario
+from eviction.drill.scenario import FileEnd, PodState, Scenario
 from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
