@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import NoReturn
 
-from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
+from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.node_lock import hold_node
 from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
 from eviction.cli.termination import block_termination, on_signals, termination_let_through
@@ -26,6 +26,7 @@ from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, remove_leftovers
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
+from eviction.drill.report.document import Report
 from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
 from eviction.drill.scenario import Scenario, ScenarioError
@@ -99,8 +100,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         except Interrupted:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
-    lines = ["", *observation_lines(result.measurements, columns()), "", *verdict_lines(result, columns())]
-    answer_result(result, lines, arguments)
+    answer_result(result, lambda report: [*_measured(report), "", *verdict_lines(report, columns())], arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
@@ -233,8 +233,12 @@ def observe(arguments: argparse.Namespace) -> int:
             response=Response.OBSERVED,
             lists_apart_seconds=observation.inventory.longest_gap_seconds,
         )
-    answer_result(result, ["", *observation_lines(measured, columns())], arguments)
+    answer_result(result, _measured, arguments)
     return EXIT_OK
+
+
+def _measured(report: Report) -> list[str]:
+    return ["", *observation_lines(report, columns())]
 
 
 def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:

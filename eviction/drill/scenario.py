@@ -870,11 +870,8 @@ def _of_node(node: NodeSpec) -> Iterator[Problem]:
     yield _twice("node.filesystems", [spec.name for spec in node.own_filesystems])
     yield _twice("node.functions", [function.name for function in node.functions])
     for pod in node.pods:
-        yield (
-            "node.pods",
-            pod.image not in images,
-            f"{pod.name}: the image {quoted(pod.image)} is not among node.images",
-        )
+        absent = f"{pod.name}: the image {quoted(pod.image)} is not among node.images"
+        yield "node.pods", pod.image not in images, absent
 
 
 def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
@@ -927,10 +924,8 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     yield f"{field}.remains", goes and grows is Grows.WRITABLE, "what a container has written stays"
     yield f"{field}.remains", goes and grows is Grows.PULL, "what was pulled stays"
     state = {name: each.state for each in node.pods for name in each.names}.get(pod)
-    runs, started = (
-        state in (PodState.RUNNING, PodState.INITIALIZED),
-        state not in (PodState.CREATED, PodState.VANISHED),
-    )
+    runs = state in (PodState.RUNNING, PodState.INITIALIZED)
+    started = state not in (PodState.CREATED, PodState.VANISHED)
     yield f"{field}.pod", bool(pod) and state is None, f"the pod {quoted(pod)} is not among node.pods"
     yield f"{field}.pod", grows is Grows.WRITABLE and not runs, f"{pod} does not run, so it cannot write"
     no_log = f"{pod} has no container that has started, so nothing writes its log"

@@ -67,7 +67,7 @@ class Observer:
             return
         if not self.filesystems:
             self.filesystems = _measured_filesystems(observations)
-        read = [observations.filesystems.get(filesystem.name) for filesystem in self.filesystems]
+        read = [observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems]
         available = tuple((found[1].available_bytes, found[1].inodes_free) for found in read if found is not None)
         if len(available) < len(self.filesystems):
             return

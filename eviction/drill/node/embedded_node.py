@@ -302,7 +302,7 @@ def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Map
     for function in functions:
         if function.does is None:
             continue
-        disk = disks.get(FilesystemRole(function.fields["frees"]), disks[FilesystemRole.NODEFS])
+        disk = disks.get(FilesystemRole(function.frees or ""), disks[FilesystemRole.NODEFS])
         path = os.path.join(directory, function.name)
         text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8") as file:
