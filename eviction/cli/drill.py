@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from eviction.cli.options import (
@@ -61,50 +62,30 @@ REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-ma
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
     what = f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json"
-    parser.add_argument("scenario", nargs="*", default=[], help=what)
-    parser.add_argument("--all", action="store_true", help="run every built-in scenario")
-    parser.add_argument("--list", action="store_true", help="list the built-in scenarios with their reasons")
-    parser.add_argument("--check", metavar="FILE", help="check a scenario file without running it")
-    parser.add_argument("--report", metavar="DIR", default="report", help="where the reports are written (report)")
-    parser.add_argument(
-        "--filesystem-type",
-        metavar="TYPE",
-        choices=[FilesystemType.TMPFS, *ON_LOOP_DEVICES],
-        help="of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root",
-    )
-    _add_real_node(parser)
+    option("scenario", nargs="*", default=[], help=what)
+    flag("--all", help="run every built-in scenario")
+    flag("--list", help="list the built-in scenarios with their reasons")
+    option("--check", metavar="FILE", help="check a scenario file without running it")
+    option("--report", metavar="DIR", default="report", help="where the reports are written (report)")
+    types = [FilesystemType.TMPFS, *ON_LOOP_DEVICES]
+    instead = "of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root"
+    option("--filesystem-type", metavar="TYPE", choices=types, help=instead)
+    # of a drill on a real node
+    flag("--observe", help="measure only, change nothing: another component relieves the node")
+    real = "the real runtime: unix:///path/to.sock"
+    option("--runtime", metavar="ENDPOINT", dest="container_runtime_endpoint", help=real)
+    option("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
+    flag("--yes", help="do not ask before the node is filled")
+    flag("--allow-other-data", help="fill a filesystem that also holds foreign data")
+    option("--name", help="what the report of an observation calls it (node)")
+    option("--for", metavar="DURATION", help="observe for this long at most")
+    option("--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})")
+    flag("--with-margin", help="observe the marks of a reclaimd with this configuration, not the kubelet's own")
     add_configuration(parser)
     add_output(parser)
     add_logging(parser)
-
-
-def _add_real_node(parser: argparse.ArgumentParser) -> None:
-    """The options of a drill on a real node."""
-    parser.add_argument(
-        "--observe", action="store_true", help="measure only, change nothing: another component relieves the node"
-    )
-    parser.add_argument(
-        "--runtime",
-        metavar="ENDPOINT",
-        dest="container_runtime_endpoint",
-        help="the real runtime: unix:///path/to.sock",
-    )
-    parser.add_argument("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
-    parser.add_argument("--yes", action="store_true", help="do not ask before the node is filled")
-    parser.add_argument(
-        "--allow-other-data", action="store_true", help="fill a filesystem that also holds foreign data"
-    )
-    parser.add_argument("--name", help="what the report of an observation calls it (node)")
-    parser.add_argument("--for", metavar="DURATION", help="observe for this long at most")
-    parser.add_argument(
-        "--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})"
-    )
-    parser.add_argument(
-        "--with-margin",
-        action="store_true",
-        help="observe the marks of a reclaimd with this configuration, not the kubelet's own",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -169,9 +150,8 @@ def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
     given += [f"--{name}" for name in REAL_NODE_OPTIONS if vars(arguments)[name.replace("-", "_")]]
     if given:
-        exit_with(
-            EXIT_USAGE, f"{', '.join(given)}: not allowed on the embedded node; --fill or --observe choose a real one"
-        )
+        real = "not allowed on the embedded node; --fill or --observe choose a real one"
+        exit_with(EXIT_USAGE, f"{', '.join(given)}: {real}")
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:

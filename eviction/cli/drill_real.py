@@ -65,9 +65,9 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     """
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
-        exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was changed")
+        _refuse(f"--fill: {arguments.fill}: is no directory")
     calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
-    limits = limits_of(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
+    limits = _limits(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
     configuration = configuration_of(arguments).model_copy(
         update={"control_socket": "", "metrics_address": "", "periodic_gc": False}
     )
@@ -202,7 +202,7 @@ def _refuse(why: str) -> NoReturn:
 def observe(arguments: argparse.Namespace) -> int:
     """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
     unavailable."""
-    limits = limits_of(arguments, CALM_SECONDS)
+    limits = _limits(arguments, CALM_SECONDS)
     name = OBSERVED if arguments.name is None else arguments.name
     if not NAME.fullmatch(name):
         exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAME_IN_WORDS}")
@@ -241,17 +241,19 @@ def _measured(report: Report) -> list[str]:
     return ["", *observation_lines(report, columns())]
 
 
-def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
+def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is
     wrong."""
-    seconds: dict[str, float | None] = {}
-    for option in ("quiet", "for"):
-        text = vars(arguments)[option]
-        try:
-            seconds[option] = None if text is None else read_duration(text)
-        except ValueError as error:
-            exit_with(EXIT_USAGE, f"--{option}: {error}")
-    return Limits(quiet_seconds if seconds["quiet"] is None else seconds["quiet"], seconds["for"])
+    quiet = _seconds(arguments, "quiet")
+    return Limits(quiet_seconds if quiet is None else quiet, _seconds(arguments, "for"))
+
+
+def _seconds(arguments: argparse.Namespace, option: str) -> float | None:
+    text = vars(arguments)[option]
+    try:
+        return None if text is None else read_duration(text)
+    except ValueError as error:
+        exit_with(EXIT_USAGE, f"--{option}: {error}")
 
 
 @contextmanager

@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.effective import load
-from eviction.configuration.models import (
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    after,
-    read_as,
-    to_camel,
-)
+from eviction.configuration.models import ConfigDict, Field, PlainSerializer, ValidationError, after, read_as, to_camel
 from eviction.configuration.strict_yaml import ConfigurationError, StrictModel, first_problem, quoted, read_document
 from eviction.configuration.text_forms import (
     Duration,

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from eviction.configuration.models import Field, SkipValidation
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.record import Pass
 from eviction.reporting.json_shapes import Count, RoleName
-from eviction.types import NodeCondition, Threshold
+from eviction.reporting.pass_record import ConditionName
+from eviction.types import Threshold
 from signals.types import Signal, SignalObservations
 
 OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing, and act, before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
 
-# No drill lasts longer and no disk is larger. With these bounds what a report says can be drawn.
-Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
 Size = Annotated[Count, Field(le=2**63)]
+"""Bytes, or files. No disk is larger, so what a report says can be drawn."""
 
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
@@ -62,11 +62,14 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class ConditionPeriod:
-    """A period during which a node condition was reported. `ended` is None if it lasted to the end of the run."""
+    """A period during which a node condition was reported."""
 
-    condition: NodeCondition
-    began: float
-    ended: float | None = None
+    condition: ConditionName
+    """Which one."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
 
 
 @dataclass(frozen=True, slots=True)

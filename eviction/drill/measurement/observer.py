@@ -103,9 +103,9 @@ class Observer:
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """Takes the conditions that the daemon reports after an observation of its own."""
         for index, period in enumerate(self.condition_periods):
-            if period.ended is None and period.condition not in reported:
-                self.condition_periods[index] = replace(period, ended=seconds)
-        lasting = {period.condition for period in self.condition_periods if period.ended is None}
+            if period.to_seconds is None and period.condition not in reported:
+                self.condition_periods[index] = replace(period, to_seconds=seconds)
+        lasting = {period.condition for period in self.condition_periods if period.to_seconds is None}
         self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
 
 

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import Annotated, Protocol, assert_never
 
+from eviction.configuration.models import Field
 from eviction.drill.scenario import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
@@ -23,24 +24,33 @@ FILES = {
 }
 
 
+Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""Seconds since the first pressure began. No drill lasts longer, so what a report says can be drawn."""
+
+
+# Injected by the drill, or on a real node an outage of its runtime.
 @dataclass(frozen=True, slots=True)
 class FaultOccurrence:
-    """A fault that occurred, `seconds` after the first pressure began: injected by the drill, or on a real node an
-    outage of its runtime."""
+    """A fault that was triggered."""
 
     what: str
-    seconds: float
+    """In words."""
+    seconds: Moment
+    """Since the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PressurePeriod:
-    """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts),
-    and what it has `written`, in bytes or files."""
+    """A period during which something grew."""
 
     what: str
-    began: float
-    ended: float | None = None
+    """In words."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
     written: int = 0
+    """Bytes, or files."""
 
 
 class Grower(Protocol):
@@ -142,4 +152,4 @@ class PressureSchedule:
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
             grower.free()
-        self._periods[number] = replace(period, ended=time.monotonic() - self._began, written=written)
+        self._periods[number] = replace(period, to_seconds=time.monotonic() - self._began, written=written)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from eviction.configuration.models import (
@@ -32,13 +32,12 @@ from eviction.drill.measurement.measurements import (
     MeasuredFilesystem,
     MeasuredRemoval,
     Measurements,
-    Moment,
     Sample,
 )
-from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
-from eviction.reporting.pass_record import ConditionName, PassJson, pass_json
+from eviction.reporting.pass_record import PassJson, pass_json
 from eviction.types import NodeCondition, Threshold
 from signals.types import FsLayout, SignalObservations, in_order
 
@@ -67,42 +66,6 @@ class MarkJson(ThresholdJson):
     """The filesystem that it is on; null: not observed."""
     effective_with_min_reclaim: Count | None
     """The mark with the minimum reclaim on top; null while the capacity is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionPeriodJson:
-    """A period during which a node condition was reported."""
-
-    condition: ConditionName
-    """Which one."""
-    from_seconds: Moment
-    """Since the start."""
-    to_seconds: Moment | None = None
-    """Null: until the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class PressurePeriodJson:
-    """A period during which something grew."""
-
-    what: str
-    """In words."""
-    from_seconds: Moment
-    """Since the start."""
-    to_seconds: Moment | None = None
-    """Null: until the end."""
-    written: int = 0
-    """Bytes, or files."""
-
-
-@dataclass(frozen=True, slots=True)
-class FaultOccurrenceJson:
-    """A fault that was triggered."""
-
-    what: str
-    """In words."""
-    seconds: Moment
-    """Since the start."""
 
 
 class MeasuredPassJson(PassJson):
@@ -185,11 +148,11 @@ class _Run:
     """The expectations, judged."""
     filesystems: list[MeasuredFilesystem]
     """Those that were measured."""
-    conditions: list[ConditionPeriodJson]
+    conditions: list[ConditionPeriod]
     """When conditions were reported."""
-    pressures: list[PressurePeriodJson]
+    pressures: list[PressurePeriod]
     """What grew, and when."""
-    faults: list[FaultOccurrenceJson]
+    faults: list[FaultOccurrence]
     """What went wrong on purpose."""
     removals: list[MeasuredRemoval]
     """The objects that went."""
@@ -240,11 +203,11 @@ def result_json(result: DrillResult) -> dict[str, Any]:
         checks=list(result.checks),
         filesystems=list(measured.filesystems),
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        conditions=[ConditionPeriodJson(str(one.condition), *_times(one)) for one in measured.condition_periods],
-        pressures=[PressurePeriodJson(one.what, *_times(one), one.written) for one in measured.pressure_periods],
-        faults=[FaultOccurrenceJson(one.what, round(one.seconds, 4)) for one in measured.faults],
-        removals=[replace(one, seconds=round(one.seconds, 4)) for one in measured.removals],
-        ended_pods=[replace(one, seconds=round(one.seconds, 4)) for one in measured.ended_pods],
+        conditions=[_rounded(one) for one in measured.condition_periods],
+        pressures=[_rounded(one) for one in measured.pressure_periods],
+        faults=[_rounded(one) for one in measured.faults],
+        removals=[_rounded(one) for one in measured.removals],
+        ended_pods=[_rounded(one) for one in measured.ended_pods],
         lists_apart_seconds=None if result.lists_apart_seconds is None else round(result.lists_apart_seconds, 4),
         history=dict(result.history),
         passes=[
@@ -257,8 +220,10 @@ def result_json(result: DrillResult) -> dict[str, Any]:
     return document
 
 
-def _times(period: ConditionPeriod | PressurePeriod) -> tuple[float, float | None]:
-    return round(period.began, 4), None if period.ended is None else round(period.ended, 4)
+def _rounded(record: Any) -> Any:
+    """The same record with its times in tenths of a millisecond."""
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return replace(record, **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)})
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
@@ -360,12 +325,12 @@ class Report(_Run):
     timeline: list[DrawnPoint]
 
     @property
-    def reclaim_pressure(self) -> list[ConditionPeriodJson]:
+    def reclaim_pressure(self) -> list[ConditionPeriod]:
         """The periods of our own condition. Older reports have them under the kubelet's name."""
         return [one for one in self.conditions if one.condition != NodeCondition.DISK_PRESSURE] or self.conditions
 
     @property
-    def disk_pressure(self) -> list[ConditionPeriodJson]:
+    def disk_pressure(self) -> list[ConditionPeriod]:
         """The periods in which the kubelet would have reported DiskPressure."""
         ours = self.reclaim_pressure
         return [one for one in self.conditions if one not in ours]

@@ -156,26 +156,23 @@ def junit_xml(report: Report) -> str:
 
 def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
     """A whole page around a body, with its heading and a sentence below that."""
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8"/>',
-            '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>",
-            f"<title>{html_text(title)}</title>",
-            f"<style>{STYLE}</style>",
-            "</head>",
-            "<body>",
-            f"<h1>{html_text(heading)}</h1>",
-            f'<p class="why">{html_text(why)}</p>',
-            *body,
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    content = "\n".join(body)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
+<title>{html_text(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>{html_text(heading)}</h1>
+<p class="why">{html_text(why)}</p>
+{content}
+</body>
+</html>
+"""
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), name: str = "") -> str:
@@ -216,7 +213,7 @@ def _key(report: Report) -> str:
 
 def _facts(report: Report) -> str:
     beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
-    removed = f"objects: {len(report.removals)}"
+    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened by that much earlier"
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
@@ -225,9 +222,7 @@ def _facts(report: Report) -> str:
         **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
         "lowest": ", ".join(_lowest(report)),
         "removed": removed if beyond is None else f"{removed}, of which images beyond need: {beyond}",
-        "the runtime's lists": ""
-        if apart is None
-        else f"{seconds_text(apart)} apart at most; a removal may have happened by that much earlier",
+        "the runtime's lists": "" if apart is None else f"{seconds_text(apart)} apart at most; {earlier}",
         "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     entries = "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text)

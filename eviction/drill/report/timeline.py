@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from eviction.drill.measurement.measurements import PLURALS, MeasuredFilesystem
-from eviction.drill.report.document import (
-    ConditionPeriodJson,
-    DrawnMark,
-    PressurePeriodJson,
-    Report,
-)
+from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
+from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.report.document import DrawnMark, Report
 from eviction.reporting.log import escaped
 from signals.quantity import format_bytes
 
@@ -107,7 +103,7 @@ class Run:
         """What happened at one moment of the run."""
         return Event(f"{what}, {seconds - self.origin:.3f} s", style, seconds - self.origin)
 
-    def period(self, what: str, period: ConditionPeriodJson | PressurePeriodJson, style: str, digits: int = 3) -> Event:
+    def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str, digits: int = 3) -> Event:
         """What lasted for a while."""
         began, ended = period.from_seconds - self.origin, self.end(period.to_seconds)
         until = "the end" if period.to_seconds is None else f"{ended:.{digits}f} s"
@@ -188,30 +184,22 @@ def _lanes(run: Run, prefix: str) -> list[Lane]:
 def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
     """One SVG file, for a README, a ticket or a slide: a title, some lines of text, and of a timeline the first chart
     and the events below it, each with its caption."""
-    texts = [(26.0, "title", title)]
-    texts += [(FIRST_LINE + LINE * number, "axis", line) for number, line in enumerate(lines)]
-    parts, top = [], FIRST_LINE + LINE * len(lines)
+    parts, top = [_text(MARGIN, 26.0, title, "title")], FIRST_LINE
+    for line in lines:
+        parts.append(_text(MARGIN, top, line, "axis"))
+        top += LINE
     for caption, drawing in (*drawings[:-1][:1], drawings[-1]):
         found = _DRAWING.match(drawing)
         assert found is not None  # drawn by `_svg`
-        height = float(found[1])
-        parts.append(f'<text class="caption" x="{MARGIN:g}" y="{top + 14:g}">{html_text(caption)}</text>')
-        placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{height:g}" '
+        parts.append(_text(MARGIN, top + 14, caption, "caption"))
+        placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{found[1]}" '
         parts.append(drawing.replace("<svg ", placed, 1))
-        top += CAPTION + height
+        top += CAPTION + float(found[1])
     size = f'width="{WIDTH:g}" height="{top:g}"'
+    head = f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img"'
     name = html_text(f"{title}: {'; '.join(lines)}")
-    return "\n".join(
-        [
-            f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img" aria-label="{name}">',
-            f"<style>{_SHEET}</style>",
-            f'<rect class="sheet" {size} rx="6"/>',
-            *(f'<text class="{style}" x="{MARGIN:g}" y="{y:g}">{html_text(text)}</text>' for y, style, text in texts),
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
+    style = f'<style>{_SHEET}</style>\n<rect class="sheet" {size} rx="6"/>'
+    return "\n".join([f'{head} aria-label="{name}">', style, *parts, "</svg>", ""])
 
 
 # ---- its parts

@@ -188,7 +188,7 @@ class Drill:
         if observer.under_pressure:
             return not expect.never_relieved
         limit, relieved = expect.condition.goes_within_seconds, observer.last_relief
-        reported = any(period.ended is None for period in observer.condition_periods)
+        reported = any(period.to_seconds is None for period in observer.condition_periods)
         if limit is None or relieved is None or not reported:
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
@@ -201,7 +201,7 @@ class Drill:
         longest = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
         removals = self._embedded.runtime.removals
         changes = [removals[-1].wall_seconds - self._began_wall] if removals else []
-        changes += [period.ended or 0.0 for period in self._pressures.periods]
+        changes += [period.to_seconds or 0.0 for period in self._pressures.periods]
         return seconds - max(changes, default=0.0) > longest
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:

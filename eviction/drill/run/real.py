@@ -134,7 +134,7 @@ class RealDrill(Listener):
             return True
         if self._pressures.running:
             return False
-        ended = max((period.ended or 0.0 for period in self._pressures.periods), default=0.0)
+        ended = max((period.to_seconds or 0.0 for period in self._pressures.periods), default=0.0)
         observer = self._observation.observer
         if not observer.episodes:
             return seconds - ended > NEVER_CROSSED_SECONDS

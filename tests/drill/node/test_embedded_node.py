@@ -185,9 +185,9 @@ def test_pressures_beside_each_other_begin_together() -> None:
     one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
     made = scenario(pressure=[one, {**one, "beside": True}, {**one, "rate": "80Mi"}])
     with built(made) as (embedded, _):
-        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.began)
-        assert second.began < (first.ended or 0.0)
-        assert third.began >= max(first.ended or 0.0, second.ended or 0.0)
+        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.from_seconds)
+        assert second.from_seconds < (first.to_seconds or 0.0)
+        assert third.from_seconds >= max(first.to_seconds or 0.0, second.to_seconds or 0.0)
 
 
 def holders(path: str) -> int:

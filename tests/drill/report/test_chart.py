@@ -8,17 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.report.timeline import (
-    HEIGHT,
-    LEFT,
-    PLOT,
-    TOP,
-    Event,
-    MarkLine,
-    Series,
-    chart_svg,
-    lanes_svg,
-)
+from eviction.drill.report.timeline import HEIGHT, LEFT, PLOT, TOP, Event, MarkLine, Series, chart_svg, lanes_svg
 
 seconds = st.floats(-1e6, 1e6, allow_nan=False)
 amounts = st.integers(-(2**63), 2**63)
