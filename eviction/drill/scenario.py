@@ -602,21 +602,6 @@ class Fault(Part):
     how: Annotated[str, read_as(Wrong | None, _or_empty)] = as_written(None)
     """How an answer is distorted."""
 
-    @property
-    def call_method(self) -> str:
-        """The method of the call that triggers it; empty if a time does."""
-        return "" if self.on_call is None else self.on_call.method
-
-    @property
-    def call_count(self) -> int:
-        """Which call of that method triggers it, from 1."""
-        return 1 if self.on_call is None else self.on_call.count
-
-    @property
-    def delay_seconds(self) -> float:
-        """How late an answer is."""
-        return self.by_seconds or 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:

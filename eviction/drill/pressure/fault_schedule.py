@@ -36,7 +36,7 @@ FAILPOINTS: Mapping[FaultAction, Callable[[Fault], Failpoint]] = {
     FaultAction.PRETEND: lambda fault: faults.Pretend(fault.times),
     FaultAction.CUT: lambda fault: faults.Cut(CODES[fault.code], fault.message, fault.times),
     FaultAction.DISTORT: lambda fault: faults.Distort(faults.Distortion(fault.how), fault.times),
-    FaultAction.DELAY: lambda fault: faults.Delay(fault.delay_seconds, fault.times),
+    FaultAction.DELAY: lambda fault: faults.Delay(fault.by_seconds or 0.0, fault.times),
     FaultAction.HANG: lambda fault: faults.Hang(fault.times),
 }
 
@@ -44,7 +44,7 @@ FAILPOINTS: Mapping[FaultAction, Callable[[Fault], Failpoint]] = {
 def describe_fault(fault: Fault) -> str:
     """A fault in words."""
     who = fault.method if fault.action.of_one_method else "the runtime"
-    delay = format_duration(fault.delay_seconds)
+    delay = format_duration(fault.by_seconds or 0.0)
     words = IN_WORDS[fault.action].format(code=fault.code, how=fault.how, delay=delay)
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
@@ -88,7 +88,7 @@ class FaultSchedule:
         calls = self._server.failpoints.calls
         self._active = {number for number, fault in enumerate(self._faults) if fault.at_seconds is not None}
         for number, fault in enumerate(self._faults):
-            arguments = (number, fault, calls[fault.call_method])
+            arguments = (number, fault, 0 if fault.on_call is None else calls[fault.on_call.method])
             self._threads.append(threading.Thread(target=self._run, args=arguments, name="fault", daemon=True))
         for thread in self._threads:
             thread.start()
@@ -125,8 +125,9 @@ class FaultSchedule:
         """Waits until the fault is due. False if the run ended before."""
         if fault.at_seconds is not None:
             return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
-        wanted = calls_before + fault.call_count
+        assert fault.on_call is not None  # one of the two triggers it
+        method, wanted = fault.on_call.method, calls_before + fault.on_call.count
         while not self._stopping.is_set():
-            if self._server.failpoints.wait_for_calls(fault.call_method, wanted, WAIT_SECONDS):
+            if self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS):
                 return True
         return False

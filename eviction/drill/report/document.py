@@ -261,23 +261,20 @@ class DrawnMark:
         return self.signal.endswith(".inodesFree")
 
 
-@dataclass(frozen=True, slots=True)
-class ActedOn:
+class ActedOn(Model):
     """The threshold that a pass acted on."""
 
     signal: str
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(Model):
     """Bytes and inodes; None: not known."""
 
     bytes: Sum | None = None
     inodes: Sum | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(Model):
     """Where the time of a pass went."""
 
     list_seconds: Moment
@@ -286,8 +283,7 @@ class Timings:
     total_seconds: Moment
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPass:
+class DrawnPass(Model):
     """Of a pass what is shown."""
 
     from_seconds: Moment
