@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eviction.drill.judgement.judge import LastStatus, should_container_be_restarted
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.scenario import RestartPolicy
 from reclaim.types import ContainerState
 
 

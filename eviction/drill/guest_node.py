@@ -16,8 +16,7 @@ from eviction.drill.pressure.schedule import PressureSchedule, came_true
 from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.runtime.server import Failpoints
-from eviction.drill.scenario.reader import part_of
-from eviction.drill.scenario.types import Grows, Pressure, Scenario
+from eviction.drill.scenario import Grows, Pressure, Scenario, part_of
 from eviction.node.node import Node
 from signals.types import FilesystemRole
 

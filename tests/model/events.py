@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eviction.drill.runtime.runtime import Container, Sandbox
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.scenario import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from tests.model.kubelet import Pod
 from tests.model.world import IMAGES, KEPT_TAG, KIB, World

@@ -20,7 +20,7 @@ from typing import Any
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import Container
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.scenario import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.pod_logs.names import symlink_name

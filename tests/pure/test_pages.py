@@ -12,7 +12,7 @@ import pytest
 
 from eviction.decision.reclaim_table import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
-from eviction.drill.scenario.reader import find_scenario
+from eviction.drill.scenario import find_scenario
 from eviction.pod_eviction import ranking
 from eviction.reporting.attribution import About
 from eviction.reporting.explain import REASONS

@@ -16,7 +16,7 @@ from typing import Any
 
 from eviction.decision.reclaim_table import DELETE_UNUSED_IMAGES, relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
-from eviction.drill.scenario.types import (
+from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
     Expectation,
@@ -183,17 +183,17 @@ def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     wanted, name = expect.condition, "ReclaimPressure"
     periods = [one for one in measured.condition_periods if one.condition is NodeCondition.RECLAIM_PRESSURE]
     if wanted.never:
-        yield Check(name, "never", f"after {_time(periods[0].began)}" if periods else "never", not periods)
+        yield Check(name, "never", f"after {_time(periods[0].from_seconds)}" if periods else "never", not periods)
         return
     if wanted.comes_within_seconds is None:
         yield Check(name, "comes", "came" if periods else "never came", bool(periods))
     else:
         crossed = measured.crossed
-        came = None if not periods or crossed is None else max(periods[0].began - crossed, 0.0)
+        came = None if not periods or crossed is None else max(periods[0].from_seconds - crossed, 0.0)
         yield _within(f"{name} comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
     if wanted.goes_within_seconds is not None:
         relieved = measured.episodes[-1].relieved if measured.episodes else None
-        ended = periods[-1].ended if periods else None
+        ended = periods[-1].to_seconds if periods else None
         took = None if relieved is None or ended is None else max(ended - relieved, 0.0)
         yield _within(f"{name} goes", "relief", wanted.goes_within_seconds, took, "did not go")
 

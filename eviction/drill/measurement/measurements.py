@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.configuration.models import Field, SkipValidation
+from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.record import Pass
-from eviction.types import NodeCondition, Threshold
-from signals.types import FilesystemRole, Signal, SignalObservations
+from eviction.reporting.json_shapes import Count, RoleName
+from eviction.reporting.pass_record import ConditionName
+from eviction.types import Threshold
+from signals.types import Signal, SignalObservations
 
 OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing, and act, before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
+
+Size = Annotated[Count, Field(le=2**63)]
+"""Bytes, or files. No disk is larger, so what a report says can be drawn."""
 
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
@@ -31,12 +38,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFilesystem:
-    """One filesystem: its first role, which is its name, all its roles, and its size."""
+    """One filesystem, named for its first role."""
 
-    name: FilesystemRole
-    roles: tuple[FilesystemRole, ...]
-    capacity_bytes: int
-    inodes_total: int
+    name: RoleName
+    """Its first role."""
+    roles: tuple[RoleName, ...]
+    """All of them."""
+    capacity_bytes: Size
+    """Its size."""
+    inodes_total: Size
+    """How many files it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +62,40 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class ConditionPeriod:
-    """A period during which a node condition was reported. `ended` is None if it lasted to the end of the run."""
+    """A period during which a node condition was reported."""
 
-    condition: NodeCondition
-    began: float
-    ended: float | None = None
+    condition: ConditionName
+    """Which one."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRemoval:
-    """One object that was really removed."""
+    """An object that went, whoever removed it."""
 
-    seconds: float
+    seconds: Moment
+    """Since the start."""
     kind: str
+    """What it was: container, sandbox, image, log, or of another function."""
     name: str
-    id: str
+    """For people."""
+    id: Annotated[str, SkipValidation] = ""
+    """The runtime's id of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedPod:
-    """A pod whose sandbox is no longer READY: the pod ended, was killed, or was evicted."""
+    """A pod that ran and has ended."""
 
-    seconds: float
+    seconds: Moment
+    """Since the start."""
     name: str
-    uid: str
+    """Namespace and name."""
+    uid: Annotated[str, SkipValidation] = ""
+    """Its UID."""
 
 
 @dataclass(frozen=True, slots=True)

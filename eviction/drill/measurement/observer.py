@@ -104,7 +104,7 @@ class Observer(Measurements):
     def _sample(self, observations: SignalObservations, seconds: float) -> None:
         if not self.filesystems:
             self.filesystems = _measured_filesystems(observations)
-        read = [observations.filesystems.get(filesystem.name) for filesystem in self.filesystems]
+        read = [observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems]
         available = tuple((found[1].available_bytes, found[1].inodes_free) for found in read if found is not None)
         if len(available) < len(self.filesystems):
             return
@@ -140,9 +140,9 @@ class Observer(Measurements):
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """Takes the conditions that the daemon reports after an observation of its own."""
         for index, period in enumerate(self.condition_periods):
-            if period.ended is None and period.condition not in reported:
-                self.condition_periods[index] = replace(period, ended=seconds)
-        lasting = {period.condition for period in self.condition_periods if period.ended is None}
+            if period.to_seconds is None and period.condition not in reported:
+                self.condition_periods[index] = replace(period, to_seconds=seconds)
+        lasting = {period.condition for period in self.condition_periods if period.to_seconds is None}
         self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
 
 

@@ -23,9 +23,8 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.drill.scenario.amounts import amount_of
-from eviction.drill.scenario.reader import BALLAST
-from eviction.drill.scenario.types import (
+from eviction.drill.scenario import (
+    BALLAST,
     CONTAINER,
     INIT_CONTAINER,
     ON_LOOP_DEVICES,
@@ -208,8 +207,7 @@ class EmbeddedNode:
         write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
         for function in self._spec.functions:
             if function.name == BALLAST:
-                size_bytes = amount_of("node.functions: size", function.fields["size"])
-                create_ballast(BallastSettings(self.path_of(BALLAST), size_bytes), 0)
+                create_ballast(BallastSettings(self.path_of(BALLAST), function.size or 0), 0)
 
     def _mount(self, disk: str, spec: FilesystemSpec) -> None:
         if spec.type is FilesystemType.TMPFS:
@@ -387,7 +385,7 @@ def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Map
     for function in functions:
         if function.does is None:
             continue
-        disk = disks.get(FilesystemRole(function.fields["frees"]), disks[FilesystemRole.NODEFS])
+        disk = disks.get(FilesystemRole(function.frees or ""), disks[FilesystemRole.NODEFS])
         path = os.path.join(directory, function.name)
         text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8") as file:

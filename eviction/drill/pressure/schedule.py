@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from eviction.configuration.models import Field
 from eviction.drill.pressure.fill_program import Order
-from eviction.drill.scenario.types import FileEnd, Grows, Pressure
+from eviction.drill.scenario import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
@@ -36,24 +37,33 @@ FILES = {
 }
 
 
+Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""Seconds since the first pressure began. No drill lasts longer, so what a report says can be drawn."""
+
+
+# Injected by the drill, or on a real node an outage of its runtime.
 @dataclass(frozen=True, slots=True)
 class FaultOccurrence:
-    """A fault that occurred, `seconds` after the first pressure began: injected by the drill, or on a real node an
-    outage of its runtime."""
+    """A fault that was triggered."""
 
     what: str
-    seconds: float
+    """In words."""
+    seconds: Moment
+    """Since the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PressurePeriod:
-    """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts),
-    and what it has `written`, in bytes or files."""
+    """A period during which something grew."""
 
     what: str
-    began: float
-    ended: float | None = None
+    """In words."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
     written: int = 0
+    """Bytes, or files."""
 
 
 class Grower(Protocol):
@@ -232,7 +242,7 @@ class PressureSchedule(Schedule):
     @property
     def ended(self) -> float:
         """When the last of those that have ended did; 0 if none has."""
-        return max((period.ended or 0.0 for period in self.periods), default=0.0)
+        return max((period.to_seconds or 0.0 for period in self.periods), default=0.0)
 
     def _apply(self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]) -> None:
         """Waits for the pressures before, and applies this one."""
@@ -250,4 +260,4 @@ class PressureSchedule(Schedule):
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
             grower.free()
-        self._periods[number] = replace(period, ended=time.monotonic() - self._began, written=written)
+        self._periods[number] = replace(period, to_seconds=time.monotonic() - self._began, written=written)

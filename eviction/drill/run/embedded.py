@@ -36,8 +36,7 @@ from eviction.drill.runtime.faults import (
 )
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.drill.scenario.reader import configured_tables
-from eviction.drill.scenario.types import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
+from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
@@ -82,7 +81,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
-        **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),
+        **scenario.node.tables(node.path_of),
     }
     return load(None, {}, {**made, **scenario.node.configuration})
 
@@ -93,7 +92,7 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
 def describe_fault(fault: Fault) -> str:
     """A fault in words."""
     who = fault.method if fault.action.of_one_method else "the runtime"
-    delay = format_duration(fault.delay_seconds)
+    delay = format_duration(fault.by_seconds or 0.0)
     words = FAULTS[fault.action][0].format(code=fault.code, how=fault.how, delay=delay)
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
@@ -109,7 +108,7 @@ def failpoint_of(fault: Fault) -> Failpoint:
         "code": CODES[fault.code],
         "message": fault.message,
         "times": fault.times,
-        "seconds": fault.delay_seconds,
+        "seconds": fault.by_seconds or 0.0,
         "how": Distortion(fault.how) if fault.how else None,
     }
     return kind(**{name: known[name] for name in kind.__annotations__})
@@ -158,9 +157,10 @@ class FaultSchedule(Schedule):
         """Waits until the fault is due. False if the run ended before."""
         if fault.at_seconds is not None:
             return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
-        wanted = self._calls_before[fault.call_method] + fault.call_count
+        assert fault.on_call is not None  # one of the two triggers it
+        method, wanted = fault.on_call.method, self._calls_before[fault.on_call.method] + fault.on_call.count
         while not self._stopping.is_set():
-            if self._server.failpoints.wait_for_calls(fault.call_method, wanted, WAIT_SECONDS):
+            if self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS):
                 return True
         return False
 
@@ -358,7 +358,7 @@ class Drill(Observation):
         if measured.under_pressure:
             return not expect.never_relieved
         limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
-        reported = any(period.ended is None for period in measured.condition_periods)
+        reported = any(period.to_seconds is None for period in measured.condition_periods)
         if limit is None or relieved is None or not reported:
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS

@@ -18,7 +18,7 @@ from eviction.drill.measurement.observer import Limits, NodeObservation
 from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
-from eviction.drill.scenario.types import Grows, Pressure, Scenario
+from eviction.drill.scenario import Grows, Pressure, Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.record import Pass
 from eviction.reporting.log import Log

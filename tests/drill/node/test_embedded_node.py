@@ -13,7 +13,7 @@ import pytest
 from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
-from eviction.drill.scenario.types import FileEnd, PodState, Scenario
+from eviction.drill.scenario import FileEnd, PodState, Scenario
 from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
@@ -184,9 +184,9 @@ def test_pressures_beside_each_other_begin_together() -> None:
     one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
     made = scenario(pressure=[one, {**one, "beside": True}, {**one, "rate": "80Mi"}])
     with built(made) as (embedded, _):
-        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.began)
-        assert second.began < (first.ended or 0.0)
-        assert third.began >= max(first.ended or 0.0, second.ended or 0.0)
+        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.from_seconds)
+        assert second.from_seconds < (first.to_seconds or 0.0)
+        assert third.from_seconds >= max(first.to_seconds or 0.0, second.to_seconds or 0.0)
 
 
 def holders(path: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import Fill
-from eviction.drill.scenario.types import Grows
+from eviction.drill.scenario import Grows
 from tests.drill.documents import MIB
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
