@@ -206,17 +206,8 @@ class EmbeddedGrowers(Fills):
                 return _Thread(pressure, lambda _: self._pull(image, names))
 
     def _fill(self, pressure: Pressure, path: str) -> Fill:
-        order = Order(
-            path,
-            pressure.grows,
-            pressure.rate,
-            pressure.amount,
-            file_bytes=pressure.file_bytes,
-            file=pressure.file,
-            until_full=pressure.until_full,
-            remains=pressure.remains,
-        )
-        return self.start(order)
+        order = Order(path, pressure.grows, pressure.rate, pressure.amount, 0, pressure.file_bytes, pressure.file)
+        return self.start(order._replace(until_full=pressure.until_full, remains=pressure.remains))
 
     def _pull(self, image: ImageSpec, names: list[str]) -> int:
         """Pulls the first image of those that are left. Returns the bytes pulled, 0 if it did not fit, and -1 after the
