@@ -20,8 +20,7 @@ from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
 from eviction.drill.report.document import DrillReportJson
-from eviction.drill.scenario.reader import SET_BY_THE_DRILL, UNDER_NODE
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.scenario import SET_BY_THE_DRILL, UNDER_NODE, Scenario
 from eviction.reporting.pass_record import LogLineJson, NothingToDoJson, PassJson
 from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION

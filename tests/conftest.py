@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
-from eviction.drill.scenario.reader import library
+from eviction.drill.scenario import library
 from tests.repository import ROOT
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eviction.drill.judgement.restart_policy import LastStatus, should_container_be_restarted
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.judgement.judge import LastStatus, should_container_be_restarted
+from eviction.drill.scenario import RestartPolicy
 from reclaim.types import ContainerState
 
 

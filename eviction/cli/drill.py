@@ -1,90 +1,91 @@
-"""`reclaimd drill`: a test of eviction paths. This module has the options, the drill on the embedded node, and
-`compare`.
+"""`reclaimd drill`: a test of eviction paths.
 
-A real node is observed and filled by `drill_real`.
+Covers: the options, the drill on the embedded node, `compare`, and what every drill prints and writes. Does not cover:
+how a real node is observed and filled; see `drill_real`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
+import os
 import signal
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.options import (
     add_configuration,
     add_logging,
     add_output,
+    answer_json,
     answer_lines,
     columns,
     configuration_flags,
     exit_with,
+    log_of,
     print_words,
+    wrap_lines,
 )
+from eviction.cli.progress import StatusLine
+from eviction.drill.judgement.judge import DrillResult
+from eviction.drill.pressure.schedule import describe_pressure
+from eviction.drill.report.document import Report, read_report, report_of, result_json
+from eviction.drill.report.lines import comparison_table, verdict_lines
+from eviction.drill.report.page import comparison_page, comparison_picture, junit_xml, page, picture
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.reader import find_scenario, library, on_filesystems, read_scenario
-from eviction.drill.scenario.types import ON_LOOP_DEVICES, FilesystemType, Scenario
+from eviction.drill.scenario import (
+    ON_LOOP_DEVICES,
+    FilesystemType,
+    Scenario,
+    find_scenario,
+    library,
+    on_filesystems,
+    read_scenario,
+)
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
+from eviction.record import Pass
+from eviction.reporting.explain import outcomes_table, pass_lines
+from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
-
-if TYPE_CHECKING:
-    from eviction.drill.judgement.judge import DrillResult  # not imported at run time: it imports gRPC
+from signals.types import FilesystemRole, SignalObservations
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
 QUIET = "1m"
+BAR = 40
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
     what = f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json"
-    parser.add_argument("scenario", nargs="*", default=[], help=what)
-    parser.add_argument("--all", action="store_true", help="run every built-in scenario")
-    parser.add_argument("--list", action="store_true", help="list the built-in scenarios with their reasons")
-    parser.add_argument("--check", metavar="FILE", help="check a scenario file without running it")
-    parser.add_argument("--report", metavar="DIR", default="report", help="where the reports are written (report)")
-    parser.add_argument(
-        "--filesystem-type",
-        metavar="TYPE",
-        choices=[FilesystemType.TMPFS, *ON_LOOP_DEVICES],
-        help="of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root",
-    )
-    _add_real_node(parser)
+    option("scenario", nargs="*", default=[], help=what)
+    flag("--all", help="run every built-in scenario")
+    flag("--list", help="list the built-in scenarios with their reasons")
+    option("--check", metavar="FILE", help="check a scenario file without running it")
+    option("--report", metavar="DIR", default="report", help="where the reports are written (report)")
+    types = [FilesystemType.TMPFS, *ON_LOOP_DEVICES]
+    instead = "of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root"
+    option("--filesystem-type", metavar="TYPE", choices=types, help=instead)
+    # of a drill on a real node
+    flag("--observe", help="measure only, change nothing: another component relieves the node")
+    real = "the real runtime: unix:///path/to.sock"
+    option("--runtime", metavar="ENDPOINT", dest="container_runtime_endpoint", help=real)
+    option("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
+    flag("--yes", help="do not ask before the node is filled")
+    flag("--allow-other-data", help="fill a filesystem that also holds foreign data")
+    option("--name", help="what the report of an observation calls it (node)")
+    option("--for", metavar="DURATION", help="observe for this long at most")
+    option("--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})")
+    flag("--with-margin", help="observe the marks of a reclaimd with this configuration, not the kubelet's own")
     add_configuration(parser)
     add_output(parser)
     add_logging(parser)
-
-
-def _add_real_node(parser: argparse.ArgumentParser) -> None:
-    """The options of a drill on a real node."""
-    parser.add_argument(
-        "--observe", action="store_true", help="measure only, change nothing: another component relieves the node"
-    )
-    parser.add_argument(
-        "--runtime",
-        metavar="ENDPOINT",
-        dest="container_runtime_endpoint",
-        help="the real runtime: unix:///path/to.sock",
-    )
-    parser.add_argument("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
-    parser.add_argument("--yes", action="store_true", help="do not ask before the node is filled")
-    parser.add_argument(
-        "--allow-other-data", action="store_true", help="fill a filesystem that also holds foreign data"
-    )
-    parser.add_argument("--name", help="what the report of an observation calls it (node)")
-    parser.add_argument("--for", metavar="DURATION", help="observe for this long at most")
-    parser.add_argument(
-        "--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})"
-    )
-    parser.add_argument(
-        "--with-margin",
-        action="store_true",
-        help="observe the marks of a reclaimd with this configuration, not the kubelet's own",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,38 +102,35 @@ def run(arguments: argparse.Namespace) -> int:
         return observe(arguments)
     if arguments.fill is None:
         _refuse_real_node_options(arguments)
-    try:
-        if arguments.list:
-            answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
-            return EXIT_OK
-        if arguments.check is not None:
-            scenario = read_scenario(arguments.check)
-            answer_lines([f"{arguments.check}: the scenario {scenario.name} can be used"])
-            return EXIT_OK
-        scenarios = [_scenario(name, arguments) for name in (library() if arguments.all else words or [DEFAULT])]
-    except ScenarioError as error:
-        exit_with(EXIT_USAGE, str(error))
+    if arguments.list:
+        answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
+        return EXIT_OK
+    if arguments.check is not None:
+        scenario = read_scenario(arguments.check)
+        answer_lines([f"{arguments.check}: the scenario {scenario.name} can be used"])
+        return EXIT_OK
+    scenarios = [find_scenario(name) for name in (library() if arguments.all else words or [DEFAULT])]
     if len(scenarios) > 1 and arguments.output == "json":
         exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
     if arguments.fill is not None:
-        if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
-            exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
-        if arguments.name is not None:
-            exit_with(EXIT_USAGE, "--name is for --observe alone; with --fill the report has the scenario's name")
-        from eviction.cli.drill_real import fill
-
-        return fill(scenarios[0], arguments)
+        return _fill(scenarios, arguments)
+    if arguments.filesystem_type is not None:
+        scenarios = [on_filesystems(each, FilesystemType(arguments.filesystem_type)) for each in scenarios]
     return _drill_embedded(scenarios, arguments)
 
 
-def _scenario(name: str, arguments: argparse.Namespace) -> Scenario:
-    """A built-in scenario or that of a file, on the type of filesystem that is asked for. Raises ScenarioError."""
-    scenario = find_scenario(name)
-    if arguments.filesystem_type is None:
-        return scenario
-    if arguments.fill is not None:
-        raise ScenarioError("--filesystem-type is for the embedded node; --fill uses the filesystem of its directory")
-    return on_filesystems(scenario, FilesystemType(arguments.filesystem_type))
+def _fill(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
+    """Runs one scenario on a real node. Exits with 2 if the options do not fit that."""
+    if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
+        exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
+    if arguments.filesystem_type is not None:
+        use = "--filesystem-type is for the embedded node; --fill uses the filesystem of its directory"
+        exit_with(EXIT_USAGE, use)
+    if arguments.name is not None:
+        exit_with(EXIT_USAGE, "--name is for --observe alone; with --fill the report has the scenario's name")
+    from eviction.cli.drill_real import fill
+
+    return fill(scenarios[0], arguments)
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
@@ -152,29 +150,22 @@ def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
     given += [f"--{name}" for name in REAL_NODE_OPTIONS if vars(arguments)[name.replace("-", "_")]]
     if given:
-        exit_with(
-            EXIT_USAGE, f"{', '.join(given)}: not allowed on the embedded node; --fill or --observe choose a real one"
-        )
+        real = "not allowed on the embedded node; --fill or --observe choose a real one"
+        exit_with(EXIT_USAGE, f"{', '.join(given)}: {real}")
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     """Compares two reports: a table, a page and a picture. Exit 2 if a file is not a report."""
-    from eviction.drill.report.compare import comparison_table
-    from eviction.drill.report.document import ReportError, read_report
-    from eviction.drill.report.write import write_comparison
-
     if len(paths) != 2:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
+    runs = first, second = read_report(paths[0]), read_report(paths[1])
+    files = {"comparison.html": comparison_page(*runs), "comparison.svg": comparison_picture(*runs)}
     try:
-        first, second = (read_report(path) for path in paths)
-        lines = comparison_table(first, second, columns())
-        paths_written = write_comparison(first, second, arguments.report)
-    except ReportError as error:
-        exit_with(EXIT_USAGE, str(error))
+        written = write(files, arguments.report)
     except OSError as error:
         exit_with(EXIT_USAGE, f"the comparison could not be written: {error}")
-    answer_lines(lines)
-    print_words(f"comparison: {', '.join(paths_written)}")
+    answer_lines(comparison_table(first, second, columns()))
+    print_words(f"comparison: {', '.join(written)}")
     return EXIT_OK
 
 
@@ -182,7 +173,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
     from eviction.drill.node.embedded_node import EmbeddedNode
-    from eviction.drill.run.embedded import Drill
+    from eviction.drill.run.embedded import Drill, describe_fault
 
     show = shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
@@ -192,31 +183,27 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             display = ProgressDisplay(scenario.node.role(first.where), show, inodes=first.counts_inodes)
             for line in _head(scenario, embedded.describe()):
                 show(line)
+            for fault in scenario.faults:
+                show(f"  fault       {describe_fault(fault)}")
             result = Drill(scenario, embedded, drill_log(arguments), display.show_pass, display.progress).run()
             display.end()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
-    answer_result(result, _lines(result), arguments)
+    answer_result(result, lambda report: [*_kept(result), "", *verdict_lines(report, columns())], arguments)
     return result.held
 
 
-def _lines(result: DrillResult) -> list[str]:
-    """What was kept and why, then every expectation."""
-    from eviction.drill.report.lines import verdict_lines
-    from eviction.reporting.explain import outcomes_table
-
+def _kept(result: DrillResult) -> list[str]:
+    """What stayed, and why."""
     passes = [one.record for one in result.measurements.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
     left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
-    kept_lines = ["", "what stayed, and why:", *left] if left else []
-    return [*kept_lines, "", *verdict_lines(result, columns())]
+    return ["", "what stayed, and why:", *left] if left else []
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
-    from eviction.drill.pressure.fault_schedule import describe_fault
-    from eviction.drill.pressure.schedule import describe_pressure
-
+    """What the node is made of, and what fills it."""
     node = scenario.node
     sizes = [
         f"{role} of {format_bytes(spec.size_bytes)} and {counted(spec.inodes, 'inode')}"
@@ -224,17 +211,100 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
     ]
     images = counted(sum(image.count for image in node.images), "image")
     pods = counted(sum(pod.count for pod in node.pods), "pod")
-    marks = [
-        f"{signal}<{value}"
-        for name in ("evictionHard", "evictionSoft")
-        for signal, value in node.configuration[name].items()
-        if value != "0%"
-    ]
+    thresholds = [*node.configuration["evictionHard"].items(), *node.configuration["evictionSoft"].items()]
+    marks = [f"{signal}<{value}" for signal, value in thresholds if value != "0%"]
     collectors = f"; {node.collectors} collectors" if node.collectors > 1 else ""
     return [
         f"  filesystem  {', '.join(sizes)} (layout {node.layout}); {filesystem}",
         f"  runtime     embedded, CRI v1 over a unix socket; {images}, {pods}{collectors}",
         f"  thresholds  {', '.join(marks)}",
         *(f"  pressure    {describe_pressure(pressure)}" for pressure in scenario.pressures),
-        *(f"  fault       {describe_fault(fault)}" for fault in scenario.faults),
     ]
+
+
+# ---- what every drill prints and writes
+
+
+def shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
+    """What shows a line: on stdout, or on stderr if the answer there is one JSON document."""
+    return print_words if arguments.output == "json" else _print_line
+
+
+def _print_line(line: str) -> None:
+    """Prints a line on stdout, wrapped: the lines of a drill are its output, in order with the tables."""
+    for part in wrap_lines([line], columns()):
+        print(part, flush=True)  # noqa: T201 # data on stdout
+
+
+def drill_log(arguments: argparse.Namespace) -> Log:
+    """The log of the daemon in a drill, shown with `-v` only."""
+    return log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO())
+
+
+def answer_result(result: DrillResult, lines_of: Callable[[Report], list[str]], arguments: argparse.Namespace) -> None:
+    """Prints the document or the lines, writes the report, and shows the paths of its files. If it cannot be written, a
+    message on stderr says so."""
+    document = result_json(result)
+    if arguments.output == "json":
+        answer_json(document)
+    report = report_of(document, "the report")
+    if arguments.output != "json":
+        answer_lines(lines_of(report))
+    try:
+        shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
+    except OSError as error:
+        print_words(f"the report could not be written: {error}")
+
+
+def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a report by name: the page, the JSON document, JUnit XML and the picture."""
+    stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
+    return {
+        f"{stem}.html": page(report),
+        f"{stem}.json": json.dumps(document, indent=2) + "\n",
+        f"{stem}.xml": junit_xml(report),
+        f"{stem}.svg": picture(report),
+    }
+
+
+def write(texts: Mapping[str, str], directory: str) -> list[str]:
+    """Writes files into a directory, and makes it if needed. Returns their paths. Raises OSError."""
+    os.makedirs(directory, exist_ok=True)
+    paths = {os.path.join(directory, name): text for name, text in texts.items()}
+    for path, text in paths.items():
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return list(paths)
+
+
+class ProgressDisplay:
+    """A progress bar on one line of a terminal, and lines that stay. `role`: the filesystem whose bar is shown."""
+
+    def __init__(self, role: FilesystemRole, show: Callable[[str], None], *, inodes: bool):
+        self._show = show
+        self._line = StatusLine()
+        self._inodes = inodes
+        self._role = role
+
+    def progress(self, seconds: float, observations: SignalObservations) -> None:
+        """Redraws the bar with what is available now. Does nothing without a terminal."""
+        found = observations.filesystems.get(self._role) or observations.filesystems.get(FilesystemRole.NODEFS)
+        if found is None:
+            return
+        stats = found[1]
+        free, total = (
+            (stats.inodes_free, stats.inodes_total) if self._inodes else (stats.available_bytes, stats.capacity_bytes)
+        )
+        full = BAR - free * BAR // max(total, 1)
+        shown = counted(free, "inode") if self._inodes else format_bytes(free)
+        self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
+
+    def show_pass(self, record: Pass) -> None:
+        """Shows a pass, in lines that stay."""
+        self.end()
+        for line in ("", *pass_lines(record, with_kept=False, width=columns())):
+            self._show(line)
+
+    def end(self) -> None:
+        """Removes the progress bar."""
+        self._line.erase()

@@ -16,18 +16,26 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import NoReturn
 
-from eviction.cli.drill_output import ProgressDisplay, answer_result, drill_log, shown_by
+from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
+from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult, Response
-from eviction.drill.measurement.real_node import Limits, NodeObservation, without_margin
-from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, remove_leftovers
+from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
+from eviction.drill.report.document import Report
 from eviction.drill.report.lines import observation_lines, verdict_lines
-from eviction.drill.run.real import QUIET_SECONDS, FillFailed, Interrupted, RealDrill
-from eviction.drill.scenario.amounts import ScenarioError, read_seconds
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.run.real import (
+    QUIET_SECONDS,
+    DrillStillRunning,
+    FillFailed,
+    Interrupted,
+    RealDrill,
+    foreign_entries,
+    remove_leftovers,
+)
+from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import (
     EXIT_HELD,
     EXIT_INTERRUPTED,
@@ -62,9 +70,9 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     """
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
-        exit_with(EXIT_USAGE, f"--fill: {arguments.fill}: is no directory; nothing was changed")
+        _refuse(f"--fill: {arguments.fill}: is no directory")
     calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
-    limits = limits_of(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
+    limits = _limits(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
     configuration = configuration_of(arguments).model_copy(
         update={"control_socket": "", "metrics_address": "", "periodic_gc": False}
     )
@@ -97,8 +105,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         except Interrupted:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
-    lines = ["", *observation_lines(result.measurements, columns()), "", *verdict_lines(result, columns())]
-    answer_result(result, lines, arguments)
+    answer_result(result, lambda report: [*_measured(report), "", *verdict_lines(report, columns())], arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
@@ -200,7 +207,7 @@ def _refuse(why: str) -> NoReturn:
 def observe(arguments: argparse.Namespace) -> int:
     """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
     unavailable."""
-    limits = limits_of(arguments, CALM_SECONDS)
+    limits = _limits(arguments, CALM_SECONDS)
     name = OBSERVED if arguments.name is None else arguments.name
     if not NAME.fullmatch(name):
         exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAME_IN_WORDS}")
@@ -217,9 +224,9 @@ def observe(arguments: argparse.Namespace) -> int:
         for line in marks_table(observation):
             show(f"  {line}")
         show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
-        last_change, ended = observation.watch(limits)
+        observation.watch(limits)
         display.end()
-        measured = observation.measurements(last_change, ended)
+        measured = observation.measured
         result = DrillResult(
             name=name,
             why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
@@ -231,21 +238,27 @@ def observe(arguments: argparse.Namespace) -> int:
             response=Response.OBSERVED,
             lists_apart_seconds=observation.inventory.longest_gap_seconds,
         )
-    answer_result(result, ["", *observation_lines(measured, columns())], arguments)
+    answer_result(result, _measured, arguments)
     return EXIT_OK
 
 
-def limits_of(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
+def _measured(report: Report) -> list[str]:
+    return ["", *observation_lines(report, columns())]
+
+
+def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is
     wrong."""
-    seconds: dict[str, float | None] = {}
-    for option in ("quiet", "for"):
-        text = vars(arguments)[option]
-        try:
-            seconds[option] = None if text is None else read_seconds(text)
-        except ValueError as error:
-            exit_with(EXIT_USAGE, f"--{option}: {error}")
-    return Limits(quiet_seconds if seconds["quiet"] is None else seconds["quiet"], seconds["for"])
+    quiet = _seconds(arguments, "quiet")
+    return Limits(quiet_seconds if quiet is None else quiet, _seconds(arguments, "for"))
+
+
+def _seconds(arguments: argparse.Namespace, option: str) -> float | None:
+    text = vars(arguments)[option]
+    try:
+        return None if text is None else read_duration(text)
+    except ValueError as error:
+        exit_with(EXIT_USAGE, f"--{option}: {error}")
 
 
 @contextmanager

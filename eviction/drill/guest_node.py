@@ -6,24 +6,21 @@ The tool under test gets the endpoint and the paths. The test asks this object b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.judgement.restart_policy import would_start
+from eviction.drill.judgement.judge import would_start
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
-from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
-from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.run.embedded import configuration_of
-from eviction.drill.runtime.failpoints import Failpoints
+from eviction.drill.pressure.schedule import PressureSchedule, came_true
+from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
-from eviction.drill.scenario.reader import part_of
-from eviction.drill.scenario.types import Grows, Pressure, Scenario
+from eviction.drill.runtime.server import Failpoints
+from eviction.drill.scenario import Grows, Pressure, Scenario, part_of
 from eviction.node.node import Node
 from signals.types import FilesystemRole
 
 LONGEST_SECONDS = 60.0
-TICK_SECONDS = 0.01
 
 
 class GuestNode:
@@ -57,14 +54,14 @@ class GuestNode:
 
     def close(self) -> None:
         """Ends what still writes or holds a file open. The node's fixture calls it."""
-        self._grow.close()
+        self._grow.free()
 
     # ---- its objects
 
     @property
     def images(self) -> frozenset[str]:
         """The references of all images."""
-        names = self._embedded.population.image_names
+        names = self._embedded.image_names
         return frozenset(names.get(image.id, image.title) for image in until_answered(self._node.client.list_images))
 
     @property
@@ -92,7 +89,7 @@ class GuestNode:
 
     def wait_relieved(self, seconds: float) -> bool:
         """Waits up to `seconds`. True if every signal is back above its mark, with the minimum reclaim."""
-        return _came_true(lambda: not self._met(with_min_reclaim=True), seconds)
+        return came_true(lambda: not self._met(with_min_reclaim=True), seconds)
 
     def available(self, signal: str) -> int:
         """Available bytes or inodes of a signal (`nodefs.available`). Raises KeyError for an unknown signal."""
@@ -112,14 +109,14 @@ class GuestNode:
             raise ValueError(f"grows is {grows!r}: bytes or inodes are allowed")
         self._filled += 1
         grower = self._grow(pressure, len(self._scenario.pressures) + self._filled)
-        _came_true(lambda: not grower.running, LONGEST_SECONDS)
+        came_true(lambda: not grower.running, LONGEST_SECONDS)
         return grower.stop()
 
     def press(self) -> None:
         """Applies the pressures of the scenario, and waits until they have ended, for up to 60 s."""
         pressures = PressureSchedule(self._scenario.pressures, self._grow)
         pressures.start(time.monotonic())
-        _came_true(lambda: not pressures.running, LONGEST_SECONDS)
+        came_true(lambda: not pressures.running, LONGEST_SECONDS)
         pressures.stop()
 
     def _met(self, *, with_min_reclaim: bool) -> tuple[str, ...]:
@@ -129,18 +126,8 @@ class GuestNode:
         return tuple(dict.fromkeys(str(threshold.signal) for threshold in met))
 
     def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.population.exit_codes
+        exit_codes = self._embedded.exit_codes
         return would_start(self._scenario.node.pods, until_answered(self._node.client.list_containers), exit_codes)
-
-
-def _came_true(condition: Callable[[], bool], seconds: float) -> bool:
-    """Waits up to `seconds` for a condition. Whether it came true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(TICK_SECONDS)
-    return True
 
 
 @contextmanager

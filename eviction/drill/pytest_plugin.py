@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from eviction.drill.guest_node import GuestNode
     from eviction.drill.runtime.private_mounts import PrivateMounts
-    from eviction.drill.scenario.types import Scenario
+    from eviction.drill.scenario import Scenario
 
 MARKER = "reclaimd_scenario"
 DEFAULT = "pressured-node"
@@ -79,8 +79,7 @@ def fill(embedded_runtime: GuestNode) -> Callable[..., int]:
 
 def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
     """The scenario that the marker names, else the default. Raises UsageError if it cannot be used."""
-    from eviction.drill.scenario.amounts import ScenarioError
-    from eviction.drill.scenario.reader import find_scenario, scenario_of
+    from eviction.drill.scenario import ScenarioError, find_scenario, scenario_of
 
     marker = request.node.get_closest_marker(MARKER)
     chosen = DEFAULT if marker is None else marker.args[0]

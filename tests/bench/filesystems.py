@@ -12,8 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from eviction.drill.scenario.reader import library
-from eviction.drill.scenario.types import FilesystemType
+from eviction.drill.scenario import FilesystemType, library
 from tests.bench.effort import Effort
 from tests.bench.measure import MIB, Row
 from tests.reclaimd_process import reclaimd

@@ -16,8 +16,7 @@ from eviction.drill.measurement.measurements import (
     NamedObject,
     Sample,
 )
-from eviction.drill.scenario.reader import scenario_of
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.scenario import Scenario, scenario_of
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict

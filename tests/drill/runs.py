@@ -11,8 +11,7 @@ from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.report.document import Report, report_of, result_json
 from eviction.drill.run.embedded import Drill
-from eviction.drill.scenario.reader import find_scenario
-from eviction.drill.scenario.types import Scenario
+from eviction.drill.scenario import Scenario, find_scenario
 from eviction.reporting.log import Log
 from tests.conftest import MOUNTS
 from tests.schemas import assert_as_described

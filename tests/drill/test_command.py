@@ -15,7 +15,7 @@ import pytest
 
 from eviction.drill.report.document import result_json
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario.reader import library, scenario_of
+from eviction.drill.scenario import library, scenario_of
 from tests.drill.documents import document
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here

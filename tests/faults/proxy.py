@@ -16,9 +16,8 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
 from eviction.drill.runtime.faults import Distortion, distorted
-from eviction.drill.runtime.server import METHODS, failing
+from eviction.drill.runtime.server import METHODS, Call, Failpoints, InjectedError, failing
 
 WORKERS = 32  # a call that hangs occupies one
 LONGEST_SECONDS = 86400.0

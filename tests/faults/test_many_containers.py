@@ -15,6 +15,7 @@ from signals.types import Signal
 from tests.faults.meters import MIB, Meters, high_water_bytes
 from tests.nodes.dead_containers import add_dead_containers
 from tests.nodes.small_node import SmallNode
+from tests.nodes.streaming_server import StreamingServer
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
 
@@ -91,7 +92,7 @@ def test_pressure_at_the_start_does_not_wait_for_the_status_of_each_container(
 
 def test_a_list_that_is_too_large_for_one_message_comes_as_a_stream(make_small_node: SmallNodeFactory) -> None:
     """A list larger than one message (here 1 MiB, containerd 16 MiB) is fetched by the streaming method, completely."""
-    small = make_small_node(largest_answer_bytes=1 << 20, streams_lists=True)
+    small = make_small_node(server=StreamingServer, largest_answer_bytes=1 << 20)
     made = crowd(small, 3000, pods=3)
     client = CriClient(small.endpoint)
     assert {each.id for each in client.list_containers()} == made
@@ -103,7 +104,7 @@ def test_a_list_that_is_too_large_for_one_message_comes_as_a_stream(make_small_n
 
 def test_a_stream_that_is_cut_is_no_list(make_small_node: SmallNodeFactory) -> None:
     """Half of the containers followed by an error raise RuntimeUnavailable."""
-    small = make_small_node(largest_answer_bytes=1 << 20, streams_lists=True)
+    small = make_small_node(server=StreamingServer, largest_answer_bytes=1 << 20)
     crowd(small, 3000, pods=3)
     small.failpoints["StreamContainers"] = Cut(grpc.StatusCode.INTERNAL, "cut in the middle")
     client = CriClient(small.endpoint)

@@ -8,21 +8,12 @@ from pathlib import Path
 import grpc
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.drill.runtime.faults import (
-    ActThenFail,
-    Cut,
-    Delay,
-    Distort,
-    Distortion,
-    Fail,
-    Failpoint,
-    MethodFault,
-    When,
-)
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Failpoint
 from eviction.drill.runtime.server import METHODS
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, control_heartbeat
 from tests.faults.pass_check import PopulatedNode
+from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import need_mounts
 
@@ -68,7 +59,7 @@ def test_a_daemon_survives_random_faults_of_every_method(tmp_path: Path) -> None
     with Daemon("--config", configuration) as daemon:
         assert came_true(lambda: answers(control))
         for fault in storm(seed=7):
-            node.failpoints.add(fault)
+            arm(node.failpoints, fault)
         with Meters(daemon.process.pid, control_heartbeat(control)) as meters:
             until = time.monotonic() + STORM_SECONDS
             while time.monotonic() < until:

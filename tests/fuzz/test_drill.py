@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.report.compare import comparison_page, comparison_table
 from eviction.drill.report.document import ReportError, report_of, result_json
-from eviction.drill.report.page import junit_xml, page
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.reader import scenario_of
+from eviction.drill.report.lines import comparison_table
+from eviction.drill.report.page import comparison_page, junit_xml, page
+from eviction.drill.scenario import ScenarioError, scenario_of
 from tests.drill.documents import IMAGEFS, document
 from tests.drill.report.test_report import assert_self_contained, result
 from tests.fuzz.test_fuzz import one_sentence, plain

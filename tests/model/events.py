@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from eviction.drill.runtime.records import Container, Sandbox
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.runtime.runtime import Container, Sandbox
+from eviction.drill.scenario import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from tests.model.kubelet import Pod
 from tests.model.world import IMAGES, KEPT_TAG, KIB, World
@@ -107,7 +107,9 @@ def container_writes(world: World, pick: int) -> bool:
     container = one_of(_running(world), pick)
     if container is None:
         return kubelet_syncs_all(world, 2)
-    world.runtime.write_to_container(container.id, (1 + pick % 9) * 4 * KIB, 1 + pick % 2)
+    files = 1 + pick % 2
+    for _ in range(files):
+        world.runtime.write_to_container(container.id, (1 + pick % 9) * 4 * KIB // files)
     if pick % 4 == 0:
         world.kubelet.rotate(container)
     return True
@@ -176,7 +178,7 @@ def dead_container_is_removed_by_hand(world: World, pick: int) -> bool:
         world.runtime.remove_container(pb.RemoveContainerRequest(container_id=container.id))
         pod = world.kubelet.pods.get(world.runtime.uid_of(container))
         if pod is not None:
-            pod.done.discard(container.config.metadata.name)
+            pod.done.discard(container.metadata.name)
     return container is not None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime.failpoints import InjectedError
+from eviction.drill.runtime.server import InjectedError
 
 REMOVING = ("RemoveContainer", "RemovePodSandbox", "RemoveImage", "StopContainer", "StopPodSandbox")
 ENDS_WITHIN_SECONDS = 10.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eviction.drill.runtime.records import Image
+from eviction.drill.runtime.runtime import Image
 from tests.model.ledger import Since
 
 KNOWN = -1

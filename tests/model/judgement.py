@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eviction.drill.runtime.records import Container, Image, Sandbox
+from eviction.drill.runtime.runtime import Container, Image, Sandbox
+from reclaim.cri import cri_pb2 as pb
 from reclaim.types import ContainerState
 from tests.model.ledger import FRESH_SECONDS, HANGS_SECONDS, STATES, Since
 from tests.model.observed_runtime import ObservedRuntime
@@ -16,7 +17,7 @@ def wrong_with_container(runtime: ObservedRuntime, container: Container) -> list
         wrong.append(f"it was {state}")
     if runtime.had_a_newer_copy(container):  # as good as done by whoever removed the newer copy
         return wrong
-    same = [each for each in runtime.containers_of(uid) if each.config.metadata.name == container.config.metadata.name]
+    same = [each for each in runtime.containers_of(uid) if each.metadata.name == container.metadata.name]
     if not licence.from_kubelet and runtime.pod_exists(uid) and same[0] is container:
         wrong.append("it was the newest copy, and its pod exists")
     again = runtime.restarts(uid, container.id) - runtime.restarts(uid, "")
@@ -25,9 +26,9 @@ def wrong_with_container(runtime: ObservedRuntime, container: Container) -> list
 
 def wrong_with_sandbox(runtime: ObservedRuntime, sandbox: Sandbox) -> list[str]:
     """Why this sandbox must not be removed now."""
-    uid = sandbox.config.metadata.uid
-    wrong = ["it was READY"] if sandbox.ready else []
-    held = [each for each in runtime.containers_of(uid) if each.sandbox_id == sandbox.id]
+    uid = sandbox.metadata.uid
+    wrong = ["it was READY"] if sandbox.state == pb.SANDBOX_READY else []
+    held = [each for each in runtime.containers_of(uid) if runtime.sandbox_of(each) == sandbox.id]
     if any(runtime.could_be_seen(runtime.created(each.id), "ListContainers") for each in held):
         wrong.append("it held containers")
     if not runtime.licence.from_kubelet and runtime.pod_exists(uid) and runtime.sandboxes_of(uid)[0] is sandbox:

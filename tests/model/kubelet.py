@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.records import Container
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.runtime.runtime import Container
+from eviction.drill.scenario import RestartPolicy
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.pod_logs.names import symlink_name
@@ -129,7 +129,7 @@ class Kubelet:
         alive = [each for each in self.runtime.containers_of(pod.uid) if _is(each, "RUNNING", "UNKNOWN")]
         if alive:
             self.runtime.stop_container(pb.StopContainerRequest(container_id=alive[0].id))
-        elif ready := [each for each in sandboxes if each.ready]:
+        elif ready := [each for each in sandboxes if each.state == pb.SANDBOX_READY]:
             self.runtime.stop_pod_sandbox(pb.StopPodSandboxRequest(pod_sandbox_id=ready[0].id))
         elif pod.deleting:
             self.forget(pod)
@@ -142,10 +142,12 @@ class Kubelet:
     def _run(self, pod: Pod) -> None:
         newest: dict[str, Container] = {}
         for container in reversed(self.runtime.containers_of(pod.uid)):
-            newest[container.config.metadata.name] = container
-        ready = [each for each in self.runtime.sandboxes_of(pod.uid) if each.ready]
+            newest[container.metadata.name] = container
+        ready = [each for each in self.runtime.sandboxes_of(pod.uid) if each.state == pb.SANDBOX_READY]
         waiting = [
-            each for each in newest.values() if ready and each.sandbox_id == ready[0].id and _is(each, "CREATED")
+            each
+            for each in newest.values()
+            if ready and self.runtime.sandbox_of(each) == ready[0].id and _is(each, "CREATED")
         ]
         if waiting:
             self._start(pod, waiting[0])
@@ -171,7 +173,7 @@ class Kubelet:
     def _run_sandbox(self, pod: Pod) -> None:
         labels = {UID_LABEL: pod.uid, POD_NAME_LABEL: pod.name, POD_NAMESPACE_LABEL: "default"}
         before = self.runtime.sandboxes_of(pod.uid)
-        attempt = before[0].config.metadata.attempt + 1 if before else 0
+        attempt = before[0].metadata.attempt + 1 if before else 0
         metadata = pb.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace="default", attempt=attempt)
         config = pb.PodSandboxConfig(metadata=metadata, log_directory=str(pod.log_directory), labels=labels)
         try:
@@ -190,7 +192,7 @@ class Kubelet:
             self._pull(reference)
         if missing:
             return
-        attempt = before.config.metadata.attempt + 1 if before is not None else 0
+        attempt = before.metadata.attempt + 1 if before is not None else 0
         labels = {UID_LABEL: pod.uid, POD_NAME_LABEL: pod.name, POD_NAMESPACE_LABEL: "default"}
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
@@ -208,7 +210,7 @@ class Kubelet:
         if self._is_ours(log):
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_bytes(b"x" * LOG_BYTES)
-        name = symlink_name(pod.name, "default", container.config.metadata.name, container.id)
+        name = symlink_name(pod.name, "default", container.metadata.name, container.id)
         (self.container_logs / name).symlink_to(log)
 
     def _check_for_the_end(self, pod: Pod, newest: dict[str, Container]) -> None:
@@ -217,7 +219,7 @@ class Kubelet:
 
     def ended(self, container: Container, exit_code: int) -> None:
         """A container's process has ended by itself."""
-        uid, name = container.config.labels[UID_LABEL], container.config.metadata.name
+        uid, name = container.labels[UID_LABEL], container.metadata.name
         self.runtime.exit_container(container.id, exit_code)
         pod = self.pods.get(uid)
         if pod is not None and not pod.over and name not in self.would_start(uid):
@@ -239,7 +241,7 @@ class Kubelet:
         for pod in self.pods.values():
             seen: set[str] = set()
             for each in self.runtime.containers_of(pod.uid) if not pod.over else ():
-                name = each.config.metadata.name
+                name = each.metadata.name
                 if name in seen or not self._is_ours(Path(each.log_path)):
                     continue
                 if each.id in self.runtime.log_goes:  # it was an older copy then
@@ -258,7 +260,7 @@ class Kubelet:
         items: list[Any] = []
         for pod in self.pods.values():
             running = {
-                each.config.metadata.name
+                each.metadata.name
                 for each in self.runtime.containers_of(pod.uid)
                 if _is(each, "RUNNING", "UNKNOWN", "CREATED")
             }

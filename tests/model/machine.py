@@ -11,24 +11,13 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from eviction.drill.runtime.faults import (
-    ActThenFail,
-    Cut,
-    Delay,
-    Distort,
-    Distortion,
-    Fail,
-    Failpoint,
-    Hang,
-    MethodFault,
-    Pretend,
-    When,
-)
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Failpoint, Hang, Pretend
 from eviction.drill.runtime.server import METHODS
 from eviction.types import Extent
 from reclaim.images.records import current_machine_id
 from tests.model import events, mishaps
 from tests.model.world import KIB, World
+from tests.nodes.method_faults import MethodFault, When
 from tests.nodes.model_node import SharedParts
 
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from eviction.drill.runtime.records import Container, Image, NotFoundError, Sandbox
-from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.runtime import Container, EmbeddedRuntime, Image, NotFoundError, Sandbox
 from reclaim.cri.convert import UID_LABEL
 from tests.model.image_history import ImageHistory
 from tests.model.ledger import STATES, Licence, Since
@@ -90,17 +89,21 @@ class ObservedRuntime(EmbeddedRuntime):
     @staticmethod
     def uid_of(container: Container) -> str:
         """The UID of a container's pod."""
-        return container.config.labels[UID_LABEL]
+        return container.labels[UID_LABEL]
+
+    def sandbox_of(self, container: Container) -> str:
+        """The id of a container's sandbox."""
+        return self._sandbox_of.get(container.id, "")
 
     def sandboxes_of(self, uid: str) -> list[Sandbox]:
         """The sandboxes of a pod, the newest first."""
-        found = [each for each in list(self._sandboxes.values()) if each.config.metadata.uid == uid]
+        found = [each for each in list(self._sandboxes.values()) if each.metadata.uid == uid]
         return sorted(found, key=lambda each: each.created_at, reverse=True)
 
     def copies(self, uid: str, without: str = "") -> list[Copy]:
         """The containers of a pod, as the restart rule sees them; but one."""
         return [
-            Copy(uid, each.config.metadata.name, STATES[each.state], each.exit_code, each.created_at)
+            Copy(uid, each.metadata.name, STATES[each.state], each.exit_code, each.created_at)
             for each in self.containers_of(uid)
             if each.id != without
         ]
@@ -116,9 +119,9 @@ class ObservedRuntime(EmbeddedRuntime):
     def had_a_newer_copy(self, container: Container) -> bool:
         """Whether there was a newer copy of a container when reclaimd last listed them: somebody else has removed it
         since."""
-        uid, name = self.uid_of(container), container.config.metadata.name
+        uid, name = self.uid_of(container), container.metadata.name
         return any(
-            (self.uid_of(each), each.config.metadata.name) == (uid, name)
+            (self.uid_of(each), each.metadata.name) == (uid, name)
             and each.created_at > container.created_at
             and not self.could_be_seen(since, "ListContainers")
             for each, since in self._lost

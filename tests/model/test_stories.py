@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.records import Container
+from eviction.drill.runtime.runtime import Container
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
 from tests.model import events, mishaps
@@ -131,7 +131,7 @@ def test_an_image_whose_removal_hung_is_new_when_it_is_pulled_again(world: World
 
 def copies(world: World, name: str) -> list[Container]:
     """The copies of a container of the first pod, the oldest first."""
-    found = [each for each in world.runtime.containers_of("uid-1") if each.config.metadata.name == name]
+    found = [each for each in world.runtime.containers_of("uid-1") if each.metadata.name == name]
     return found[::-1]
 
 
@@ -149,7 +149,7 @@ def crash(world: World, name: str) -> None:
 def test_the_newest_copy_of_a_container_is_removed_by_hand_in_the_middle_of_a_pass(world: World, call: int) -> None:
     """Right before the nth call of the pass that would remove the older one: it goes only if nobody could know."""
     runs(world)
-    name = world.runtime.containers_of("uid-1")[0].config.metadata.name
+    name = world.runtime.containers_of("uid-1")[0].metadata.name
     for _ in range(2):
         crash(world, name)
     older, newest = copies(world, name)

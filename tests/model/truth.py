@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.records import Container, Image, Sandbox, normalize_reference, repository_of
+from eviction.drill.runtime.runtime import Container, Image, Sandbox, normalize_reference, repository_of
 from reclaim.cri import cri_pb2 as pb
 from tests.model import judgement
 from tests.model.held_calls import HeldCall, HeldCalls
@@ -152,7 +152,7 @@ class TrueRuntime(ObservedRuntime):
         """Whether a container is listed with a digest of this image alone."""
         if self.dialect.fills_image_id:
             return False
-        return any(self._containers[user].config.annotations.get(BY_DIGEST) for user in self.users_of(image))
+        return any(self._containers[user].annotations.get(BY_DIGEST) for user in self.users_of(image))
 
     def digest_of(self, image_id: str, tag: str) -> str:
         """The digest by which an image is in the repository of a tag, empty if it is not."""
@@ -203,7 +203,7 @@ class TrueRuntime(ObservedRuntime):
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         wrong = self._judged("RemovePodSandbox", sandbox.id)
         super()._drop_sandbox(sandbox)
-        self._enter("sandbox", sandbox.id, "READY" if sandbox.ready else "NOTREADY", wrong)
+        self._enter("sandbox", sandbox.id, "READY" if sandbox.state == pb.SANDBOX_READY else "NOTREADY", wrong)
 
     def _refuse_in_use(self, image: Image) -> None:
         """That a runtime refuses is no reason to try it: the next version, or another one, does not."""

@@ -13,7 +13,7 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31
-from eviction.drill.runtime.faults import Distort, Hang, MethodFault, Pretend
+from eviction.drill.runtime.faults import Distort, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
 from eviction.types import Extent
@@ -27,6 +27,7 @@ from tests.model.passes import Passes
 from tests.model.root_directory import RootDirectory
 from tests.model.ticking import CoarseEvent, TickingClock
 from tests.model.truth import TrueRuntime
+from tests.nodes.method_faults import MethodFault, arm
 from tests.nodes.model_node import Interruptions, SharedParts
 
 CONTAINERD_2_0_5 = replace(CONTAINERD_2_0, runtime_version="2.0.5", image_space_delay_seconds=0.0)
@@ -125,7 +126,7 @@ class World:
         """
         family = CONTAINERDS if self.runtime.dialect in CONTAINERDS else CRI_OS
         others = [dialect for dialect in family if dialect != self.runtime.dialect]
-        mounted = any(mount.image.image for each in self.runtime.every_container() for mount in each.config.mounts)
+        mounted = any(mount.image.image for each in self.runtime.every_container() for mount in each.mounts)
         if mounted or any(pod.volume for pod in self.kubelet.pods.values()):
             others = [dialect for dialect in others if dialect != CONTAINERD_1_6]
         self.runtime.dialect = others[pick % len(others)]
@@ -229,7 +230,7 @@ class World:
                 return
             case Distort(how=how) if how == "half_list" and list_of_containers:
                 return
-        self.failpoints.add(fault)
+        arm(self.failpoints, fault)
 
     def harm(self) -> list[str]:
         """All that is wrong by now; empty if nothing is."""

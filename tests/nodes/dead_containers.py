@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eviction.drill.runtime.records import Container, Sandbox, deterministic_id
-from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.runtime import Container, EmbeddedRuntime, Sandbox, deterministic_id
 from reclaim.cri import cri_pb2
 
 _TERMINATION = "/dev/termination-log"
@@ -25,6 +24,8 @@ def add_dead_containers(
         sandbox = runtime._sandboxes[sandbox_id]
         made = {each.id: each for each in dead_containers(sandbox, count, image_id, died_at)}
         runtime._containers.update(made)
+        runtime._sandbox_of.update(dict.fromkeys(made, sandbox_id))
+        runtime._layers.update(dict.fromkeys(made, ()))
     return list(made)
 
 
@@ -33,34 +34,30 @@ def dead_containers(sandbox: Sandbox, count: int, image_id: str, died_at: int) -
 
     `died_at`: wall-clock nanoseconds. Equal arguments make equal ids, so a second call for a sandbox adds none.
     """
-    pod = sandbox.config.metadata
+    pod = sandbox.metadata
     for number in range(count):
         container_id = deterministic_id("crowd", sandbox.id, number)
         name = f"job-{number:05d}"
         yield Container(
             id=container_id,
-            sandbox_id=sandbox.id,
-            config=cri_pb2.ContainerConfig(
-                metadata=cri_pb2.ContainerMetadata(name=name),
-                image=cri_pb2.ImageSpec(image=image_id),
-                labels={
-                    "io.kubernetes.container.name": name,
-                    "io.kubernetes.pod.name": pod.name,
-                    "io.kubernetes.pod.namespace": pod.namespace,
-                    "io.kubernetes.pod.uid": pod.uid,
-                },
-                annotations={
-                    "io.kubernetes.container.hash": container_id[:8],
-                    "io.kubernetes.container.restartCount": "0",
-                    "io.kubernetes.container.terminationMessagePath": _TERMINATION,
-                    "io.kubernetes.container.terminationMessagePolicy": "File",
-                    "io.kubernetes.pod.terminationGracePeriod": "30",
-                    "reclaimd.io/last-state": _STATE + container_id + '"}',
-                },
-            ),
+            metadata=cri_pb2.ContainerMetadata(name=name),
+            image=cri_pb2.ImageSpec(image=image_id),
+            image_ref=image_id,
             image_id=image_id,
-            layers=(),
-            log_path="",
+            labels={
+                "io.kubernetes.container.name": name,
+                "io.kubernetes.pod.name": pod.name,
+                "io.kubernetes.pod.namespace": pod.namespace,
+                "io.kubernetes.pod.uid": pod.uid,
+            },
+            annotations={
+                "io.kubernetes.container.hash": container_id[:8],
+                "io.kubernetes.container.restartCount": "0",
+                "io.kubernetes.container.terminationMessagePath": _TERMINATION,
+                "io.kubernetes.container.terminationMessagePolicy": "File",
+                "io.kubernetes.pod.terminationGracePeriod": "30",
+                "reclaimd.io/last-state": _STATE + container_id + '"}',
+            },
             created_at=died_at - 2_000_000_000,
             started_at=died_at - 1_000_000_000,
             state=cri_pb2.CONTAINER_EXITED,

@@ -13,10 +13,9 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime.failpoints import Call, Failpoints
 from eviction.drill.runtime.faults import ActThenFail, Cut, Failpoint
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
+from eviction.drill.runtime.server import METHODS, Call, EmbeddedServer, Failpoints, Method
 from tests.model.bounded import Bounded
 from tests.model.truth import TrueRuntime
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -99,9 +98,9 @@ class Interruptions(Failpoints):
 
     def _arrive(self, method: str) -> Any:
         armed = super()._arrive(method)
-        self._runtime.failing(failing=armed is not None and isinstance(armed.fault.action, ActThenFail | Cut))
+        self._runtime.failing(failing=armed is not None and isinstance(armed.action, ActThenFail | Cut))
         if armed is not None:
-            self.triggered.append((method, armed.fault.action))
+            self.triggered.append((method, armed.action))
         return armed
 
 

@@ -84,6 +84,7 @@ class SmallNode:
         size_bytes: int = 64 * MIB,
         runtime: type[EmbeddedRuntime] = EmbeddedRuntime,
         *,
+        server: type[EmbeddedServer] = EmbeddedServer,
         containers_apart: bool = False,
         **options: Any,
     ) -> None:
@@ -107,7 +108,7 @@ class SmallNode:
         self.images_root = self.image_disk / "images"
         containers_root = "" if self.container_disk == self.image_disk else str(self.container_disk / "containers")
         self.runtime = runtime(str(self.images_root), containers_root=containers_root, **options)
-        self.server = EmbeddedServer(self.runtime, str(directory / "cri.sock"))
+        self.server = server(self.runtime, str(directory / "cri.sock"))
         self.server.start()
         self.endpoint = f"unix://{self.server.socket_path}"
         self.failpoints = self.server.failpoints

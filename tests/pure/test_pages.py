@@ -13,7 +13,7 @@ import pytest
 from eviction import pod_eviction
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
-from eviction.drill.scenario.reader import find_scenario
+from eviction.drill.scenario import find_scenario
 from eviction.reporting.explain import REASONS
 from eviction.reporting.space import About
 from reclaim.pods.states import Why

@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, MethodFault, When
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail
 from tests.faults.proxy import Proxy
+from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
 from tests.real_node.test_relief import configure
@@ -185,8 +186,8 @@ def test_the_daemon_goes_on_through_bursts_of_unavailable(proxied: ProxiedNode) 
     """Every method fails for 1.5 s, then at random: the daemon goes on until all three images are removed."""
     for number, method in enumerate(("ListContainers", "ListImages", "ListPodSandbox", "ImageStatus", "RemoveImage")):
         lost = Fail(grpc.StatusCode.UNAVAILABLE, "error reading from server: EOF")
-        proxied.failpoints.add(MethodFault(method, lost, When(for_seconds=1.5)))
-        proxied.failpoints.add(MethodFault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
+        arm(proxied.failpoints, MethodFault(method, lost, When(for_seconds=1.5)))
+        arm(proxied.failpoints, MethodFault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
     with Daemon("--config", proxied.configuration) as daemon:
         assert came_true(lambda: not proxied.unused_left())
         proxied.failpoints.clear()

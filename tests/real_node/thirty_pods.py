@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eviction.drill.scenario.types import RestartPolicy
+from eviction.drill.scenario import RestartPolicy
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import container_state
 from tests.nodes.real_node import RealNode

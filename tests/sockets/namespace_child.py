@@ -166,7 +166,8 @@ def full(directory: str) -> dict[str, Any]:
         sandbox_id = run_pod(calls, "web")
         container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
         record_free("started")
-        runtime.write_to_container(container_id, 0, files=1000)
+        for _ in range(1000):
+            runtime.write_to_container(container_id, 0)
         record_free("no inodes")
         results["created at 0 inodes"] = calls.error(
             "CreateContainer", pod_sandbox_id=sandbox_id, config={"image": {"image": "registry.example/app:1"}}

@@ -1,4 +1,4 @@
-"""What a drill measured: everything that is judged and reported. Values only.
+"""What a drill measured: everything that is judged and reported. Values only; a run fills in its measurements.
 
 Times are seconds since the first pressure began. Only `passes` and `condition_periods` come from the daemon. The drill
 reads the filesystems itself, and the embedded runtime records what it really removed and when.
@@ -6,16 +6,23 @@ reads the filesystems itself, and the embedded runtime records what it really re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
+from eviction.configuration.models import Field, SkipValidation
+from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.record import Pass
-from eviction.types import NodeCondition, Threshold
-from signals.types import FilesystemRole, Signal, SignalObservations
+from eviction.reporting.json_shapes import Count, RoleName
+from eviction.reporting.pass_record import ConditionName
+from eviction.types import Threshold
+from signals.types import Signal, SignalObservations
 
 OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing, and act, before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
+
+Size = Annotated[Count, Field(le=2**63)]
+"""Bytes, or files. No disk is larger, so what a report says can be drawn."""
 
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
@@ -31,12 +38,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFilesystem:
-    """One filesystem: its first role, which is its name, all its roles, and its size."""
+    """One filesystem, named for its first role."""
 
-    name: FilesystemRole
-    roles: tuple[FilesystemRole, ...]
-    capacity_bytes: int
-    inodes_total: int
+    name: RoleName
+    """Its first role."""
+    roles: tuple[RoleName, ...]
+    """All of them."""
+    capacity_bytes: Size
+    """Its size."""
+    inodes_total: Size
+    """How many files it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +62,40 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class ConditionPeriod:
-    """A period during which a node condition was reported. `ended` is None if it lasted to the end of the run."""
+    """A period during which a node condition was reported."""
 
-    condition: NodeCondition
-    began: float
-    ended: float | None = None
+    condition: ConditionName
+    """Which one."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRemoval:
-    """One object that was really removed."""
+    """An object that went, whoever removed it."""
 
-    seconds: float
+    seconds: Moment
+    """Since the start."""
     kind: str
+    """What it was: container, sandbox, image, log, or of another function."""
     name: str
-    id: str
+    """For people."""
+    id: Annotated[str, SkipValidation] = ""
+    """The runtime's id of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedPod:
-    """A pod whose sandbox is no longer READY: the pod ended, was killed, or was evicted."""
+    """A pod that ran and has ended."""
 
-    seconds: float
+    seconds: Moment
+    """Since the start."""
     name: str
-    uid: str
+    """Namespace and name."""
+    uid: Annotated[str, SkipValidation] = ""
+    """Its UID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +124,7 @@ class ImageLayer:
     inodes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Measurements:
     """A whole run.
 
@@ -113,21 +134,21 @@ class Measurements:
     `last_change`: when something happened for the last time.
     """
 
-    filesystems: tuple[MeasuredFilesystem, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    filesystems: Sequence[MeasuredFilesystem] = ()
+    samples: Sequence[Sample] = ()
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
-    episodes: tuple[Episode, ...] = ()
-    condition_periods: tuple[ConditionPeriod, ...] = ()
-    passes: tuple[MeasuredPass, ...] = ()
-    removals: tuple[MeasuredRemoval, ...] = ()
-    ended_pods: tuple[EndedPod, ...] = ()
-    pressure_periods: tuple[PressurePeriod, ...] = ()
-    faults: tuple[FaultOccurrence, ...] = ()
+    episodes: Sequence[Episode] = ()
+    condition_periods: Sequence[ConditionPeriod] = ()
+    passes: Sequence[MeasuredPass] = ()
+    removals: Sequence[MeasuredRemoval] = ()
+    ended_pods: Sequence[EndedPod] = ()
+    pressure_periods: Sequence[PressurePeriod] = ()
+    faults: Sequence[FaultOccurrence] = ()
     before: frozenset[NamedObject] = frozenset()
     after: frozenset[NamedObject] = frozenset()
     layers: Mapping[str, tuple[ImageLayer, ...]] | None = None
-    would_restart: tuple[str, ...] = ()
+    would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None
     last_change: float = 0.0
     ended: float = 0.0
@@ -179,3 +200,25 @@ class Measurements:
     def lowest(self, signal: Signal) -> int | None:
         """The lowest amount of a signal; None if it was not measured."""
         return min((amount for _, amount in self.series(signal)), default=None)
+
+
+def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
+    """At most `limit` samples, in their order. `limit` must be at least two for each filesystem.
+
+    The samples are divided into stretches of equal length. Of each stretch the samples with the lowest bytes and the
+    lowest inodes of each filesystem are kept, so that the lowest point of every line is among them.
+    """
+    if len(samples) <= limit:
+        return list(samples)
+    lines = max(len(samples[0].available), 1) * 2
+    step = -(-len(samples) // max(limit // lines, 1))
+    kept: list[Sample] = []
+    for start in range(0, len(samples), step):
+        stretch = range(start, min(start + step, len(samples)))
+        lowest = {
+            min(stretch, key=lambda at: (samples[at].available[filesystem][unit], at))
+            for filesystem in range(len(samples[0].available))
+            for unit in (0, 1)
+        }
+        kept += [samples[at] for at in sorted(lowest)]
+    return kept

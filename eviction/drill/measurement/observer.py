@@ -1,44 +1,82 @@
-"""The observer of a drill: turns readings of the filesystems, and the conditions that the daemon reports, into samples,
-pressure episodes and condition periods."""
+"""The drill's own measurement of a node: its filesystems, its objects, and what the daemon reports of itself.
+
+`Observer` turns readings and reported conditions into samples, pressure episodes and condition periods. An observation
+reads a node until nothing changes any more; another component relieves the node, or the loops of daemons run beside it.
+It only reads.
+
+A node that the drill did not build keeps no record of its removals. So a thread with a connection of its own asks for
+the lists again and again (`InventoryPoller`): an object that is in one list and not in the next was removed in between.
+Its filesystems are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that observing it
+for hours costs little.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from eviction.configuration.effective import Configuration
+from eviction.daemon.manager import Manager
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.measurement.downsample import downsample
 from eviction.drill.measurement.measurements import (
     Available,
     ConditionPeriod,
+    EndedPod,
     Episode,
     MeasuredFilesystem,
+    MeasuredPass,
+    MeasuredRemoval,
+    Measurements,
+    NamedObject,
     Sample,
+    downsample,
 )
-from eviction.types import NodeCondition, Threshold
+from eviction.drill.pressure.schedule import FaultOccurrence, Schedule, came_true
+from eviction.listener import Listener
+from eviction.node.node import Node
+from eviction.record import Pass
+from eviction.types import Decision, NodeCondition, Threshold
+from reclaim.cri.client import CriClient
+from reclaim.services import ImageService, RuntimeService
+from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
 from signals.types import FilesystemRole, FsLayout, SignalObservations
 
+PRESSURE_INTERVAL_SECONDS = 0.002
+CALM_INTERVAL_SECONDS = 0.02
+CLOSE_OBSERVATION_SECONDS = 30.0  # of a longer episode the milliseconds do not matter
+PROGRESS_SECONDS = 0.04
+START_SECONDS = 10.0
+LOG = "log"
+SHORTEST_PAUSE_SECONDS = 0.02
+CALM_PAUSE_SECONDS = 1.0
+PAUSE_PER_POLL = 4.0  # a pause is four times as long as the poll before it, so at most a fifth of the time is polling
 RELIEF_RISE = (1 << 20, 32)
 """A rise by this many bytes, or inodes, counts as relief. Smaller changes happen on any node."""
 LARGEST_SAMPLES = 40_000
 FEWER_SAMPLES = 20_000
 
 
-class Observer:
-    """Collects samples, crossings and reliefs, and the conditions that the daemon reports.
+class Observer(Measurements):
+    """The measurements of a run while it lasts: samples, crossings and reliefs, and the conditions that the daemon
+    reports.
 
     `thresholds` returns the thresholds in force in a layout. Call `record_conditions` from one thread only; `sample`
     may be called from any thread.
     """
 
     def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
+        super().__init__()
         self._thresholds = thresholds
-        self.filesystems: tuple[MeasuredFilesystem, ...] = ()
+        self.thresholds = thresholds(None)
         self.samples: list[Sample] = []
         self.episodes: list[Episode] = []
         self.condition_periods: list[ConditionPeriod] = []
-        self.observations: SignalObservations | None = None
+        self.passes: list[MeasuredPass] = []
         self._lock = threading.Lock()
         self._lowest: dict[tuple[int, bool], int] = {}  # (filesystem, inodes?) below a mark -> lowest since crossing
 
@@ -58,24 +96,23 @@ class Observer:
         Both count, since on a busy machine one may miss a crossing that the other sees. Ignored are observations in
         which a filesystem could not be read (an old number proves no relief) and those older than the last sample.
         """
+        unread = observations.layout is None or any(each.stale for each in observations.signals.values())
         with self._lock:
-            if not self.samples or seconds >= self.samples[-1].seconds:
+            if not unread and (not self.samples or seconds >= self.samples[-1].seconds):
                 self._sample(observations, seconds)
 
     def _sample(self, observations: SignalObservations, seconds: float) -> None:
-        if observations.layout is None or any(observation.stale for observation in observations.signals.values()):
-            return
         if not self.filesystems:
             self.filesystems = _measured_filesystems(observations)
-        read = [observations.filesystems.get(filesystem.name) for filesystem in self.filesystems]
+        read = [observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems]
         available = tuple((found[1].available_bytes, found[1].inodes_free) for found in read if found is not None)
         if len(available) < len(self.filesystems):
             return
         self.observations = observations
+        self.thresholds = thresholds = self._thresholds(observations.layout)
         self.samples.append(Sample(seconds, available))
         if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
             self.samples = downsample(self.samples, FEWER_SAMPLES)
-        thresholds = self._thresholds(observations.layout)
         met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=self.under_pressure)
         if met and not self.under_pressure:
             self.episodes.append(Episode(seconds))
@@ -103,9 +140,9 @@ class Observer:
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """Takes the conditions that the daemon reports after an observation of its own."""
         for index, period in enumerate(self.condition_periods):
-            if period.ended is None and period.condition not in reported:
-                self.condition_periods[index] = replace(period, ended=seconds)
-        lasting = {period.condition for period in self.condition_periods if period.ended is None}
+            if period.to_seconds is None and period.condition not in reported:
+                self.condition_periods[index] = replace(period, to_seconds=seconds)
+        lasting = {period.condition for period in self.condition_periods if period.to_seconds is None}
         self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
 
 
@@ -114,8 +151,290 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
     roles: dict[int, list[FilesystemRole]] = {}
     for role, (identity, _) in observations.filesystems.items():
         roles.setdefault(identity.device_id, []).append(role)
-    measured = []
-    for names in roles.values():
-        stats = observations.filesystems[names[0]][1]
-        measured.append(MeasuredFilesystem(names[0], tuple(names), stats.capacity_bytes, stats.inodes_total))
-    return tuple(measured)
+    stats = {names[0]: observations.filesystems[names[0]][1] for names in roles.values()}
+    return tuple(
+        MeasuredFilesystem(names[0], tuple(names), stats[names[0]].capacity_bytes, stats[names[0]].inodes_total)
+        for names in roles.values()
+    )
+
+
+class Lists(RuntimeService, ImageService, Protocol):
+    """Both services of one runtime; only their lists are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything on the node at one moment.
+
+    `objects`: (kind, id) -> name; of a log directory, its name is both. `ready_pods`: by UID, the name of each pod
+    whose sandbox is READY.
+    """
+
+    objects: dict[tuple[str, str], str] = field(default_factory=dict)
+    ready_pods: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def named(self) -> frozenset[NamedObject]:
+        """The objects by kind and name."""
+        return frozenset(NamedObject(kind, name) for (kind, _), name in self.objects.items())
+
+
+def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
+    """Reads all lists once. Raises RuntimeUnavailable unless all of them are complete."""
+    sandboxes = runtime.list_pod_sandboxes()
+    objects = {(str(Kind.IMAGE), each.id): each.title for each in runtime.list_images()}
+    objects |= {(str(Kind.CONTAINER), each.id): each.title for each in runtime.list_containers()}
+    objects |= {(str(Kind.SANDBOX), each.id): each.title for each in sandboxes}
+    with suppress(OSError):  # no directory, no logs
+        objects |= {(LOG, name): name for name in os.listdir(pod_logs_directory)}
+    ready = (each for each in sandboxes if each.state is PodSandboxState.READY)
+    return Inventory(objects, {each.pod_uid: f"{each.pod_namespace}/{each.pod_name}" for each in ready})
+
+
+class InventoryPoller(Schedule):
+    """Polls the runtime's lists until it is stopped: often while `under_pressure` returns True, else once a second.
+
+    The constructor takes the first inventory, and raises RuntimeUnavailable if it fails. A later failure changes
+    nothing; the first failure of each series is kept in `outages`. `longest_gap_seconds`: the longest time between two
+    complete answers.
+    """
+
+    def __init__(self, runtime: Lists, pod_logs_directory: str, under_pressure: Callable[[], bool]):
+        super().__init__()
+        self._runtime = runtime
+        self._pod_logs_directory = pod_logs_directory
+        self._under_pressure = under_pressure
+        self.first = self.last = take_inventory(runtime, pod_logs_directory)
+        self._answered = time.monotonic()
+        self._unreachable = False
+        self._add(self._run)
+        self.removals: list[MeasuredRemoval] = []
+        self.ended_pods: list[EndedPod] = []
+        self.outages: list[FaultOccurrence] = []
+        self.longest_gap_seconds = 0.0
+
+    @property
+    def changes(self) -> int:
+        """How many removals and ended pods have been seen so far."""
+        return len(self.removals) + len(self.ended_pods)
+
+    def stop(self) -> None:
+        """Ends polling, after one last poll so that no removal at the end is missed."""
+        super().stop()
+        self._poll()
+
+    def _run(self) -> None:
+        due = calm = 0.0  # when the next poll is due under pressure, and otherwise
+        while not self._stopping.wait(SHORTEST_PAUSE_SECONDS):
+            now = time.monotonic()
+            if now >= calm or (now >= due and self._under_pressure()):
+                took = self._poll()
+                now = time.monotonic()
+                due, calm = now + PAUSE_PER_POLL * took, now + CALM_PAUSE_SECONDS
+
+    def _poll(self) -> float:
+        """Takes one inventory and compares it with the last one. Returns the seconds that the answer took."""
+        asked = time.monotonic()
+        try:
+            found = take_inventory(self._runtime, self._pod_logs_directory)
+        except RuntimeUnavailable as error:
+            if not self._unreachable:
+                outage = f"the runtime's lists are not available: {error}"
+                self.outages.append(FaultOccurrence(outage, asked - self._began))
+            self._unreachable = True
+            return time.monotonic() - asked
+        answered, self._unreachable = time.monotonic(), False
+        for key, name in found.objects.items():
+            if name == key[1]:  # a runtime removes the names of an image before the image, which keeps its last one
+                found.objects[key] = self.last.objects.get(key, name)
+        self.longest_gap_seconds = max(self.longest_gap_seconds, answered - self._answered)
+        self._answered = answered
+        seconds = answered - self._began
+        for (kind, object_id), name in self.last.objects.items():
+            if (kind, object_id) not in found.objects:
+                self.removals.append(MeasuredRemoval(seconds, kind, name, object_id))
+        self.ended_pods += [
+            EndedPod(seconds, name, uid) for uid, name in self.last.ready_pods.items() if uid not in found.ready_pods
+        ]
+        self.last = found
+        return answered - asked
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When an observation ends: `longest_seconds` after it began (None: no limit), or once nothing has changed for
+    `quiet_seconds`."""
+
+    quiet_seconds: float
+    longest_seconds: float | None = None
+
+
+class Observation:
+    """Observes one node. `progress` is called with the seconds and the observation, about 25 times a second, and `show`
+    with every pass of the daemons beside it."""
+
+    _until_relief = False
+
+    def __init__(
+        self,
+        node: Node,
+        progress: Callable[[float, SignalObservations], None] = lambda *_: None,
+        show: Callable[[Pass], None] = lambda _: None,
+    ):
+        self.node = node
+        self.measured = Observer(node.thresholds)
+        self.show = show
+        self.stopping = threading.Event()
+        self.began, self.began_wall = time.monotonic(), time.time()
+        self._measuring = False
+        self._progress = progress
+
+    @contextmanager
+    def beside(self, managers: Mapping[Node, Manager]) -> Iterator[None]:
+        """Runs the loops of daemons; the block begins when each of them has observed its node."""
+        collectors = [_Collector(self, number) for number in range(1, len(managers) + 1)]
+        loops = [threading.Thread(target=each.run, name="manager", daemon=True) for each in managers.values()]
+        for node, collector in zip(managers, collectors, strict=True):
+            node.listeners.add(collector)
+        try:
+            for loop in loops:
+                loop.start()
+            came_true(
+                lambda: (
+                    all(each.has_observed for each in collectors)
+                    and all(node.summary.paths.imagefs is not None for node in managers)
+                ),
+                START_SECONDS,
+            )
+            yield
+        finally:
+            for manager in managers.values():
+                manager.stop()
+            for loop in loops:
+                if loop.is_alive():
+                    loop.join()
+
+    def begin(self) -> None:
+        """From now on all times are counted, and the daemon's observations too."""
+        self.began, self.began_wall = time.monotonic(), time.time()
+        self._measuring = True
+
+    def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
+        """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True."""
+        changes, next_progress = 0, 0.0
+        while True:
+            observations = self.node.summary.observe()
+            seconds = observations.time - self.began
+            self.measured.sample(observations, seconds)
+            if seconds >= next_progress:
+                self._progress(seconds, observations)
+                next_progress = seconds + PROGRESS_SECONDS
+            changes_now = self.changes(seconds)
+            if changes_now != changes or self.in_progress(seconds):
+                self.measured.last_change, changes = seconds, changes_now
+            too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
+            relieved = not self._until_relief or self.measured.last_relief is not None
+            quiet = relieved and seconds - self.measured.last_change > limits.quiet_seconds
+            if too_long or quiet or give_up(seconds) or self.stopping.wait(self._interval(seconds)):
+                break
+        self.measured.ended = time.monotonic() - self.began
+
+    def changes(self, _: float) -> int:
+        """How much has happened by now, so many seconds after the begin."""
+        return len(self.measured.episodes)
+
+    def in_progress(self, _: float) -> bool:
+        """While it is True the node does not count as quiet."""
+        return self.measured.under_pressure
+
+    def heard(self, observations: SignalObservations, decision: Decision) -> None:
+        """The first daemon has observed the node."""
+        self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
+        if self._measuring:
+            self.measured.sample(observations, observations.time - self.began)
+
+    def _interval(self, _: float) -> float:
+        """Seconds until the next reading."""
+        return PRESSURE_INTERVAL_SECONDS
+
+
+class _Collector(Listener):
+    """Hears one of the daemons; only the first one's observations count."""
+
+    def __init__(self, observation: Observation, number: int):
+        self._observation = observation
+        self._number = number
+        self.has_observed = False
+
+    def passed(self, record: Pass) -> None:
+        began = record.started_wall - self._observation.began_wall
+        self._observation.measured.passes.append(MeasuredPass(began, record, self._number))
+        self._observation.show(record)
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        if self._number == 1:
+            self._observation.heard(observations, decision)
+        self.has_observed = True
+
+
+class NodeObservation(Observation):
+    """Observes a node that the drill did not build. The constructor raises RuntimeUnavailable if the runtime cannot be
+    reached. `fills`: whether a pressure lasts."""
+
+    _until_relief = True
+
+    def __init__(self, node: Node, progress: Callable[[float, SignalObservations], None] = lambda *_: None):
+        problem = node.locate()
+        if problem is not None:
+            raise RuntimeUnavailable(problem)
+        super().__init__(node, progress)
+        self.fills: Callable[[], bool] = lambda: False
+        self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
+        try:
+            self.inventory = InventoryPoller(
+                self._client, node.configuration.pod_logs_dir, lambda: self.measured.under_pressure
+            )
+        except RuntimeUnavailable:
+            self._client.close()
+            raise
+
+    def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
+        """Polls the runtime's lists meanwhile."""
+        self.inventory.start(self.began)
+        super().watch(limits, give_up)
+        inventory, measured = self.inventory, self.measured
+        inventory.stop()
+        measured.before, measured.after = inventory.first.named, inventory.last.named
+        measured.removals, measured.ended_pods = inventory.removals, inventory.ended_pods
+        measured.faults = inventory.outages
+
+    def changes(self, _: float) -> int:
+        """Crossings, removals and ended pods."""
+        return self.inventory.changes + len(self.measured.episodes)
+
+    def in_progress(self, _: float) -> bool:
+        """Under pressure, or while one lasts."""
+        return self.measured.under_pressure or self.fills()
+
+    def _interval(self, seconds: float) -> float:
+        measured = self.measured
+        recent = measured.under_pressure and seconds - measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        return PRESSURE_INTERVAL_SECONDS if recent else CALM_INTERVAL_SECONDS
+
+    def close(self) -> None:
+        """Closes the connection for the lists."""
+        self._client.close()
+
+
+def without_margin(configuration: Configuration) -> Configuration:
+    """The configuration with the kubelet's own marks: without our margin and our default minimum reclaim."""
+    ours = {name for name, origin in configuration.origins.items() if origin == "default"}
+    thresholds = tuple(
+        replace(
+            threshold,
+            margin=None,
+            min_reclaim=None if f"evictionMinimumReclaim.{threshold.signal}" in ours else threshold.min_reclaim,
+        )
+        for threshold in configuration.thresholds
+    )
+    return configuration.model_copy(update={"thresholds": thresholds})

@@ -14,42 +14,42 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
-from eviction.drill.node.loop_mounts import mount_loop
 from eviction.drill.node.pod_maker import PodMaker
-from eviction.drill.node.population import Population
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.drill.scenario.amounts import amount_of
-from eviction.drill.scenario.reader import BALLAST
-from eviction.drill.scenario.types import (
+from eviction.drill.scenario import (
+    BALLAST,
+    CONTAINER,
+    INIT_CONTAINER,
     ON_LOOP_DEVICES,
     FilesystemSpec,
     FilesystemType,
     FunctionSpec,
+    ImageSpec,
+    PodSpec,
+    PodState,
     ProgramKind,
     Scenario,
 )
 from reclaim.ballast import BallastRefused, BallastSettings
-from reclaim.types import RuntimeUnavailable
+from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsLayout, FsStats
 
 LEFT_BEHIND = "left-behind"  # content of an interrupted pull
-CHANGES = (
-    "container_space_delay_seconds",
-    "pins_sandbox_image",
-    "fills_image_id",
-)  # that a scenario makes to a dialect
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
 SPACING_SECONDS = 60  # between the ages of two entries
+SETTLED_SECONDS = 60.0  # a pod began this long before its newest container ended
+ROTATED_EVERY_SECONDS = 600.0
+LOST_EXIT_CODE = 255  # the exit code that a runtime reports for a container that did not survive a reboot
 
 FREES = """\
 mode=$1
@@ -90,41 +90,6 @@ def until_answered(ask: Callable[[], _Answer]) -> _Answer:
             time.sleep(PAUSE_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class SizedDirectory:
-    """Reads any path below `root` as if `root` were a filesystem of `size_bytes` and `inodes`.
-
-    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes.
-    """
-
-    root: str
-    size_bytes: int
-    inodes: int
-
-    def __call__(self, path: str, now: float) -> Reading:
-        """One reading of the whole tree; blocks are counted as the filesystem below counts them. Raises OSError."""
-        os.stat(path)
-        root = os.stat(self.root)
-        used_bytes = used_inodes = 0
-        for directory, directories, files in os.walk(self.root):
-            for name in (*directories, *files):
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
-                    used_inodes += 1
-        free_bytes = max(self.size_bytes - used_bytes, 0)
-        return Reading(
-            FsStats(
-                available_bytes=free_bytes,
-                free_bytes=free_bytes,
-                capacity_bytes=self.size_bytes,
-                inodes_free=max(self.inodes - used_inodes, 0),
-                inodes_total=self.inodes,
-                time=now,
-            ),
-            root.st_dev << 64 | root.st_ino,  # a device of its own, so that two directories are two filesystems
-        )
-
-
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
@@ -139,15 +104,23 @@ class EmbeddedNode:
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
         self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
         self._simulated = {
-            role: SizedDirectory(self._disks[role], spec.size_bytes, spec.inodes)
+            self._disks[role]: spec
             for role, spec in self._spec.filesystems.items()
             if spec.type is FilesystemType.DIRECTORY or (spec.type is FilesystemType.TMPFS and not mounts.available)
         }
+        self.simulated = bool(self._simulated)
+        """True if any of the filesystems is only a view of a directory."""
         nodefs = self._disks[FilesystemRole.NODEFS]
         self.root_directory = os.path.join(nodefs, "kubelet")
         self.pod_logs_directory = os.path.join(nodefs, "log", "pods")
         self.container_logs_directory = os.path.join(nodefs, "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
+        self.image_names: dict[str, str] = {}  # reference of an image by its id
+        self.layers: dict[str, tuple[LayerSpec, ...]] = {}  # of an image by its reference, the lowest first
+        self.records: dict[str, ImageRecord] = {}  # of an image by its id
+        self.exit_codes: dict[str, int] = {}  # of an exited container by its id
+        self.running: dict[str, str] = {}  # container by pod
+        self.log_files: dict[str, str] = {}  # by pod
 
     def __enter__(self) -> Self:
         with self._undo:
@@ -165,18 +138,13 @@ class EmbeddedNode:
         self._undo.close()
 
     @property
-    def simulated(self) -> bool:
-        """True if any of the filesystems is only a view of a directory."""
-        return bool(self._simulated)
-
-    @property
     def reader(self) -> FilesystemReader:
         """Reads what is below a simulated filesystem as that filesystem, and everything else with statvfs."""
 
         def read(path: str, now: float) -> Reading:
-            for directory in self._simulated.values():
-                if os.path.commonpath([directory.root, path]) == directory.root:
-                    return directory(path, now)
+            for directory, spec in self._simulated.items():
+                if os.path.commonpath([directory, path]) == directory:
+                    return _read_directory(directory, spec, path, now)
             return read_statvfs(path, now)
 
         return read
@@ -228,7 +196,7 @@ class EmbeddedNode:
         """The filesystems, the kubelet's directories, and what the configuration's own functions need."""
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
-            if role not in self._simulated:
+            if self._disks[role] not in self._simulated:
                 self._undo.callback(unmount, self._disks[role])
                 self._mount(self._disks[role], spec)
         pods = os.path.join(self.root_directory, "pods")
@@ -239,8 +207,7 @@ class EmbeddedNode:
         write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
         for function in self._spec.functions:
             if function.name == BALLAST:
-                size_bytes = amount_of("node.functions: size", function.fields["size"])
-                create_ballast(BallastSettings(self.path_of(BALLAST), size_bytes), 0)
+                create_ballast(BallastSettings(self.path_of(BALLAST), function.size or 0), 0)
 
     def _mount(self, disk: str, spec: FilesystemSpec) -> None:
         if spec.type is FilesystemType.TMPFS:
@@ -253,32 +220,146 @@ class EmbeddedNode:
 
     def _start_runtime(self) -> None:
         containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
-        changes = {name: getattr(self._spec.runtime, name) for name in CHANGES}
+        runtime = self._spec.runtime
+        changes = (each for each in runtime if each[0] not in ("dialect", "unreferenced_bytes"))
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
             containers_root=containers and os.path.join(containers, "runtime"),
             sandbox_image=self._spec.images[0].names[0],
-            dialect=DIALECTS[self._spec.runtime.dialect],
-            **{name: value for name, value in changes.items() if value is not None},
+            dialect=DIALECTS[runtime.dialect],
+            **{name: value for name, value in changes if value is not None},
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        maker = PodMaker(self.endpoint)
-        self._undo.callback(maker.close)
-        self.population = Population(self.runtime, maker, self.root_directory, self.pod_logs_directory)
-        until_answered(maker.version)
+        self._maker = PodMaker(self.endpoint)
+        self._undo.callback(self._maker.close)
+        until_answered(self._maker.version)
 
     def _populate(self) -> None:
         """What is on the node."""
         if self._spec.runtime.unreferenced_bytes:
             self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
         for image in self._spec.images:
-            self.population.add_images(image)
+            self._add_images(image)
         for pod in self._spec.pods:
             for name in pod.names:
-                self.population.add_pod(pod, name)
+                self._add_pod(pod, name)
         if self._spec.rebooted:
-            self.population.reboot()
+            self._reboot()
+
+    # ---- its images and pods
+
+    def _add_images(self, spec: ImageSpec) -> None:
+        """Adds images, known for as long as the spec says. Raises EmbeddedNodeError if they do not fit."""
+        now = time.monotonic()
+        for place, name in enumerate(spec.names):
+            image_id = self.pull(spec, name)
+            self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
+
+    def pull(self, spec: ImageSpec, name: str) -> str:
+        """Pulls one new image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
+        own = LayerSpec(name, spec.size_bytes, spec.files)
+        shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
+        image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
+        self.image_names[image_id] = name
+        self.layers[name] = (*shared, own)
+        return image_id
+
+    def start_new_pod(self, image: str) -> None:
+        """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
+        sandbox = self._run_sandbox("new-pod")
+        self._maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
+
+    def _reboot(self) -> None:
+        """The node reboots: every container has ended, and the kubelet has not acted on it yet."""
+        self.runtime.reboot()
+        self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
+
+    def _run_sandbox(self, name: str) -> str:
+        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as the kubelet does it
+        return self._maker.run_pod(name, _uid(name), self._logs_of(name))
+
+    def _directory_of(self, name: str) -> str:
+        return os.path.join(self.root_directory, "pods", _uid(name))
+
+    def _logs_of(self, name: str) -> str:
+        return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
+
+    def _add_pod(self, spec: PodSpec, name: str) -> None:
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
+        if spec.state is PodState.VANISHED:
+            self._write_logs(name, CONTAINER, 0, spec)
+            return
+        sandbox = self._run_sandbox(name)
+        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as being started
+        self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
+        os.utime(self._directory_of(name), (began, began))
+        if spec.state is PodState.INITIALIZED:
+            self._exit(self._container(sandbox, name, spec, INIT_CONTAINER, 0), 0, spec)
+        for attempt in range(spec.dead_copies):
+            self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
+        if spec.state is PodState.CREATED:
+            self._maker.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
+            return
+        last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
+        match spec.state:
+            case PodState.RUNNING | PodState.INITIALIZED:
+                self.runtime.age(last, SETTLED_SECONDS)
+                self.running[name] = last
+            case PodState.UNKNOWN:
+                self.runtime.lose_container(last)
+            case PodState.COMPLETED:
+                self._exit(last, 0, spec)
+            case PodState.CRASHED | PodState.GONE:
+                self._exit(last, 1, spec)
+        if spec.state is PodState.GONE:
+            self.runtime.kill_sandbox(sandbox)
+            shutil.rmtree(self._directory_of(name))
+
+    def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
+        container = self._maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
+        if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
+            raise EmbeddedNodeError(f"what the pod {pod_name} has to write does not fit")
+        self._write_logs(pod_name, name, attempt, spec)
+        return container
+
+    def _write_logs(self, pod_name: str, name: str, attempt: int, spec: PodSpec) -> None:
+        """The log of a container, and what the kubelet has rotated of it (kubelet, container_log_manager.go)."""
+        path = self.log_files[pod_name] = os.path.join(self._logs_of(pod_name), name, f"{attempt}.log")
+        if not spec.log_bytes:
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and at last the log itself
+            at = time.time() - ROTATED_EVERY_SECONDS * age
+            log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
+            with open(log, "wb") as file:
+                file.write(os.urandom(spec.log_bytes))
+            os.utime(log, (at, at))
+
+    def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
+        self.runtime.exit_container(container_id, exit_code)
+        self.runtime.age(container_id, spec.dead_seconds)  # called in order, so the order of creation is kept
+        self.exit_codes[container_id] = exit_code
+
+
+def _read_directory(root: str, spec: FilesystemSpec, path: str, now: float) -> Reading:
+    """One reading of a whole tree as if its root were a filesystem of the size and the inodes of `spec`. Raises
+    OSError.
+
+    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes, with
+    blocks counted as the filesystem below counts them.
+    """
+    os.stat(path)
+    found = os.stat(root)
+    used_bytes = used_inodes = 0
+    for directory, directories, files in os.walk(root):
+        for name in (*directories, *files):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
+                used_inodes += 1
+    free_bytes, free_inodes = max(spec.size_bytes - used_bytes, 0), max(spec.inodes - used_inodes, 0)
+    stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
+    return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device of its own: two directories, two filesystems
 
 
 def _entries(disk: str) -> str:
@@ -304,8 +385,12 @@ def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Map
     for function in functions:
         if function.does is None:
             continue
-        disk = disks.get(FilesystemRole(function.fields["frees"]), disks[FilesystemRole.NODEFS])
+        disk = disks.get(FilesystemRole(function.frees or ""), disks[FilesystemRole.NODEFS])
         path = os.path.join(directory, function.name)
         text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def _uid(pod_name: str) -> str:
+    return f"uid-{pod_name}"

@@ -25,6 +25,7 @@ BLOCK_BYTES = 1 << 18
 STEP_BYTES = 64 << 20  # reserved at a time; between two steps it can be stopped
 PAUSE_SECONDS = 0.1
 RETRY_SECONDS = 0.002
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,10 +54,12 @@ class Order(NamedTuple):
 
 
 class Bytes:
-    """Fills bytes: one file."""
+    """Fills bytes: one file. If the filesystem has no O_TMPFILE, an unnamed one has a name for a moment."""
 
     def __init__(self, order: Order):
-        self.descriptor = opened(order.path, order.file)
+        self.descriptor = _unnamed(order.path) if order.file == "unnamed" else os.open(order.path, APPEND, 0o600)
+        if order.file == "deleted":
+            os.unlink(order.path)
         self._path = order.path if order.file in ("closed", "open") else None
         self._block = os.urandom(BLOCK_BYTES) if order.rate else b""
         self._written = 0
@@ -82,20 +85,15 @@ class Bytes:
             os.unlink(self._path)
 
 
-def opened(path: str, file: str) -> int:
-    """A file to append to. If the filesystem has no O_TMPFILE, an unnamed one has a name for a moment."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    if file == "unnamed":
-        try:
-            return os.open(path, os.O_TMPFILE | os.O_WRONLY, 0o600)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-                raise
-        path = os.path.join(path, f"{PREFIX}{os.getpid()}")
-        flags |= os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, 0o600)
-    if file in ("unnamed", "deleted"):
-        os.unlink(path)
+def _unnamed(directory: str) -> int:
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            raise
+    path = os.path.join(directory, f"{PREFIX}{os.getpid()}")
+    descriptor = os.open(path, APPEND | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    os.unlink(path)
     return descriptor
 
 

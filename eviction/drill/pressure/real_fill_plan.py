@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.types import Grows, Pressure, Scenario
+from eviction.drill.scenario import Grows, Pressure, Scenario, ScenarioError
 from eviction.reporting.tables import amount
 from eviction.types import Threshold
 from signals.types import FilesystemIdentity, Signal, SignalObservations

@@ -1,21 +1,35 @@
-"""Applies the pressures of a scenario in their order: growing files, logs, writable layers, images being pulled.
+"""Applies the pressures of a scenario in their order, and fills filesystems through processes of their own.
 
-Covers: their order and their times. Does not cover: what writes; see `embedded_growers` for the embedded node and
-`fill` for a real one.
+What grows through the embedded runtime, writable layers and images being pulled, is in `run.embedded`.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import Annotated, Protocol
 
-from eviction.drill.scenario.types import FileEnd, Grows, Pressure
+from eviction.configuration.models import Field
+from eviction.drill.pressure.fill_program import Order
+from eviction.drill.scenario import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
+FREE_SECONDS = 600.0  # removing a million files takes a minute
+GROWS = {
+    Grows.BYTES: "a process writes on {where}{file}",
+    Grows.INODES: "a process makes files{small} on {where}",
+    Grows.LOG: "{pod} writes its log{file}",
+    Grows.WRITABLE: "{pod} writes into its writable layer",
+    Grows.PULL: "{images} are pulled",
+}
 FILES = {
     FileEnd.CLOSED: "",
     FileEnd.OPEN: ", into a file that stays open",
@@ -23,24 +37,33 @@ FILES = {
 }
 
 
+Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""Seconds since the first pressure began. No drill lasts longer, so what a report says can be drawn."""
+
+
+# Injected by the drill, or on a real node an outage of its runtime.
 @dataclass(frozen=True, slots=True)
 class FaultOccurrence:
-    """A fault that occurred, `seconds` after the first pressure began: injected by the drill, or on a real node an
-    outage of its runtime."""
+    """A fault that was triggered."""
 
     what: str
-    seconds: float
+    """In words."""
+    seconds: Moment
+    """Since the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PressurePeriod:
-    """One pressure that was applied: its times in seconds since the first one began (`ended` is None while it lasts),
-    and what it has `written`, in bytes or files."""
+    """A period during which something grew."""
 
     what: str
-    began: float
-    ended: float | None = None
+    """In words."""
+    from_seconds: Moment
+    """Since the start."""
+    to_seconds: Moment | None = None
+    """Null: until the end."""
     written: int = 0
+    """Bytes, or files."""
 
 
 class Grower(Protocol):
@@ -53,7 +76,7 @@ class Grower(Protocol):
     def stop(self) -> int:
         """Ends the writing. Returns what was written, in bytes or files."""
 
-    def free(self) -> None:
+    def free(self) -> object:
         """Removes what was written."""
 
 
@@ -65,71 +88,166 @@ def describe_pressure(pressure: Pressure) -> str:
         amount = "until the disk is full"
     if pressure.for_seconds is not None:
         amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
-    match pressure.grows:
-        case Grows.BYTES:
-            who = f"a process writes on {pressure.where}{FILES[pressure.file]}"
-        case Grows.INODES:
-            small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
-            who = f"a process makes files{small} on {pressure.where}"
-        case Grows.LOG:
-            who = f"{pressure.pod} writes its log{FILES[pressure.file]}"
-        case Grows.WRITABLE:
-            who = f"{pressure.pod} writes into its writable layer"
-        case Grows.PULL:
-            assert pressure.image is not None
-            who = f"{pressure.image.count} images {pressure.image.name} are pulled"
-        case other:
-            assert_never(other)
+    small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
+    images = "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
+    names = {"where": pressure.where, "pod": pressure.pod, "small": small, "images": images}
+    who = GROWS[pressure.grows].format(file=FILES[pressure.file], **names)
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 
-class PressureSchedule:
-    """Applies the pressures of a scenario in their order, on threads of its own.
+class Fill:
+    """Fills, and holds what it has filled until `free`.
 
-    `grow` starts one pressure; it is called with the pressure and its number, from 0.
+    If the process is killed, the space of an unnamed file becomes free although nothing relieved the node; `problem`
+    says so then.
     """
 
-    def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
-        self._pressures = pressures
-        self._grow = grow
-        self._periods: dict[int, PressurePeriod] = {}  # by number, in the order in which they began
-        self._began = 0.0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pressure", daemon=True)
+    def __init__(self, order: Order):
+        program = os.path.join(os.path.dirname(__file__), "fill_program.py")
+        self._failed = ""
+        self._freed = False
+        self._written: int | None = None
+        # A session of its own: Ctrl-C on the terminal reaches the drill only, which then frees everything in order.
+        # Without a buffer, so that `select` sees every line that is not read yet.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", program, json.dumps(order._asdict())],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._line()
 
     @property
     def running(self) -> bool:
-        """True while a pressure lasts or another one is still to come."""
-        return self._thread.is_alive()
+        """True while it writes."""
+        if self._written is None and self._process.stdout and select.select([self._process.stdout], [], [], 0.0)[0]:
+            self._written = int(self._line() or 0)
+        return self._written is None
+
+    def stop(self) -> int:
+        """Ends the writing and keeps what was written. Returns how much that is, in bytes or files."""
+        if self._written is None:
+            self._process.terminate()
+            self._written = int(self._line() or 0)
+        return self._written
+
+    @property
+    def problem(self) -> str:
+        """Why it could not fill, or lost what it had filled; empty while all is well."""
+        killed = not self._freed and self._written is not None and self._process.poll() is not None
+        return self._failed or ("the process that keeps the disk filled was killed" if killed else "")
+
+    def free(self) -> str:
+        """Lets go of everything, and returns when that is done: the process ends with its standard input. Returns its
+        stderr; empty the second time."""
+        if self._freed:
+            return ""
+        self._freed = True
+        _, stderr = self._process.communicate(timeout=FREE_SECONDS)
+        return stderr.decode(errors="replace")
+
+    def _line(self) -> bytes:
+        """Waits for the next line of the process. Where it ends without one, nothing was written, and the reason is
+        kept."""
+        line = self._process.stdout.readline() if self._process.stdout else b""
+        if not line:
+            self._written = 0
+            self._failed = self.free().strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+        return line
+
+
+class Fills:
+    """Everything that one drill fills."""
+
+    def __init__(self) -> None:
+        self._started: list[Fill] = []
+
+    def start(self, order: Order) -> Fill:
+        """Starts one fill."""
+        self._started.append(Fill(order))
+        return self._started[-1]
+
+    @property
+    def problem(self) -> str:
+        """The first problem of any fill; empty while all is well. Read it before `free`."""
+        return next((fill.problem for fill in self._started if fill.problem), "")
+
+    def free(self) -> None:
+        """Ends what still writes, closes every file, and frees what does not remain. May come more than once."""
+        for fill in self._started:
+            fill.free()
+
+
+def came_true(condition: Callable[[], bool], seconds: float) -> bool:
+    """Waits up to `seconds` for a condition. Whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(TICK_SECONDS)
+    return True
+
+
+class Schedule:
+    """What happens during a run, each thing on a thread of its own. `began`: monotonic seconds from which all times are
+    counted."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def _add(self, act: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=act, args=arguments, name=type(self).__name__, daemon=True))
+
+    @property
+    def running(self) -> bool:
+        """True while something lasts or is still to come."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def start(self, began: float) -> None:
+        """Begins."""
+        self._began = began
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends what lasts, and begins nothing else."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+
+class PressureSchedule(Schedule):
+    """Applies the pressures of a scenario in their order. `grow` starts one; it is called with the pressure and its
+    number, from 0."""
+
+    def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
+        super().__init__()
+        self._grow = grow
+        self._periods: dict[int, PressurePeriod] = {}  # by number, in the order in which they began
+        earlier: tuple[threading.Thread, ...] = ()
+        for number, pressure in enumerate(pressures):
+            if not pressure.beside:
+                earlier = tuple(self._threads)
+            self._add(self._apply, number, pressure, earlier)
 
     @property
     def periods(self) -> tuple[PressurePeriod, ...]:
         """The pressures that have begun."""
         return tuple(self._periods.values())
 
-    def start(self, began: float) -> None:
-        """`began`: monotonic seconds from which all times are counted."""
-        self._began = began
-        self._thread.start()
+    @property
+    def ended(self) -> float:
+        """When the last of those that have ended did; 0 if none has."""
+        return max((period.to_seconds or 0.0 for period in self.periods), default=0.0)
 
-    def stop(self) -> None:
-        """Ends what grows and starts no other pressure."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        applied: list[threading.Thread] = []
-        for number, pressure in enumerate(self._pressures):
-            if not pressure.beside:
-                for thread in applied:
-                    thread.join()
-            thread = threading.Thread(target=self._apply, args=(number, pressure), name="pressure", daemon=True)
-            thread.start()
-            applied.append(thread)
-        for thread in applied:
+    def _apply(self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]) -> None:
+        """Waits for the pressures before, and applies this one."""
+        for thread in earlier:
             thread.join()
-
-    def _apply(self, number: int, pressure: Pressure) -> None:
         if self._stopping.wait(pressure.after_seconds):
             return
         grower = self._grow(pressure, number)
@@ -142,4 +260,4 @@ class PressureSchedule:
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
             grower.free()
-        self._periods[number] = replace(period, ended=time.monotonic() - self._began, written=written)
+        self._periods[number] = replace(period, to_seconds=time.monotonic() - self._began, written=written)

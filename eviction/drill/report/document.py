@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from eviction.configuration.models import (
@@ -23,47 +23,40 @@ from eviction.configuration.models import (
     ValidationError,
     read_as,
 )
-from eviction.configuration.strict_yaml import first_problem
+from eviction.configuration.strict_yaml import ConfigurationError, first_problem
 from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
-from eviction.drill.measurement.downsample import downsample
-from eviction.drill.measurement.measurements import Measurements, Sample
+from eviction.drill.measurement.measurements import (
+    ConditionPeriod,
+    EndedPod,
+    MeasuredFilesystem,
+    MeasuredRemoval,
+    Measurements,
+    Sample,
+    downsample,
+)
+from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
-from eviction.reporting.pass_record import ConditionName, PassJson, pass_json
-from eviction.types import EvictionError, NodeCondition, Threshold
-from signals.types import FsLayout, Signal, SignalObservations, in_order
+from eviction.reporting.pass_record import PassJson, pass_json
+from eviction.types import NodeCondition, Threshold
+from signals.types import FsLayout, SignalObservations, in_order
 
 KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
 LARGEST_POINTS = 2000
 
-# No drill lasts longer and no disk is larger. With these bounds every number can be drawn.
-Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
+# With these bounds every number can be drawn.
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
 # A sum of sizes that a runtime reports, each of which may be as large as a CRI message can hold.
 Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
 Name = Annotated[str, Field(max_length=200)]
 
 
-class ReportError(EvictionError):
+class ReportError(ConfigurationError):
     """A file that is not the report of a drill. The message is one sentence."""
 
 
 # ---- its shape
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredFilesystemJson:
-    """One filesystem, named for its first role."""
-
-    name: RoleName
-    """Its first role."""
-    roles: list[RoleName]
-    """All of them."""
-    capacity_bytes: Annotated[Count, Field(le=2**63)]
-    """Its size."""
-    inodes_total: Annotated[Count, Field(le=2**63)]
-    """How many files it takes."""
 
 
 class MarkJson(ThresholdJson):
@@ -73,68 +66,6 @@ class MarkJson(ThresholdJson):
     """The filesystem that it is on; null: not observed."""
     effective_with_min_reclaim: Count | None
     """The mark with the minimum reclaim on top; null while the capacity is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionPeriodJson:
-    """A period during which a node condition was reported."""
-
-    condition: ConditionName
-    """Which one."""
-    from_seconds: Moment
-    """Since the start."""
-    to_seconds: Moment | None = None
-    """Null: until the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class PressurePeriodJson:
-    """A period during which something grew."""
-
-    what: str
-    """In words."""
-    from_seconds: Moment
-    """Since the start."""
-    to_seconds: Moment | None = None
-    """Null: until the end."""
-    written: int = 0
-    """Bytes, or files."""
-
-
-@dataclass(frozen=True, slots=True)
-class FaultOccurrenceJson:
-    """A fault that was triggered."""
-
-    what: str
-    """In words."""
-    seconds: Moment
-    """Since the start."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRemovalJson:
-    """An object that went, whoever removed it."""
-
-    seconds: Moment
-    """Since the start."""
-    kind: str
-    """What it was: container, sandbox, image, log, or of another function."""
-    name: str
-    """For people."""
-    id: Annotated[str, SkipValidation] = ""
-    """The runtime's id of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedPodJson:
-    """A pod that ran and has ended."""
-
-    seconds: Moment
-    """Since the start."""
-    name: str
-    """Namespace and name."""
-    uid: Annotated[str, SkipValidation] = ""
-    """Its UID."""
 
 
 class MeasuredPassJson(PassJson):
@@ -215,25 +146,22 @@ class _Run:
     """Signal -> the least that was available; null: not measured."""
     checks: list[Check]
     """The expectations, judged."""
-    filesystems: list[MeasuredFilesystemJson]
+    filesystems: list[MeasuredFilesystem]
     """Those that were measured."""
-    marks: Sequence[object]
-    conditions: list[ConditionPeriodJson]
+    conditions: list[ConditionPeriod]
     """When conditions were reported."""
-    pressures: list[PressurePeriodJson]
+    pressures: list[PressurePeriod]
     """What grew, and when."""
-    faults: list[FaultOccurrenceJson]
+    faults: list[FaultOccurrence]
     """What went wrong on purpose."""
-    removals: list[MeasuredRemovalJson]
+    removals: list[MeasuredRemoval]
     """The objects that went."""
-    ended_pods: list[EndedPodJson] = field(default_factory=list)
+    ended_pods: list[EndedPod] = field(default_factory=list)
     """The pods that ended."""
     lists_apart_seconds: Moment | None = None
     """The longest time between two looks at the runtime's lists; null where removals are known without."""
     history: Annotated[dict[str, Any], SkipValidation] = field(default_factory=dict)
     """The last observations and decisions, where an expectation did not hold. Its form is not part of this contract."""
-    passes: Sequence[object]
-    timeline: Sequence[object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,25 +199,16 @@ def result_json(result: DrillResult) -> dict[str, Any]:
         from_crossing_to_first_relief_seconds=measured.to_first_relief,
         from_crossing_to_relief_seconds=measured.to_relief,
         images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
-        lowest={signal: measured.lowest(signal) for signal in signals_of(measured)},
+        lowest={signal: measured.lowest(signal) for signal in in_order({each.signal for each in measured.thresholds})},
         checks=list(result.checks),
-        filesystems=[
-            MeasuredFilesystemJson(one.name, list(one.roles), one.capacity_bytes, one.inodes_total)
-            for one in measured.filesystems
-        ],
+        filesystems=list(measured.filesystems),
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        conditions=[
-            ConditionPeriodJson(str(one.condition), round(one.began, 4), _rounded(one.ended))
-            for one in measured.condition_periods
-        ],
-        pressures=[
-            PressurePeriodJson(one.what, round(one.began, 4), _rounded(one.ended), one.written)
-            for one in measured.pressure_periods
-        ],
-        faults=[FaultOccurrenceJson(one.what, round(one.seconds, 4)) for one in measured.faults],
-        removals=[MeasuredRemovalJson(round(one.seconds, 4), one.kind, one.name, one.id) for one in measured.removals],
-        ended_pods=[EndedPodJson(round(one.seconds, 4), one.name, one.uid) for one in measured.ended_pods],
-        lists_apart_seconds=_rounded(result.lists_apart_seconds),
+        conditions=[_rounded(one) for one in measured.condition_periods],
+        pressures=[_rounded(one) for one in measured.pressure_periods],
+        faults=[_rounded(one) for one in measured.faults],
+        removals=[_rounded(one) for one in measured.removals],
+        ended_pods=[_rounded(one) for one in measured.ended_pods],
+        lists_apart_seconds=None if result.lists_apart_seconds is None else round(result.lists_apart_seconds, 4),
         history=dict(result.history),
         passes=[
             {**pass_json(one.record), "from_seconds": round(one.seconds, 4), "collector": one.collector}
@@ -301,13 +220,10 @@ def result_json(result: DrillResult) -> dict[str, Any]:
     return document
 
 
-def signals_of(measured: Measurements) -> list[Signal]:
-    """The signals that have a threshold, in the order of the kubelet's list."""
-    return list(in_order({threshold.signal for threshold in measured.thresholds}))
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 4)
+def _rounded(record: Any) -> Any:
+    """The same record with its times in tenths of a millisecond."""
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return replace(record, **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)})
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
@@ -345,23 +261,20 @@ class DrawnMark:
         return self.signal.endswith(".inodesFree")
 
 
-@dataclass(frozen=True, slots=True)
-class ActedOn:
+class ActedOn(Model):
     """The threshold that a pass acted on."""
 
     signal: str
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(Model):
     """Bytes and inodes; None: not known."""
 
     bytes: Sum | None = None
     inodes: Sum | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(Model):
     """Where the time of a pass went."""
 
     list_seconds: Moment
@@ -370,8 +283,7 @@ class Timings:
     total_seconds: Moment
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPass:
+class DrawnPass(Model):
     """Of a pass what is shown."""
 
     from_seconds: Moment
@@ -409,12 +321,12 @@ class Report(_Run):
     timeline: list[DrawnPoint]
 
     @property
-    def reclaim_pressure(self) -> list[ConditionPeriodJson]:
+    def reclaim_pressure(self) -> list[ConditionPeriod]:
         """The periods of our own condition. Older reports have them under the kubelet's name."""
         return [one for one in self.conditions if one.condition != NodeCondition.DISK_PRESSURE] or self.conditions
 
     @property
-    def disk_pressure(self) -> list[ConditionPeriodJson]:
+    def disk_pressure(self) -> list[ConditionPeriod]:
         """The periods in which the kubelet would have reported DiskPressure."""
         ours = self.reclaim_pressure
         return [one for one in self.conditions if one not in ours]
@@ -426,7 +338,18 @@ class Report(_Run):
             return "observed; nothing was expected"
         open_ = sum(check.held is None for check in self.checks)
         verdict = "everything held" if self.held else "not everything held"
-        return f"{verdict} of what could be judged; {open_} of {len(self.checks)} could not" if open_ else verdict
+        if not open_:
+            return verdict
+        return f"{verdict} of what could be judged; {open_} of {len(self.checks)} could not be judged"
+
+    @property
+    def times(self) -> dict[str, float | None]:
+        """How long after the first crossing what came; None where there was no such thing."""
+        return {
+            "first removal": self.from_crossing_to_first_removal_seconds,
+            "first relief": self.from_crossing_to_first_relief_seconds,
+            "relief": self.from_crossing_to_relief_seconds,
+        }
 
     @property
     def title(self) -> str:

@@ -1,64 +1,102 @@
-"""What a drill measured, as lines for a terminal."""
+"""What a drill measured, as lines for a terminal: of one run, and of two beside each other."""
 
 from __future__ import annotations
 
-from eviction.drill.judgement.judge import DrillResult
-from eviction.drill.measurement.measurements import PLURALS, Measurements
-from eviction.drill.report.document import signals_of
-from eviction.reporting.tables import amount, table
-from signals.quantity import format_duration
+from collections.abc import Sequence
+
+from eviction.drill.measurement.measurements import PLURALS
+from eviction.drill.report.document import Report
+from eviction.reporting.log import escaped
+from eviction.reporting.tables import table
+from signals.quantity import counted, format_bytes, format_duration
 
 NAMED = 5  # objects of each kind named on a terminal; the report names all
 
 
-def verdict_lines(result: DrillResult, width: int | None = None) -> list[str]:
+def verdict_lines(report: Report, width: int | None = None) -> list[str]:
     """The expectations with what was measured, the times, and the verdict."""
-    rows = [["HELD", "WHAT", "EXPECTED", "MEASURED"]]
     words = {True: "ok", False: "NOT", None: "-"}
-    rows += [[words[check.held], check.name, check.expected, check.seen] for check in result.checks]
-    lines, measured = table(rows, width) if result.checks else [], result.measurements
-    if measured.to_first_removal is not None and measured.to_relief is not None:
+    rows = [[words[check.held], check.name, check.expected, check.seen] for check in report.checks]
+    lines = table([["HELD", "WHAT", "EXPECTED", "MEASURED"], *rows], width) if rows else []
+    removal, relief = report.from_crossing_to_first_removal_seconds, report.from_crossing_to_relief_seconds
+    if removal is not None and relief is not None:
+        acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
         lines += [
             "",
-            f"from crossing the mark to the first removal: {format_duration(measured.to_first_removal)}",
-            f"from crossing the mark to relief:            {format_duration(measured.to_relief)}",
-            f"lowest point:                                {lowest(measured)}",
+            f"from crossing the mark to the first removal: {format_duration(removal)}",
+            f"from crossing the mark to relief:            {format_duration(relief)}",
+            f"lowest point:                                {lowest(report).get(acted_on, '-')}",
         ]
-    verdict = "everything held" if result.held else "NOT everything held"
-    open_ = sum(check.held is None for check in result.checks)
-    if open_:
-        verdict += f" of what could be judged; {open_} of {len(result.checks)} could not be judged"
-    return [*lines, "", f"{result.name}: {verdict}{' (simulated filesystem)' * result.simulated}"]
+    verdict = report.verdict.replace("not everything", "NOT everything", 1)
+    return [*lines, "", f"{report.scenario}: {verdict}{' (simulated filesystem)' * report.simulated}"]
 
 
-def observation_lines(measured: Measurements, width: int | None = None) -> list[str]:
+def observation_lines(report: Report, width: int | None = None) -> list[str]:
     """What was measured on a real node, for a run without expectations."""
-    rows = [["WHAT", "MEASURED"]]
-    rows += [["crossed a mark", "never" if measured.crossed is None else f"after {format_duration(measured.crossed)}"]]
-    for what, took in (
-        ("from crossing to the first removal", measured.to_first_removal),
-        ("from crossing to the first relief", measured.to_first_relief),
-        ("from crossing to relief", measured.to_relief),
-    ):
-        if measured.crossed is not None:
-            rows.append([what, "not measured" if took is None else format_duration(took)])
-    for signal in signals_of(measured):
-        found = measured.lowest(signal)
-        rows.append([f"lowest {signal}", "not measured" if found is None else amount(signal, found)])
+    crossed = report.crossed_seconds
+    rows = [
+        ["WHAT", "MEASURED"],
+        ["crossed a mark", "never" if crossed is None else f"after {format_duration(crossed)}"],
+    ]
+    for what, took in report.times.items() if crossed is not None else ():
+        rows.append([f"from crossing to {what.replace('first', 'the first')}", seconds_text(took, "not measured")])
+    rows += [[f"lowest {signal}", text] for signal, text in lowest(report, "not measured").items()]
     for kind, plural in PLURALS.items():
-        removed = [removal.name for removal in measured.removals if removal.kind == kind]
-        rows.append(
-            [f"{plural} removed", ", ".join([str(len(removed)), *removed[:NAMED], *["…"] * (len(removed) > NAMED)])]
-        )
-    pods = [pod.name for pod in measured.ended_pods]
-    rows.append(["pods that ended", ", ".join([str(len(pods)), *pods[:NAMED], *["…"] * (len(pods) > NAMED)])])
-    rows += [["meanwhile", f"{fault.what}, after {format_duration(fault.seconds)}"] for fault in measured.faults]
+        rows.append([f"{plural} removed", _counted_names([one.name for one in report.removals if one.kind == kind])])
+    rows.append(["pods that ended", _counted_names([pod.name for pod in report.ended_pods])])
+    rows += [["meanwhile", f"{fault.what}, after {format_duration(fault.seconds)}"] for fault in report.faults]
     return table(rows, width)
 
 
-def lowest(measured: Measurements) -> str:
-    """The lowest amount of the signal that a pass first acted on, as text; `-` if there is none."""
-    acted_on = (one.record.decision.acted_on for one in measured.passes)
-    signal = next((threshold.signal for threshold in acted_on if threshold is not None), None)
-    value = None if signal is None else measured.lowest(signal)
-    return "-" if signal is None or value is None else amount(signal, value)
+def comparison_rows(first: Report, second: Report) -> list[list[str]]:
+    """One row for each figure, with the values of both runs."""
+    signals = [*first.lowest, *second.lowest]
+    one, other = _figures(first, signals), _figures(second, signals)
+    return [[what, one[what], other[what]] for what in one]
+
+
+def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
+    """The rows as lines for a terminal, with a note if the scenarios differ."""
+    lines = table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
+    if first.scenario != second.scenario:
+        lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
+    return lines
+
+
+def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
+    kinds = [removal.kind for removal in report.removals]
+    beyond, least = report.images_lost_beyond_need, lowest(report)
+    reported = [
+        (report.ended_seconds if one.to_seconds is None else one.to_seconds) - one.from_seconds
+        for one in report.reclaim_pressure
+    ]
+    return {
+        "held": "yes" if report.held else "no",
+        "relieved by": report.response,
+        **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
+        **{f"lowest {signal}": least.get(signal, "-") for signal in signals},
+        **{f"{plural} removed": str(kinds.count(kind)) for kind, plural in PLURALS.items()},
+        "pods ended": str(len(report.ended_pods)),
+        "images beyond need": "-" if beyond is None else str(beyond),
+        "passes": str(len(report.passes)),
+        "ReclaimPressure reported": seconds_text(sum(reported) if reported else None),
+    }
+
+
+def lowest(report: Report, unknown: str = "-") -> dict[str, str]:
+    """The least that was available, by signal."""
+    return {signal: unknown if least is None else amount_text(signal, least) for signal, least in report.lowest.items()}
+
+
+def amount_text(signal: str, amount: int) -> str:
+    """An amount of a signal, whatever name a report gives that: `1.4GiB`, `17 inodes`."""
+    return counted(amount, "inode") if signal.endswith(".inodesFree") else format_bytes(amount)
+
+
+def seconds_text(seconds: float | None, unknown: str = "-") -> str:
+    """A time for people."""
+    return unknown if seconds is None else format_duration(seconds)
+
+
+def _counted_names(names: Sequence[str]) -> str:
+    return ", ".join([str(len(names)), *names[:NAMED], *["…"] * (len(names) > NAMED)])

@@ -1,18 +1,25 @@
-"""The report of a drill as one self-contained HTML page, as one SVG picture, and as JUnit XML for a CI.
+"""The report of a drill as one self-contained HTML page, as one SVG picture, and as JUnit XML for a CI; two runs beside
+each other as a page and as a picture.
 
 On a page nothing is loaded and nothing runs. Every text that comes from a scenario, a runtime or a pod is escaped. In
 JUnit XML there is one suite for the scenario and one case for each expectation; one that could not be judged is a
 skipped case. Source of the format: the schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`,
 `skipped`).
+
+Times of two runs count from the moment at which each run crossed its first mark. So runs can be compared whose fill
+began at different times, or in which different components (reclaimd, a kubelet) relieved the node. Where one of them
+crossed no mark they count from the beginning of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from xml.sax.saxutils import quoteattr
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import DrawnPass, Report
-from eviction.drill.report.timeline import CLASSES, COLOURS, KINDS, Run, html_text, sheet, timeline, unit_of
+from eviction.drill.report.lines import comparison_rows, lowest, seconds_text
+from eviction.drill.report.timeline import CLASSES, COLOURS, Run, html_text, sheet, timeline
 from eviction.reporting.log import escaped
 from signals.quantity import counted, format_bytes, format_duration
 
@@ -56,13 +63,11 @@ def page(report: Report) -> str:
     """The page of one run."""
     simulated = " (simulated filesystem)" if report.simulated else ""
     body = [
-        f"<h1>{html_text(report.title)}</h1>",
-        f'<p class="why">{html_text(report.why)}</p>',
         f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}{simulated}</p>',
         _facts(report),
         "<h2>Timeline</h2>",
         _key(report),
-        *(figure(*drawing) for drawing in timeline([Run(report)])),
+        *_figures([Run(report)]),
         "<h2>Expectations</h2>",
         _checks(report),
         "<h2>Passes</h2>",
@@ -70,7 +75,21 @@ def page(report: Report) -> str:
         "<h2>Removed objects</h2>",
         _removals(report),
     ]
-    return html(f"drill {report.scenario}", body)
+    return _html(f"drill {report.scenario}", report.title, report.why, body)
+
+
+def comparison_page(first: Report, second: Report) -> str:
+    """The page of two runs."""
+    runs, origin = _beside(first, second)
+    rows = [[html_text(cell) for cell in row] for row in comparison_rows(first, second)]
+    body = [
+        _table(["What", *(run.name for run in runs)], rows),
+        "<h2>Timeline</h2>",
+        *(f'<p class="key">{_sample(run.style, html_text(f"{run.name}: {run.report.why}"))}</p>' for run in runs),
+        *_figures(runs),
+    ]
+    title = f"drills {first.scenario} and {second.scenario}"
+    return _html(title, " and ".join(run.name for run in runs), f"Seconds count from {origin}.", body)
 
 
 def picture(report: Report) -> str:
@@ -85,56 +104,78 @@ def picture(report: Report) -> str:
     return sheet(report.scenario, (report.why, outcome), timeline([Run(report)]))
 
 
+def comparison_picture(first: Report, second: Report) -> str:
+    """The first chart and the events of both runs as one SVG file, for a README, a ticket or a slide."""
+    runs, origin = _beside(first, second)
+    lines = [f"{run.name[0]}: {_outcome(run.report)}" for run in runs]
+    lines.append(f"A is solid, B is dashed; seconds from {origin}")
+    return sheet(" and ".join(run.name for run in runs), lines, timeline(runs))
+
+
+def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
+    """Both runs, and from when seconds count."""
+    crossed, other = first.crossed_seconds, second.crossed_seconds
+    origin = "the moment at which each run crossed its first mark"
+    if crossed is None or other is None:
+        crossed = other = 0.0
+        origin = "the beginning of each run: not both crossed a mark"
+    names = f"A ({first.title})", f"B ({second.title})"
+    return [Run(first, names[0], "line-a", crossed), Run(second, names[1], "line-b", other)], origin
+
+
+def _outcome(run: Report) -> str:
+    """What became of a run, in one line."""
+    known = {signal: text for signal, text in lowest(run, "").items() if text and not signal.endswith("inodesFree")}
+    least = [f"lowest {signal} {text}" for signal, text in known.items()]
+    relief = run.from_crossing_to_first_relief_seconds
+    freed = [] if relief is None else [f"first byte freed {format_duration(relief)} after its mark was crossed"]
+    images = sum(removal.kind == "image" for removal in run.removals)
+    return ", ".join([*least[:1], *freed, f"pods ended: {len(run.ended_pods)}", f"images removed: {images}"])
+
+
 def junit_xml(report: Report) -> str:
-    """A run as JUnit XML."""
-    suite, failures = f"reclaimd.drill.{report.scenario}", sum(check.held is False for check in report.checks)
-    skipped = sum(check.held is None for check in report.checks)
-    counts = f"tests={_quoted(len(report.checks))} failures={_quoted(failures)} skipped={_quoted(skipped)}"
-    head = f"name={_quoted(suite)} {counts} time={_quoted(f'{report.ended_seconds:.3f}')}"
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {head}>", f'<testsuite {head} errors="0">']
+    """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, become escapes."""
+    suite, held = escaped(f"reclaimd.drill.{report.scenario}"), [check.held for check in report.checks]
+    counts = {"tests": str(len(held)), "failures": str(held.count(False)), "skipped": str(held.count(None))}
+    head = {"name": suite, **counts, "time": f"{report.ended_seconds:.3f}"}
+    root = Element("testsuites", head)
+    cases = SubElement(root, "testsuite", head, errors="0")
     for check in report.checks:
-        case = f"<testcase classname={_quoted(suite)} name={_quoted(f'{check.name} {check.expected}')}"
-        if check.held:
-            lines.append(f"{case}/>")
-        elif check.held is None:
-            lines.append(f"{case}><skipped message={_quoted(check.seen)}/></testcase>")
-        else:
-            message = f"expected: {check.expected}; measured: {check.seen}"
-            lines.append(f'{case}><failure type="expectation" message={_quoted(message)}/></testcase>')
-    return "\n".join([*lines, "</testsuite>", "</testsuites>", ""])
-
-
-def _quoted(value: object) -> str:
-    """The value of an attribute. Unprintable characters, which XML 1.0 cannot contain, become escapes."""
-    return quoteattr(escaped(str(value)))
+        case = SubElement(cases, "testcase", classname=suite, name=escaped(f"{check.name} {check.expected}"))
+        if check.held is None:
+            SubElement(case, "skipped", message=escaped(check.seen))
+        elif not check.held:
+            message = escaped(f"expected: {check.expected}; measured: {check.seen}")
+            SubElement(case, "failure", type="expectation", message=message)
+    indent(root, "")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, "unicode")}\n'
 
 
 # ---- parts of a page
 
 
-def html(title: str, body: Iterable[str]) -> str:
-    """A whole page around a body."""
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8"/>',
-            '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>",
-            f"<title>{html_text(title)}</title>",
-            f"<style>{STYLE}</style>",
-            "</head>",
-            "<body>",
-            *body,
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
+    """A whole page around a body, with its heading and a sentence below that."""
+    content = "\n".join(body)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
+<title>{html_text(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>{html_text(heading)}</h1>
+<p class="why">{html_text(why)}</p>
+{content}
+</body>
+</html>
+"""
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), name: str = "") -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), name: str = "") -> str:
     """A table whose cells are HTML already. `numbers`: the columns of figures. `name`: the column of long names."""
 
     def cell(column: str, text: str) -> str:
@@ -147,64 +188,59 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequ
     return f'<div class="scroll"><table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def figure(caption: str, drawing: str) -> str:
-    """A drawing with its caption."""
-    return f"<figure><figcaption>{html_text(caption)}</figcaption>{drawing}</figure>"
+def _figures(runs: Sequence[Run]) -> list[str]:
+    """The drawings, with their captions."""
+    return [
+        f"<figure><figcaption>{html_text(caption)}</figcaption>{drawing}</figure>"
+        for caption, drawing in timeline(runs)
+    ]
+
+
+def _sample(style: str, text: str) -> str:
+    """What a colour means."""
+    return f'<span><i class="{style}"></i>{text}</span>'
 
 
 def _key(report: Report) -> str:
     """The meaning of the colours in this report."""
-    kinds = [kind for kind in KINDS if any(removal.kind == kind for removal in report.removals)]
+    kinds = [kind for kind in PLURALS if any(removal.kind == kind for removal in report.removals)]
     entries = [("band", "ReclaimPressure is reported")] if report.conditions else []
     entries += [(kind, f"{kind} removed") for kind in kinds]
     entries += [("fault", "fault triggered")] if report.faults else []
     entries += [("release", "minimum reclaim is reached")]
-    spans = "".join(f'<span><i class="{style}"></i>{text}</span>' for style, text in entries)
-    return f'<p class="key">{spans}</p>'
+    return f'<p class="key">{"".join(_sample(*entry) for entry in entries)}</p>'
 
 
 def _facts(report: Report) -> str:
     beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
-    removed = f"objects: {len(report.removals)}"
+    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened by that much earlier"
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
         "faults": "; ".join(fault.what for fault in report.faults),
         "relieved by": "another component (observed)" if report.response != "reclaimd" else "",
-        "crossing to first removal": seconds_text(report.from_crossing_to_first_removal_seconds),
-        "crossing to first relief": seconds_text(report.from_crossing_to_first_relief_seconds),
-        "crossing to relief": seconds_text(report.from_crossing_to_relief_seconds),
+        **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
         "lowest": ", ".join(_lowest(report)),
         "removed": removed if beyond is None else f"{removed}, of which images beyond need: {beyond}",
-        "the runtime's lists": ""
-        if apart is None
-        else f"{seconds_text(apart)} apart at most; a removal may have happened by that much earlier",
+        "the runtime's lists": "" if apart is None else f"{seconds_text(apart)} apart at most; {earlier}",
         "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     entries = "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text)
     return f"<dl>{entries}</dl>"
 
 
-def seconds_text(seconds: float | None) -> str:
-    """A time for people; `-` if there is none."""
-    return "-" if seconds is None else format_duration(seconds)
-
-
 def _lowest(report: Report) -> list[str]:
     """The lowest points. Signals with the same value share a phrase."""
-    names: dict[str, list[str]] = {}
-    for signal, value in report.lowest.items():
-        role, _, unit = signal.partition(".")
-        inodes = unit == "inodesFree"
-        shown = "not measured" if value is None else f"{unit_of(inodes=inodes)(value)}{' inodes' * inodes}"
-        names.setdefault(shown, []).append(role)
-    return [f"{shown} on {' and '.join(roles)}" for shown, roles in names.items()]
+    roles: dict[str, list[str]] = {}
+    for signal, text in lowest(report, "not measured").items():
+        roles.setdefault(text, []).append(signal.partition(".")[0])
+    return [f"{text} on {' and '.join(names)}" for text, names in roles.items()]
 
 
 def _checks(report: Report) -> str:
     words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>', None: "not judged"}
     rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
-    return html_table(["", "What", "Expected", "Measured"], rows, name="What")
+    return _table(["", "What", "Expected", "Measured"], rows, name="What")
 
 
 def _passes(passes: Sequence[DrawnPass]) -> str:
@@ -213,7 +249,7 @@ def _passes(passes: Sequence[DrawnPass]) -> str:
     rows = [_pass_cells(one) for one in passes]
     head = [name for name in rows[0] if name != "Collector" or len({one.collector for one in passes}) > 1]
     cells = [[html_text(row[name]) for name in head] for row in rows]
-    return html_table(head, cells, ("At", "Collector", "Tried", "Nominal"), name="Result")
+    return _table(head, cells, ("At", "Collector", "Tried", "Nominal"), name="Result")
 
 
 def _pass_cells(one: DrawnPass) -> dict[str, str]:
@@ -237,4 +273,4 @@ def _removals(report: Report) -> str:
     if not report.removals:
         return "<p>Nothing was removed.</p>"
     rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
-    return html_table(["At", "Kind", "Name"], rows, ("At",), name="Name")
+    return _table(["At", "Kind", "Name"], rows, ("At",), name="Name")

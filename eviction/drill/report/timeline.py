@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from eviction.drill.measurement.measurements import PLURALS
-from eviction.drill.report.document import ConditionPeriodJson, DrawnMark, MeasuredFilesystemJson, Report
+from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
+from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.report.document import DrawnMark, Report
 from eviction.reporting.log import escaped
 from signals.quantity import format_bytes
 
@@ -26,7 +27,6 @@ TOP, BOTTOM = 12.0, 34.0
 LABEL_GAP = 15.0
 LANE = 26.0
 TICKS = 5
-KINDS = tuple(PLURALS)
 NAMESPACE = "http://www.w3.org/2000/svg"
 FIRST_LINE, LINE = 44.0, 16.0  # where the lines below the title of a sheet are
 CAPTION = 24.0
@@ -99,58 +99,46 @@ class Run:
         """The end of a period, which may be that of the run."""
         return (self.report.ended_seconds if seconds is None else seconds) - self.origin
 
+    def event(self, what: str, seconds: float, style: str) -> Event:
+        """What happened at one moment of the run."""
+        return Event(f"{what}, {seconds - self.origin:.3f} s", style, seconds - self.origin)
+
+    def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str, digits: int = 3) -> Event:
+        """What lasted for a while."""
+        began, ended = period.from_seconds - self.origin, self.end(period.to_seconds)
+        until = "the end" if period.to_seconds is None else f"{ended:.{digits}f} s"
+        return Event(f"{what}, {began:.{digits}f} s to {until}", style, began, ended)
+
 
 def timeline(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Name and SVG of the charts of the first run, each with the lines of the others that have the same filesystem; and
     last of the events of all."""
     first, alone = runs[0], len(runs) == 1
     began, ended = min(-run.origin for run in runs), max(run.end(None) for run in runs)
+    events = _chart_events(first) if alone else ()
+    marked = {(mark.filesystem, mark.counts_inodes) for mark in first.report.marks}
+    charts = [
+        (fs, inodes) for fs in first.report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked
+    ]
     drawings = []
-    for filesystem, inodes in charts_to_draw(first.report):
-        name = chart_name(filesystem, inodes=inodes)
-        lines = []
+    for filesystem, inodes in charts or [(fs, False) for fs in first.report.filesystems[:1]]:
+        total = f"{filesystem.inodes_total} inodes" if inodes else format_bytes(filesystem.capacity_bytes)
+        what = "inodes free" if inodes else "bytes available"
+        name = f"{what} on {', '.join(filesystem.roles)} (of {total})"
+        series = []
         for run in runs:
             points = run.report.series(filesystem.name, inodes=inodes)
-            lines.append(Series(run.name or name, [(at - run.origin, amount) for at, amount in points], run.style))
-        chart = Chart(
-            name,
-            began,
-            ended,
-            unit_of(inodes=inodes),
-            lines,
-            marks_of(first.report, filesystem, inodes=inodes),
-            _bands(first, first.report.reclaim_pressure, "band") if alone else (),
-            _ticks(first.report) if alone else (),
-            binary=not inodes,
-        )
-        drawings.append((name if alone else f"{name}; marks of A", chart_svg(chart)))
+            series.append(Series(run.name or name, [(at - run.origin, amount) for at, amount in points], run.style))
+        marks = _marks_of(first.report, filesystem, inodes=inodes)
+        drawing = chart_svg(name, began, ended, series, marks, events, inodes=inodes)
+        drawings.append((name if alone else f"{name}; marks of A", drawing))
     lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
     return [*drawings, ("events", lanes_svg("events", began, ended, lanes))]
 
 
-def charts_to_draw(report: Report) -> list[tuple[MeasuredFilesystemJson, bool]]:
-    """(filesystem, inodes?) of each chart: those with a mark; without any mark the bytes of the first filesystem."""
-    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
-    found = [(fs, inodes) for fs in report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked]
-    return found or [(fs, False) for fs in report.filesystems[:1]]
-
-
-def chart_name(filesystem: MeasuredFilesystemJson, *, inodes: bool) -> str:
-    """What a chart shows, in words."""
-    roles = ", ".join(filesystem.roles)
-    total = f"{filesystem.inodes_total} inodes" if inodes else format_bytes(filesystem.capacity_bytes)
-    return f"{'inodes free' if inodes else 'bytes available'} on {roles} (of {total})"
-
-
-def unit_of(*, inodes: bool) -> Callable[[int], str]:
-    """Formats an amount."""
-    return str if inodes else format_bytes
-
-
-def marks_of(report: Report, filesystem: MeasuredFilesystemJson, *, inodes: bool) -> list[MarkLine]:
+def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
     """The lines of a chart: one for each amount that is a mark, and one for each mark with minimum reclaim."""
     mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
-    unit = unit_of(inodes=inodes)
     lines: dict[tuple[int, str], list[DrawnMark]] = {}
     for mark in mine:
         if mark.effective is not None:
@@ -159,81 +147,59 @@ def marks_of(report: Report, filesystem: MeasuredFilesystemJson, *, inodes: bool
     for (amount, style), same in lines.items():
         roles = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
         who = "" if set(roles) == set(filesystem.roles) else f"{', '.join(roles)} "
-        marks.append(MarkLine(f"{who}{same[0].value} = {unit(amount)}", amount, style))
+        marks.append(MarkLine(f"{who}{same[0].value} = {_amount(amount, inodes=inodes)}", amount, style))
     known = {mark.amount for mark in marks}
     releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
-    return marks + [MarkLine(f"relieved at {unit(amount)}", amount, "release") for amount in sorted(releases)]
-
-
-def _ticks(report: Report) -> list[Tick]:
-    """Removals and faults."""
-    ticks = [
-        _event(f"{removal.kind} {removal.name}", removal.seconds, removal.kind if removal.kind in KINDS else "sandbox")
-        for removal in report.removals
+    return marks + [
+        MarkLine(f"relieved at {_amount(amount, inodes=inodes)}", amount, "release") for amount in sorted(releases)
     ]
-    return ticks + [_event(fault.what, fault.seconds, "fault") for fault in report.faults]
 
 
-def _event(what: str, seconds: float, style: str) -> Tick:
-    return Tick(f"{what}, {seconds:.3f} s", seconds, style)
-
-
-def _bands(run: Run, periods: Iterable[ConditionPeriodJson], style: str) -> list[Span]:
-    bands = []
-    for band in periods:
-        began, ended = band.from_seconds - run.origin, run.end(band.to_seconds)
-        until = "the end" if band.to_seconds is None else f"{ended:.3f} s"
-        bands.append(Span(f"{band.condition}, {began:.3f} s to {until}", began, ended, style))
-    return bands
+def _chart_events(run: Run) -> list[Event]:
+    """Conditions, removals and faults."""
+    report = run.report
+    return [
+        *(run.period(one.condition, one, "band") for one in report.reclaim_pressure),
+        *(run.event(f"{gone.kind} {gone.name}", gone.seconds, gone.kind) for gone in report.removals),
+        *(run.event(fault.what, fault.seconds, "fault") for fault in report.faults),
+    ]
 
 
 def _lanes(run: Run, prefix: str) -> list[Lane]:
     """Pressures, conditions, faults and removals, each in a lane of its own. `prefix`: of the lanes' names."""
-    report, origin = run.report, run.origin
-    spans = [(one.what, one.from_seconds - origin, run.end(one.to_seconds)) for one in report.pressures]
-    gone = [(f"{pod.name} ended", pod.seconds, "pod") for pod in report.ended_pods]
-    lanes: dict[str, Sequence[Span | Tick]] = {
-        "pressure": [Span(f"{what}, {a:.2f} s to {b:.2f} s", a, b, "pressure") for what, a, b in spans],
-        "faults": [_event(fault.what, fault.seconds - origin, "fault") for fault in report.faults],
-        "condition": _bands(run, report.reclaim_pressure, "condition"),
-        "kubelet's": _bands(run, report.disk_pressure, "condition"),
-        "ended pods": [_event(what, seconds - origin, style) for what, seconds, style in gone],
+    report = run.report
+    lanes = {
+        "pressure": [run.period(one.what, one, "pressure", digits=2) for one in report.pressures],
+        "faults": [run.event(fault.what, fault.seconds, "fault") for fault in report.faults],
+        "condition": [run.period(one.condition, one, "condition") for one in report.reclaim_pressure],
+        "kubelet's": [run.period(one.condition, one, "condition") for one in report.disk_pressure],
+        "ended pods": [run.event(f"{pod.name} ended", pod.seconds, "pod") for pod in report.ended_pods],
     }
     for kind, plural in PLURALS.items():
-        lanes[plural] = [
-            _event(each.name, each.seconds - origin, kind) for each in report.removals if each.kind == kind
-        ]
+        lanes[plural] = [run.event(gone.name, gone.seconds, kind) for gone in report.removals if gone.kind == kind]
     always = {"condition"} if prefix else {"condition", "pressure"}
-    return [(f"{prefix}{name}", things) for name, things in lanes.items() if things or name in always]
+    return [(f"{prefix}{name}", events) for name, events in lanes.items() if events or name in always]
 
 
 def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
     """One SVG file, for a README, a ticket or a slide: a title, some lines of text, and of a timeline the first chart
     and the events below it, each with its caption."""
-    texts = [(26.0, "title", title)]
-    texts += [(FIRST_LINE + LINE * number, "axis", line) for number, line in enumerate(lines)]
-    parts, top = [], FIRST_LINE + LINE * len(lines)
+    parts, top = [_text(MARGIN, 26.0, title, "title")], FIRST_LINE
+    for line in lines:
+        parts.append(_text(MARGIN, top, line, "axis"))
+        top += LINE
     for caption, drawing in (*drawings[:-1][:1], drawings[-1]):
         found = _DRAWING.match(drawing)
         assert found is not None  # drawn by `_svg`
-        height = float(found[1])
-        parts.append(f'<text class="caption" x="{MARGIN:g}" y="{top + 14:g}">{html_text(caption)}</text>')
-        placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{height:g}" '
+        parts.append(_text(MARGIN, top + 14, caption, "caption"))
+        placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{found[1]}" '
         parts.append(drawing.replace("<svg ", placed, 1))
-        top += CAPTION + height
+        top += CAPTION + float(found[1])
     size = f'width="{WIDTH:g}" height="{top:g}"'
+    head = f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img"'
     name = html_text(f"{title}: {'; '.join(lines)}")
-    return "\n".join(
-        [
-            f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img" aria-label="{name}">',
-            f"<style>{_SHEET}</style>",
-            f'<rect class="sheet" {size} rx="6"/>',
-            *(f'<text class="{style}" x="{MARGIN:g}" y="{y:g}">{html_text(text)}</text>' for y, style, text in texts),
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
+    style = f'<style>{_SHEET}</style>\n<rect class="sheet" {size} rx="6"/>'
+    return "\n".join([f'{head} aria-label="{name}">', style, *parts, "</svg>", ""])
 
 
 # ---- its parts
@@ -258,83 +224,70 @@ class MarkLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A period with its label."""
+class Event:
+    """A period with its label; without an end it is one moment."""
 
     label: str
+    style: str
     began: float
-    ended: float
-    style: str
+    ended: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """An event at one moment, with its label."""
-
-    label: str
-    seconds: float
-    style: str
-
-
-Lane = tuple[str, Sequence[Span | Tick]]
+Lane = tuple[str, Sequence[Event]]
 """Events of one kind, with their name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Amounts over time, from `began` to `ended` (seconds). `unit` formats an amount. `binary`: True for bytes."""
-
-    name: str
-    began: float
-    ended: float
-    unit: Callable[[int], str]
-    series: Sequence[Series]
-    marks: Sequence[MarkLine] = ()
-    bands: Sequence[Span] = ()
-    ticks: Sequence[Tick] = ()
-    binary: bool = True
-
-
-def chart_svg(chart: Chart) -> str:
-    """The chart as one `<svg>` element that takes the width of its container."""
-    amounts = [amount for series in chart.series for _, amount in series.points]
-    amounts += [mark.amount for mark in chart.marks]
-    step = _step(max(amounts, default=1.0), binary=chart.binary)
-    top = step * max(math.ceil(max(amounts, default=1.0) / step), 1)
+def chart_svg(
+    name: str,
+    began: float,
+    ended: float,
+    series: Sequence[Series],
+    marks: Sequence[MarkLine] = (),
+    events: Sequence[Event] = (),
+    *,
+    inodes: bool = False,
+) -> str:
+    """Amounts over time, from `began` to `ended` (seconds), as one `<svg>` element that takes the width of its
+    container. Periods are behind the lines, moments in front of them."""
+    most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
+    step = _step(most, binary=not inodes)
+    top = step * max(math.ceil(most / step), 1)
     floor = HEIGHT - BOTTOM
-    x = _scale(chart.began, chart.ended)
+    x = _scale(began, ended)
 
     def y(amount: float) -> float:
         return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
 
-    parts = [_rect(band, x(band.began), x(band.ended), TOP, floor) for band in chart.bands]
+    parts = [_event(event, x, TOP, floor) for event in events if event.ended is not None]
     for number in range(round(top / step) + 1):
         height = y(number * step)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
-        parts.append(_text(LEFT - 8, height + 4, chart.unit(round(number * step)), "axis end"))
-    parts += _time_axis(chart.began, chart.ended, floor)
-    parts += _marks(chart.marks, y)
-    parts += [_path(series, x, y) for series in chart.series if series.points]
-    parts += [_tick(tick, x(tick.seconds), floor - 14, floor) for tick in chart.ticks]
-    return _svg(chart.name, HEIGHT, parts)
+        parts.append(_text(LEFT - 8, height + 4, _amount(round(number * step), inodes=inodes), "axis end"))
+    parts += _time_axis(began, ended, floor)
+    parts += _marks(marks, y)
+    parts += [_path(one, x, y) for one in series if one.points]
+    parts += [_event(event, x, floor - 14, floor) for event in events if event.ended is None]
+    return _svg(name, HEIGHT, parts)
 
 
 def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane]) -> str:
     """Events over time: one lane for each kind, with the same time axis as the charts."""
     x = _scale(began, ended)
-    floor = TOP + LANE * len(lanes)
+    top = TOP
     parts: list[str] = []
-    for number, (label, things) in enumerate(lanes):
-        top = TOP + LANE * number
+    for label, events in lanes:
         parts.append(_line(LEFT, top + LANE, LEFT + PLOT, top + LANE, "grid"))
         parts.append(_text(LEFT - 8, top + LANE / 2 + 4, label, "axis end"))
-        for thing in things:
-            if isinstance(thing, Span):
-                parts.append(_rect(thing, x(thing.began), x(thing.ended), top + 5, top + LANE - 5))
-            else:
-                parts.append(_tick(thing, x(thing.seconds), top + 4, top + LANE - 4))
-    parts += _time_axis(began, ended, floor)
-    return _svg(name, floor + BOTTOM, parts)
+        for event in events:
+            inset = 4 if event.ended is None else 5
+            parts.append(_event(event, x, top + inset, top + LANE - inset))
+        top += LANE
+    parts += _time_axis(began, ended, top)
+    return _svg(name, top + BOTTOM, parts)
+
+
+def _amount(amount: int, *, inodes: bool) -> str:
+    return str(amount) if inodes else format_bytes(amount)
 
 
 def _svg(name: str, height: float, parts: Iterable[str]) -> str:
@@ -352,15 +305,18 @@ def _step(most: float, *, binary: bool) -> float:
     inode."""
     least = max(most, 1.0) / TICKS
     unit = 1024.0 ** int(math.log(least, 1024)) if binary and least >= 1 else 1.0
-    power = 10.0 ** math.floor(math.log10(max(least / unit, 1.0)))
-    return next(unit * power * factor for factor in (1, 2, 5, 10) if unit * power * factor >= least)
+    return unit * _rounded_up(max(least / unit, 1.0))
+
+
+def _rounded_up(least: float) -> float:
+    """1, 2, 5 or 10 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
 def _time_axis(began: float, ended: float, floor: float) -> list[str]:
     x = _scale(began, ended)
-    span = max(ended - began, 1e-6)
-    power = 10.0 ** math.floor(math.log10(span / 8))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= span / 8)
+    step = _rounded_up(max(ended - began, 1e-6) / 8)
     digits = max(-math.floor(math.log10(step)), 0)
     parts: list[str] = []
     for number in range(math.ceil(began / step), math.floor(ended / step) + 1):
@@ -406,21 +362,15 @@ def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
     ]
 
 
-def _rect(span: Span, left: float, right: float, top: float, floor: float) -> str:
-    width = max(right - left, 1.5)
-    return (
-        f'<rect class="{html_text(span.style)}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" '
-        f'height="{floor - top:.1f}"><title>{html_text(span.label)}</title></rect>'
-    )
-
-
-def _tick(tick: Tick, place: float, top: float, floor: float) -> str:
-    """A thin line with a broad invisible one over it, so that it is easy to point at."""
-    line = f'x1="{place:.1f}" y1="{top:.1f}" x2="{place:.1f}" y2="{floor:.1f}"'
-    return (
-        f'<g class="tick {html_text(tick.style)}"><title>{html_text(tick.label)}</title>'
-        f'<line class="hit" {line}/><line {line}/></g>'
-    )
+def _event(event: Event, x: Callable[[float], float], top: float, floor: float) -> str:
+    """A period as a rectangle; a moment as a thin line, with a broad invisible one over it, so that it is easy to point
+    at."""
+    style, title, left = html_text(event.style), f"<title>{html_text(event.label)}</title>", x(event.began)
+    if event.ended is not None:
+        size = f'width="{max(x(event.ended) - left, 1.5):.1f}" height="{floor - top:.1f}"'
+        return f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" {size}>{title}</rect>'
+    line = f'x1="{left:.1f}" y1="{top:.1f}" x2="{left:.1f}" y2="{floor:.1f}"'
+    return f'<g class="tick {style}">{title}<line class="hit" {line}/><line {line}/></g>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs a scenario: the daemon's own loop on the embedded node, pressures, faults, and an independent observer.
+"""Runs a scenario on the embedded node: the daemon's own loop, pressures, faults, and an independent observer.
 
 The measured times do not come from the daemon: the observer reads the filesystems every 2 ms, and the runtime records
 when it really removed something.
@@ -10,40 +10,64 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from eviction.configuration.effective import Configuration, load
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
-from eviction.drill.judgement.judge import DrillResult, judge
-from eviction.drill.judgement.restart_policy import would_start
-from eviction.drill.measurement.measurements import ImageLayer, MeasuredPass, MeasuredRemoval, Measurements, NamedObject
-from eviction.drill.measurement.observer import Observer
+from eviction.drill.judgement.judge import DrillResult, judge, would_start
+from eviction.drill.measurement.measurements import ImageLayer, MeasuredRemoval
+from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
-from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
-from eviction.drill.pressure.fault_schedule import FaultSchedule
-from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.scenario.reader import configured_tables
-from eviction.drill.scenario.types import Scenario
-from eviction.listener import Listener
+from eviction.drill.pressure.fill_program import Order
+from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
+from eviction.drill.runtime.faults import (
+    CODES,
+    ActThenFail,
+    Cut,
+    Delay,
+    Distort,
+    Distortion,
+    Fail,
+    Failpoint,
+    Hang,
+    Pretend,
+)
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.telemetry.announcements import LogSink
-from eviction.types import Decision
 from reclaim.images.records import ImageRecords
-from reclaim.types import Kind, RuntimeUnavailable
+from reclaim.types import RuntimeUnavailable
+from signals.quantity import counted, format_duration
 from signals.types import SignalObservations
 
-SAMPLE_SECONDS = 0.002
-PROGRESS_SECONDS = 0.04
 QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 3.0  # how long to wait at least for relief that does not come
-START_SECONDS = 10.0
-LOG = "log"
 FILE = "file"
 CONDITION_SLACK_SECONDS = 1.0  # waited beyond the time in which a condition must end
+WRITE_BYTES = 256 * 1024  # a container writes this much at a time
+PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as the kubelet does, but sooner
+WAIT_SECONDS = 0.05
+
+FAULTS: dict[FaultAction, tuple[str, type[Failpoint] | None]] = {
+    FaultAction.FAIL: ("fails ({code})", Fail),
+    FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", ActThenFail),
+    FaultAction.PRETEND: ("does nothing and reports success", Pretend),
+    FaultAction.CUT: ("ends in the middle of its list ({code})", Cut),
+    FaultAction.DISTORT: ("answers wrongly ({how})", Distort),
+    FaultAction.DELAY: ("answers {delay} late", Delay),
+    FaultAction.HANG: ("hangs", Hang),
+    FaultAction.RESTART: ("restarts", None),
+    FaultAction.AWAY: ("is down", None),
+}
+"""Each fault in words, and as a failpoint if it concerns one method."""
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
@@ -57,12 +81,187 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
         "historyFile": "",
         "containerRuntimeEndpoint": node.endpoint,
         "controlSocket": "",
-        **configured_tables(scenario.node.own, scenario.node.functions, node.path_of),
+        **scenario.node.tables(node.path_of),
     }
     return load(None, {}, {**made, **scenario.node.configuration})
 
 
-class Drill:
+# ---- faults
+
+
+def describe_fault(fault: Fault) -> str:
+    """A fault in words."""
+    who = fault.method if fault.action.of_one_method else "the runtime"
+    delay = format_duration(fault.by_seconds or 0.0)
+    words = FAULTS[fault.action][0].format(code=fault.code, how=fault.how, delay=delay)
+    times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
+    lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
+    return f"{who} {words}{times}{lasts}"
+
+
+def failpoint_of(fault: Fault) -> Failpoint:
+    """The failpoint of a fault that concerns one method."""
+    kind = FAULTS[fault.action][1]
+    if kind is None:
+        raise ValueError(f"{fault.action} concerns the whole runtime")
+    known: dict[str, Any] = {
+        "code": CODES[fault.code],
+        "message": fault.message,
+        "times": fault.times,
+        "seconds": fault.by_seconds or 0.0,
+        "how": Distortion(fault.how) if fault.how else None,
+    }
+    return kind(**{name: known[name] for name in kind.__annotations__})
+
+
+class FaultSchedule(Schedule):
+    """Injects the faults of a scenario into an embedded runtime when their trigger comes: so many seconds after the
+    first pressure began, or with a call."""
+
+    def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
+        super().__init__()
+        self._server = server
+        self.triggered: list[FaultOccurrence] = []
+        """The faults that were injected so far, in order."""
+        self._whole_runtime = threading.Lock()  # a restart must not run while another fault keeps the runtime down
+        self._active = {number for number, fault in enumerate(faults) if fault.at_seconds is not None}
+        self._calls_before = server.failpoints.calls
+        for number, fault in enumerate(faults):
+            self._add(self._run, number, fault)
+
+    @property
+    def active(self) -> bool:
+        """True while a fault is in force or a fixed time of one is still to come. A fault that waits for a call does
+        not count: the call may never come."""
+        return bool(self._active)
+
+    def start(self, began: float) -> None:
+        """Begins, and counts calls from now on."""
+        self._calls_before = self._server.failpoints.calls
+        super().start(began)
+
+    def stop(self) -> None:
+        """Injects no more, releases the calls that hang, and leaves the runtime running."""
+        self._stopping.set()
+        self._server.failpoints.clear()
+        super().stop()
+        self._server.failpoints.clear()
+
+    def _run(self, number: int, fault: Fault) -> None:
+        if self._wait_for_trigger(fault):
+            self._active.add(number)
+            self._inject(fault)
+        self._active.discard(number)
+
+    def _wait_for_trigger(self, fault: Fault) -> bool:
+        """Waits until the fault is due. False if the run ended before."""
+        if fault.at_seconds is not None:
+            return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
+        assert fault.on_call is not None  # one of the two triggers it
+        method, wanted = fault.on_call.method, self._calls_before[fault.on_call.method] + fault.on_call.count
+        while not self._stopping.is_set():
+            if self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS):
+                return True
+        return False
+
+    def _inject(self, fault: Fault) -> None:
+        self.triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))
+        if fault.action.of_one_method:
+            self._server.failpoints[fault.method] = failpoint_of(fault)
+            if fault.lasts_seconds is not None:
+                self._stopping.wait(fault.lasts_seconds)
+                self._server.failpoints.pop(fault.method, None)
+            return
+        with self._whole_runtime:
+            self._server.stop()
+            if fault.action is FaultAction.AWAY:
+                self._stopping.wait(fault.lasts_seconds)
+            self._server.start()
+
+
+# ---- what grows
+
+
+class EmbeddedGrowers(Fills):
+    """Starts the pressures of one embedded node: bytes, files and logs by a process of its own, writable layers and
+    pulls through the runtime, by a thread of this process."""
+
+    def __init__(self, node: EmbeddedNode):
+        super().__init__()
+        self._node = node
+
+    def __call__(self, pressure: Pressure, number: int) -> Grower:
+        """Starts the `number`th pressure."""
+        match pressure.grows:
+            case Grows.BYTES | Grows.INODES:
+                return self._fill(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
+            case Grows.LOG:
+                return self._fill(pressure, self._node.log_files[pressure.pod])
+            case Grows.WRITABLE:
+                container = self._node.running[pressure.pod]
+                return _Thread(pressure, lambda most: self._node.runtime.write_to_container(container, most))
+            case Grows.PULL:
+                assert pressure.image is not None
+                image, names = pressure.image, list(pressure.image.names)
+                return _Thread(pressure, lambda _: self._pull(image, names))
+
+    def _fill(self, pressure: Pressure, path: str) -> Fill:
+        order = Order(path, pressure.grows, pressure.rate, pressure.amount, 0, pressure.file_bytes, pressure.file)
+        return self.start(order._replace(until_full=pressure.until_full, remains=pressure.remains))
+
+    def _pull(self, image: ImageSpec, names: list[str]) -> int:
+        """Pulls the first image of those that are left. Returns the bytes pulled, 0 if it did not fit, and -1 after the
+        last one."""
+        if not names:
+            return -1
+        try:
+            self._node.pull(image, names[0])
+        except EmbeddedNodeError:
+            return 0
+        names.pop(0)
+        return image.size_bytes
+
+
+class _Thread:
+    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns how many
+    it wrote: 0 if there was no space, -1 at the end."""
+
+    def __init__(self, pressure: Pressure, write: Callable[[int], int]):
+        self._pressure = pressure
+        self._write = write
+        self._written = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="grower", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> int:
+        self._stopping.set()
+        self._thread.join()
+        return self._written
+
+    def free(self) -> None:
+        """Nothing: files of a runtime are not removed behind its back. The reader refuses `remains: false` here."""
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stopping.is_set():
+            left = WRITE_BYTES if self._pressure.amount is None else self._pressure.amount - self._written
+            wrote = self._write(min(left, WRITE_BYTES)) if left > 0 else -1
+            if wrote < 0 or (wrote == 0 and self._pressure.until_full):
+                return
+            self._written += wrote
+            ahead = self._written / self._pressure.rate - (time.monotonic() - began)
+            self._stopping.wait(PULL_AGAIN_SECONDS if wrote == 0 else max(ahead, 0.0))
+
+
+# ---- the run
+
+
+class Drill(Observation):
     """Runs one scenario on an embedded node. `show` is called with every pass, `progress` about 25 times a second."""
 
     def __init__(
@@ -75,26 +274,19 @@ class Drill:
     ):
         self._scenario = scenario
         self._embedded = embedded
-        self._show = show
-        self._progress = progress
-        self._began, self._began_wall = time.monotonic(), time.time()
-        self._passes: list[MeasuredPass] = []
+        self._paths_before: set[tuple[str, str]] = set()
         self._removed_paths: dict[tuple[str, str], float] = {}
-        self._measuring = False
         configuration = configuration_of(scenario, embedded)
-        self._nodes = [
-            Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.population.records))
+        nodes = [
+            Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.records))
             for _ in range(scenario.node.collectors)
         ]
-        self.node = self._nodes[0]
-        self._observer = Observer(self.node.thresholds)
+        super().__init__(nodes[0], progress, show)
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
-        self._managers = [Manager(node, log, may_act=hold_off.why) for node in self._nodes]
-        for number, node in enumerate(self._nodes, 1):
-            node.listeners.add(_Collector(self, number))
+        self._managers = {node: Manager(node, log, may_act=hold_off.why) for node in nodes}
         self._periodic = [
-            PeriodicGC(node, log, LogSink(log), hold_off.why) for node in self._nodes if configuration.periodic_gc
+            PeriodicGC(node, log, LogSink(log), hold_off.why) for node in nodes if configuration.periodic_gc
         ]
         self._growers = EmbeddedGrowers(embedded)
         self._pressures = PressureSchedule(scenario.pressures, self._growers)
@@ -102,94 +294,62 @@ class Drill:
 
     def run(self) -> DrillResult:
         """Applies the pressures and faults, observes until nothing changes any more, and judges."""
-        daemons = [threading.Thread(target=manager.run, name="manager", daemon=True) for manager in self._managers]
-        for daemon in daemons:
-            daemon.start()
-        self._wait_until(lambda: all(node.summary.paths.imagefs is not None for node in self._nodes), START_SECONDS)
-        before, names = self._objects()
-        would_start_before = self._would_start()
-        self._began, self._began_wall = time.monotonic(), time.time()
-        self._measuring = True
-        self._pressures.start(self._began)
-        self._faults.start(self._began)
-        for periodic in self._periodic:
-            periodic.start()
-        try:
-            last_change, ended = self._watch()
-        finally:
-            self._pressures.stop()
-            self._faults.stop()
-            for manager in self._managers:
-                manager.stop()
-        for daemon in daemons:
-            daemon.join()
-        for node in self._nodes:
+        scenario, embedded = self._scenario, self._embedded
+        quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
+        with self.beside(self._managers):
+            before, would_start_before = self._inventory(), self._would_start()
+            self._paths_before = self._paths()
+            self.begin()
+            self._pressures.start(self.began)
+            self._faults.start(self.began)
+            for periodic in self._periodic:
+                periodic.start()
+            try:
+                self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up)
+            finally:
+                self._pressures.stop()
+                self._faults.stop()
+        for node in self._managers:
             node.removals.wait(DRAIN_SECONDS)
-        after, later_names = self._objects()
-        scenario, embedded, population = self._scenario, self._embedded, self._embedded.population
-        observer, observations = self._observer, self._observer.observations
-        measured = Measurements(
-            filesystems=observer.filesystems,
-            samples=tuple(observer.samples),
-            thresholds=self.node.thresholds(None if observations is None else observations.layout),
-            observations=observations,
-            episodes=tuple(observer.episodes),
-            condition_periods=tuple(observer.condition_periods),
-            passes=tuple(sorted(self._passes, key=lambda one: one.seconds)),
-            removals=self._removals({**later_names, **names}),
-            pressure_periods=self._pressures.periods,
-            faults=self._faults.triggered,
-            before=before,
-            after=after,
-            layers={
-                name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
-                for name, layers in population.layers.items()
-            },
-            would_restart=tuple(sorted(self._would_start() - would_start_before)),
-            new_pod_problem=self._new_pod_problem() if scenario.expect.new_pod_starts else None,
-            last_change=last_change,
-            ended=ended,
-        )
+        after = self._inventory()
+        names = {object_id: name for (_, object_id), name in {**after.objects, **before.objects}.items()}
+        measured = self.measured
+        measured.passes.sort(key=lambda one: one.seconds)
+        measured.removals = self._removals({**names, **embedded.image_names})
+        measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
+        measured.before, measured.after = before.named, after.named
+        measured.layers = {
+            name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
+            for name, layers in embedded.layers.items()
+        }
+        measured.would_restart = sorted(self._would_start() - would_start_before)
+        if scenario.expect.new_pod_starts:
+            measured.new_pod_problem = self._new_pod_problem()
         checks = judge(scenario.expect, measured, len(scenario.faults))
         history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
-        self._growers.close()
-        for node in self._nodes:
+        self._growers.free()
+        for node in self._managers:
             node.close()
         name, why, layout = scenario.name, scenario.why, scenario.node.layout
         return DrillResult(name, why, layout, embedded.describe(), embedded.simulated, measured, checks, history)
 
     # ---- observing
 
-    def _watch(self) -> tuple[float, float]:
-        """Samples the filesystems until nothing has changed for a while. Returns the times of the last change and of
-        the end, in seconds since the first pressure began."""
-        quiet = max(QUIET_SECONDS, self._scenario.expect.quiet_seconds or 0.0)
-        last_change, changes, next_progress = 0.0, 0, 0.0
-        paths = self._paths()
-        while True:
-            observations = self.node.summary.observe()
-            seconds = observations.time - self._began
-            self._observer.sample(observations, seconds)
-            self._removed_paths |= dict.fromkeys(paths - self._removed_paths.keys() - self._paths(), seconds)
-            if seconds >= next_progress:
-                self._progress(seconds, observations)
-                next_progress = seconds + PROGRESS_SECONDS
-            changes_now = len(self._passes) + len(self._embedded.runtime.removals) + len(self._removed_paths)
-            if changes_now != changes or self._in_progress(seconds):
-                last_change, changes = seconds, changes_now
-            if seconds - last_change > quiet or seconds > LONGEST_SECONDS or self._give_up(seconds):
-                return last_change, seconds
-            time.sleep(SAMPLE_SECONDS)
+    def changes(self, seconds: float) -> int:
+        """Passes, removals that the runtime has recorded, and paths that are missing."""
+        missing = self._paths_before - self._removed_paths.keys() - self._paths()
+        self._removed_paths |= dict.fromkeys(missing, seconds)
+        return len(self.measured.passes) + len(self._embedded.runtime.removals) + len(self._removed_paths)
 
-    def _in_progress(self, seconds: float) -> bool:
+    def in_progress(self, seconds: float) -> bool:
         """True while a pressure or a fault lasts, or while relief or the end of a condition is still to come."""
-        observer, expect = self._observer, self._scenario.expect
+        measured, expect = self.measured, self._scenario.expect
         if self._pressures.running or self._faults.active:
             return True
-        if observer.under_pressure:
+        if measured.under_pressure:
             return not expect.never_relieved
-        limit, relieved = expect.condition.goes_within_seconds, observer.last_relief
-        reported = any(period.ended is None for period in observer.condition_periods)
+        limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
+        reported = any(period.to_seconds is None for period in measured.condition_periods)
         if limit is None or relieved is None or not reported:
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
@@ -197,52 +357,32 @@ class Drill:
     def _give_up(self, seconds: float) -> bool:
         """True once pressure has lasted too long without a removal: the run ends without relief."""
         expect = self._scenario.expect
-        if self._pressures.running or self._faults.active or not self._observer.under_pressure or expect.never_relieved:
+        if self._pressures.running or self._faults.active or not self.measured.under_pressure or expect.never_relieved:
             return False
         longest = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
         removals = self._embedded.runtime.removals
-        changes = [removals[-1].wall_seconds - self._began_wall] if removals else []
-        changes += [period.ended or 0.0 for period in self._pressures.periods]
-        return seconds - max(changes, default=0.0) > longest
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """The first collector has observed the node."""
-        self._observer.record_conditions(decision.conditions, time.monotonic() - self._began)
-        if self._measuring:
-            self._observer.sample(observations, observations.time - self._began)
-
-    def passed(self, record: Pass, collector: int) -> None:
-        """A pass of a collector has ended."""
-        self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record, collector))
-        self._show(record)
-
-    def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        last_removal = removals[-1].wall_seconds - self.began_wall if removals else 0.0
+        return seconds - max(last_removal, self._pressures.ended) > longest
 
     # ---- reading the node
 
-    def _objects(self) -> tuple[frozenset[NamedObject], dict[str, str]]:
-        """The objects that the runtime lists and the log directories; and the names of objects by id."""
-        client, names = self.node.client, dict(self._embedded.population.image_names)
-        found = [(Kind.IMAGE, each.id, each.title) for each in until_answered(client.list_images)]
-        found += [(Kind.CONTAINER, each.id, each.title) for each in until_answered(client.list_containers)]
-        found += [(Kind.SANDBOX, each.id, each.title) for each in until_answered(client.list_pod_sandboxes)]
-        objects = {NamedObject(*each) for each in self._paths()}
-        objects |= {NamedObject(str(kind), names.setdefault(object_id, title)) for kind, object_id, title in found}
-        return frozenset(objects), names
+    def _inventory(self) -> Inventory:
+        """The objects that the runtime lists, the log directories, and what functions of the configuration may
+        remove."""
+        found = until_answered(lambda: take_inventory(self.node.client, self._embedded.pod_logs_directory))
+        names = self._embedded.image_names
+        listed = {key: names.get(key[1], name) for key, name in found.objects.items()}
+        return replace(found, objects={**listed, **{(FILE, name): name for name in self._embedded.files}})
 
     def _paths(self) -> set[tuple[str, str]]:
-        """Kind and name of what no runtime knows: log directories of pods, and what functions of the configuration may
-        remove."""
+        """Kind and name of what no runtime knows."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
         return logs | {(FILE, name) for name in self._embedded.files}
 
     def _removals(self, names: dict[str, str]) -> tuple[MeasuredRemoval, ...]:
         """What the runtime recorded as removed, and the paths that the observer saw disappear."""
         removals = [
-            MeasuredRemoval(each.wall_seconds - self._began_wall, each.kind, names.get(each.id, each.id), each.id)
+            MeasuredRemoval(each.wall_seconds - self.began_wall, each.kind, names.get(each.id, each.id), each.id)
             for each in self._embedded.runtime.removals
         ]
         paths = self._removed_paths.items()
@@ -250,31 +390,15 @@ class Drill:
         return tuple(sorted(removals, key=lambda each: each.seconds))
 
     def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.population.exit_codes
+        exit_codes = self._embedded.exit_codes
         return would_start(self._scenario.node.pods, until_answered(self.node.client.list_containers), exit_codes)
 
     def _new_pod_problem(self) -> str:
         """Why no new pod starts; empty if one did."""
         node = self._scenario.node
         known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
-        image = next(known, node.images[0].names[0])
         try:
-            self._embedded.population.start_new_pod(image)
+            self._embedded.start_new_pod(next(known, node.images[0].names[0]))
         except RuntimeUnavailable as error:
             return str(error)
         return ""
-
-
-class _Collector(Listener):
-    """Hears one of the agents for the drill; only the first one's observations count."""
-
-    def __init__(self, drill: Drill, number: int):
-        self._drill = drill
-        self._number = number
-
-    def passed(self, record: Pass) -> None:
-        self._drill.passed(record, self._number)
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        if self._number == 1:
-            self._drill.observed(observations, decision)

@@ -6,43 +6,46 @@ their own keep the disk filled; everything they filled is freed at the end, in e
 
 from __future__ import annotations
 
-import threading
+import fcntl
+import os
+import stat
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
 from eviction.daemon.manager import Manager
 from eviction.drill.judgement.judge import DrillResult, Response, judge_real
-from eviction.drill.measurement.measurements import MeasuredPass
-from eviction.drill.measurement.real_node import Limits, NodeObservation
-from eviction.drill.pressure.fill import RealGrowers
+from eviction.drill.measurement.observer import Limits, NodeObservation
+from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
-from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.scenario.types import Grows, Scenario
-from eviction.listener import Listener
+from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
+from eviction.drill.scenario import Grows, Pressure, Scenario
 from eviction.node.hold_off import HoldOff
 from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.types import Decision, EvictionError
-from signals.types import SignalObservations
+from eviction.types import EvictionError
+from reclaim.pod_logs.directories import identity_of, remove_tree
 
 QUIET_SECONDS = 0.3
 SHORTEST_WAIT_SECONDS = 10.0  # how long to wait at least for relief by our own daemon
 OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be as old
 NEVER_CROSSED_SECONDS = 5.0
-START_SECONDS = 10.0
 TICK_SECONDS = 0.01
+LARGEST_FOUND = 3  # a message names no more foreign entries
 
 
 class FillFailed(EvictionError):
     """The disk could not be filled. The message says why."""
 
 
+class DrillStillRunning(EvictionError):
+    """Another drill is filling the same directory. The message is one sentence."""
+
+
 class Interrupted(Exception):
     """The drill was stopped by a signal. Everything has been freed."""
 
 
-class RealDrill(Listener):
+class RealDrill:
     """Runs one scenario in a directory of a node. `show` is called with every pass of the daemon in this process.
 
     `hold_off`: when that daemon may begin to remove. None: no daemon runs here, another component is observed.
@@ -61,52 +64,42 @@ class RealDrill(Listener):
     ):
         self._scenario = scenario
         self._plan = plan
+        self._directory = directory
         self._observation = observation
-        self._show = show
         self._limits = limits
-        self._began_wall = time.time()
-        self._observed = threading.Event()
-        self._measuring = False
-        self._passes: list[MeasuredPass] = []
-        self._growers = RealGrowers(directory, lambda pressure: plan.reserve[pressure.counts_inodes])
-        self._pressures = PressureSchedule(plan.pressures, self._growers)
-        self._manager = None if hold_off is None else Manager(observation.node, log, may_act=hold_off.why)
-        observation.node.listeners.add(self)
+        self._fills = Fills()
+        self._pressures = PressureSchedule(plan.pressures, self._fill)
+        node = observation.node
+        self._managers = {} if hold_off is None else {node: Manager(node, log, may_act=hold_off.why)}
+        observation.show = show
+        observation.fills = lambda: self._pressures.running
 
     @property
     def response(self) -> Response:
         """What relieves the node."""
-        return Response.OBSERVED if self._manager is None else Response.OURS
+        return Response.OURS if self._managers else Response.OBSERVED
 
     def run(self) -> DrillResult:
         """Prefills, applies the pressures, observes, frees, and judges.
 
         Raises FillFailed, or Interrupted if `observation.stopping` is set; everything has been freed then, too.
         """
-        observation, manager = self._observation, self._manager
-        daemon = None if manager is None else threading.Thread(target=manager.run, name="manager", daemon=True)
+        observation = self._observation
         try:
             self._prefill()
-            if daemon is not None:
-                daemon.start()
-                self._observed.wait(START_SECONDS)
-            observation.began, self._began_wall = time.monotonic(), time.time()
-            self._measuring = True
-            self._pressures.start(observation.began)
-            try:
-                last_change, ended = observation.watch(self._limits, lambda: self._pressures.running, self._give_up)
-                self._raise_if_failed()
-            finally:
-                self._pressures.stop()
+            with observation.beside(self._managers):
+                observation.begin()
+                self._pressures.start(observation.began)
+                try:
+                    observation.watch(self._limits, self._give_up)
+                    self._raise_if_failed()
+                finally:
+                    self._pressures.stop()
         finally:
-            if manager is not None:
-                manager.stop()
-            if daemon is not None and daemon.is_alive():
-                daemon.join()
-            self._growers.free()
+            self._fills.free()
         if observation.stopping.is_set():
             raise Interrupted
-        return self._result(last_change, ended)
+        return self._result()
 
     # ---- filling
 
@@ -114,15 +107,20 @@ class RealDrill(Listener):
         """Writes the prefill, before the clock starts and before anything is measured."""
         for inodes, amount in self._plan.prefill.items():
             grows = Grows.INODES if inodes else Grows.BYTES
-            fill = self._growers.start(grows, 0, amount, self._plan.reserve[inodes])
+            fill = self._fills.start(Order(self._directory, grows, 0, amount, self._plan.reserve[inodes]))
             while fill.running and not self._observation.stopping.is_set():
                 time.sleep(TICK_SECONDS)
         if self._observation.stopping.is_set():
             raise Interrupted
         self._raise_if_failed()
 
+    def _fill(self, pressure: Pressure, _: int) -> Fill:
+        reserve = self._plan.reserve[pressure.counts_inodes]
+        grows, rate, amount = pressure.grows, pressure.rate, pressure.amount
+        return self._fills.start(Order(self._directory, grows, rate, amount, reserve, pressure.file_bytes))
+
     def _raise_if_failed(self) -> None:
-        problem = self._growers.problem
+        problem = self._fills.problem
         if problem:
             raise FillFailed(f"the disk was not filled as planned: {problem}")
 
@@ -130,44 +128,27 @@ class RealDrill(Listener):
 
     def _give_up(self, seconds: float) -> bool:
         """True if the fill failed, if no mark was crossed, or if pressure has lasted too long without a removal."""
-        if self._growers.problem:
+        if self._fills.problem:
             return True
         if self._pressures.running:
             return False
-        ended = max((period.ended or 0.0 for period in self._pressures.periods), default=0.0)
-        observer = self._observation.observer
-        if not observer.episodes:
-            return seconds - ended > NEVER_CROSSED_SECONDS
-        if not observer.under_pressure:
+        measured = self._observation.measured
+        if not measured.episodes:
+            return seconds - self._pressures.ended > NEVER_CROSSED_SECONDS
+        if not measured.under_pressure:
             return False
         within = self._scenario.expect.relieved_within_seconds or 0.0
         longest = SHORTEST_WAIT_SECONDS if self.response is Response.OURS else OBSERVED_WAIT_SECONDS
         removals = self._observation.inventory.removals
-        last_change = max(ended, removals[-1].seconds if removals else 0.0)
+        last_change = max(self._pressures.ended, removals[-1].seconds if removals else 0.0)
         return seconds - last_change > max(within * 2, longest)
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """The daemon has observed the node."""
-        if self._measuring:
-            self._observation.observer.sample(observations, observations.time - self._observation.began)
-        self._observed.set()
-        self._observation.observer.record_conditions(decision.conditions, time.monotonic() - self._observation.began)
-
-    def passed(self, record: Pass) -> None:
-        """A pass of the daemon has ended."""
-        self._passes.append(MeasuredPass(record.started_wall - self._began_wall, record))
-        self._show(record)
 
     # ---- judging
 
-    def _result(self, last_change: float, ended: float) -> DrillResult:
+    def _result(self) -> DrillResult:
         scenario, observation, identity = self._scenario, self._observation, self._plan.identity
-        measured = replace(
-            observation.measurements(last_change, ended),
-            passes=tuple(self._passes),
-            pressure_periods=self._pressures.periods,
-        )
-        observations = measured.observations
+        measured, observations = observation.measured, observation.measured.observations
+        measured.pressure_periods = self._pressures.periods
         checks = judge_real(scenario.expect, measured, self.response)
         failed = any(check.held is False for check in checks)
         return DrillResult(
@@ -178,7 +159,73 @@ class RealDrill(Listener):
             simulated=False,
             measurements=measured,
             checks=checks,
-            history=observation.node.responder.history.dump() if failed and self._manager is not None else {},
+            history=observation.node.responder.history.dump() if failed and self._managers else {},
             response=self.response,
             lists_apart_seconds=observation.inventory.longest_gap_seconds,
         )
+
+
+# ---- what is in the directory before
+
+
+def remove_leftovers(directory: str) -> int:
+    """Removes what earlier drills left in a directory. Returns the number of entries removed, those below included.
+
+    Removes only entries with the drill's prefix that belong to our own user. Raises DrillStillRunning if a running
+    drill has locked one of them, and OSError.
+    """
+    removed = 0
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in sorted(os.listdir(descriptor)):
+            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if not name.startswith(PREFIX) or found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                _refuse_if_locked(directory, descriptor, name)
+            removed += remove_tree(descriptor, os.fsencode(name), identity_of(found)).removed
+    finally:
+        os.close(descriptor)
+    return removed
+
+
+def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
+    """Raises DrillStillRunning if the directory is locked: the kernel frees the lock when its process ends."""
+    left = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+    try:
+        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DrillStillRunning(f"another drill fills {directory}: it has locked {name}") from None
+    finally:
+        os.close(left)
+
+
+def mount_point(directory: str) -> str:
+    """The highest directory above `directory` on the same filesystem."""
+    path = os.path.realpath(directory)
+    device = os.stat(path).st_dev
+    while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
+        path = os.path.dirname(path)
+    return path
+
+
+def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
+    """Paths of the first few entries on the directory's filesystem that are neither in `own` nor on the way to them.
+
+    Raises OSError if a directory cannot be read.
+    """
+    known = {os.path.realpath(path) for path in (*own, directory)}
+    top = mount_point(directory)
+    found: list[str] = []
+    pending = [top]
+    while pending and len(found) < LARGEST_FOUND:
+        at = pending.pop()
+        for name in sorted(os.listdir(at)):
+            path = os.path.join(at, name)
+            if path in known or (at == top and name == "lost+found") or name.startswith(PREFIX):
+                continue
+            if any(each.startswith(f"{path}/") for each in known) and not os.path.islink(path):
+                pending.append(path)
+            else:
+                found.append(path)
+    return found[:LARGEST_FOUND]

@@ -23,7 +23,7 @@ class Dialect:
     `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: verbose status calls name it.
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next RemoveImage that
     frees at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: a larger
-    answer fails with RESOURCE_EXHAUSTED. `streams_lists`: the list calls have streaming counterparts (KEP-5825).
+    answer fails with RESOURCE_EXHAUSTED.
     `serves_leases`: containerd's leases service is at the same socket.
     """
 
@@ -40,7 +40,6 @@ class Dialect:
     container_space_delay_seconds: float = 0.0
     image_space_delay_seconds: float = 0.0
     largest_answer_bytes: int = 256 << 20
-    streams_lists: bool = False
     serves_leases: bool = True
 
 

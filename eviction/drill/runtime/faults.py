@@ -1,4 +1,4 @@
-"""Faults of single methods as values: which method misbehaves, how, and when; and what a wrong answer looks like.
+"""Faults of single methods as values: how a method misbehaves, and what a wrong answer looks like.
 
 A distortion changes a copy of one answer. The node itself is not changed, so a test can compare both. A list that lacks
 entries without an error (`half_list`) cannot be told from a true one; the fault `Cut` sends such a list before its
@@ -7,7 +7,7 @@ error.
 Names are those for people: of containers, pods and namespaces, and the tags of images. The label with the pod UID, on
 which decisions rest, is not changed.
 
-Does not cover: injecting faults; see `failpoints`.
+Does not cover: injecting faults; see `Failpoints` in `server`.
 """
 
 from __future__ import annotations
@@ -58,99 +58,78 @@ class Distortion(StrEnum):
     """Paths of logs and mount points that lead out of their directories."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """`times` calls fail and do nothing; None: every call."""
+class Failpoint:
+    """What happens to a call, or to as many calls as `times` says (None: to every one): it starts `seconds` late (None:
+    when the failpoint is deleted or replaced), `acts` or does nothing, and is answered in a wrong way (`how`), with an
+    error (`code`), or with a part of its answer and then an error."""
 
+    acts = True
+    seconds: float | None = 0.0
+    how: Distortion | None = None
+    code: grpc.StatusCode | None = None
+    message = ""
+    times: int | None = None
+
+
+@dataclass(frozen=True)
+class Fail(Failpoint):
+    """Calls fail and do nothing."""
+
+    acts = False
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "failed on purpose"
     times: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActThenFail:
-    """`times` calls act, and then answer with an error: the caller must not conclude that nothing was done."""
+@dataclass(frozen=True)
+class ActThenFail(Failpoint):
+    """Calls act, and then answer with an error: the caller must not conclude that nothing was done."""
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"
     times: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pretend:
-    """`times` calls do nothing and answer with success: the caller must not conclude that it was done."""
+@dataclass(frozen=True)
+class Pretend(Failpoint):
+    """Calls do nothing and answer with success: the caller must not conclude that it was done."""
 
+    acts = False
     times: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """`times` calls start `seconds` late, or at once when the failpoint is deleted or replaced."""
+@dataclass(frozen=True)
+class Delay(Failpoint):
+    """Calls start `seconds` late, or at once when the failpoint is deleted or replaced."""
 
     seconds: float
     times: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
-    """`times` calls start only when the failpoint is deleted or replaced."""
+@dataclass(frozen=True)
+class Hang(Failpoint):
+    """Calls start only when the failpoint is deleted or replaced."""
 
+    seconds = None
     times: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """`times` calls act, send one message with the first half of their list, and end with an error."""
+@dataclass(frozen=True)
+class Cut(Failpoint):
+    """Calls act, send one message with the first half of their list, and end with an error."""
 
+    how = Distortion.HALF_LIST
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "the stream was cut on purpose"
     times: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Distort:
-    """`times` calls act, and give a distorted answer."""
+@dataclass(frozen=True)
+class Distort(Failpoint):
+    """Calls act, and give a distorted answer."""
 
     how: Distortion
     times: int | None = None
-
-
-Failpoint = Fail | ActThenFail | Pretend | Delay | Hang | Cut | Distort
-"""What happens to a call."""
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """The calls to which a fault applies; all conditions must hold.
-
-    `from_call`: from this call of the method on; the first call after the fault was set is 1. `after_seconds` and
-    `for_seconds` (None: no end): a span of time that begins when the fault is set. `probability`: the share of the
-    remaining calls, drawn from a generator seeded with `seed`, so that the same order of calls always gives the same
-    draws. Raises ValueError for numbers out of range.
-    """
-
-    from_call: int = 1
-    after_seconds: float = 0.0
-    for_seconds: float | None = None
-    probability: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.from_call < 1:
-            raise ValueError(f"from_call is {self.from_call}: calls are counted from 1")
-        if self.after_seconds < 0 or (self.for_seconds is not None and self.for_seconds < 0):
-            raise ValueError("after_seconds and for_seconds are at least 0")
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability is {self.probability:g}: it is from 0 to 1")
-
-
-@dataclass(frozen=True, slots=True)
-class MethodFault:
-    """One method misbehaves in one way. `method` is its name in CRI, without the service."""
-
-    method: str
-    action: Failpoint
-    when: When = When()
 
 
 # ---- wrong answers

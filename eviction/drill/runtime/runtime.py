@@ -10,9 +10,16 @@ decides where versions and runtimes differ (`dialects`); otherwise these rules h
 * A tag belongs to one image. Adding it to another image moves it; the first image stays, with its digest.
 * RemoveImage by any name removes the image with all its names, for all runtime handlers.
 * RunPodSandbox and CreateContainer need their images to be present: nothing is pulled.
+* A full id names its object, and so does any unique prefix. That makes a careless caller dangerous: six characters of
+  an id remove a container as surely as all 64 do.
+* An image has one id, and any number of tags and repository digests, also none.
+* `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository digest while the image exists.
+* `image_id` is filled by newer runtimes only; containerd 1.6 leaves it empty everywhere.
+* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag while there is one.
 
 A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
-UNKNOWN. Source: github.com/containerd/containerd internal/cri/server.
+UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and internal/cri/store/{container,sandbox,image}
+(truncindex, digestset); github.com/distribution/reference normalize.go.
 
 What happens without a call has methods too: pulls, containers that exit or write, sandboxes that die, ageing, a reboot.
 They take full ids only and raise EmbeddedNodeError for an unknown id: their caller is a scenario or a test, where a
@@ -21,31 +28,22 @@ mistyped id must not pass for an idempotent call.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
 
 from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.records import (
-    Container,
-    Image,
-    NotFoundError,
-    Sandbox,
-    deterministic_id,
-    find,
-    matches,
-    normalize_reference,
-    repository_of,
-    selected,
-)
 from reclaim.cri import cri_pb2
 
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
@@ -55,9 +53,17 @@ _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 _WRITE_BYTES = 1 << 20  # written in one go under the lock: little enough that list calls do not wait for a large write
 
+_ID_CHARACTERS = 64
+
+Container: TypeAlias = cri_pb2.ContainerStatus
+Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Kind = Literal["container", "sandbox", "image"]
 _Record = TypeVar("_Record")
 _log = logging.getLogger(__name__)
+
+
+class NotFoundError(EmbeddedNodeError):
+    """A call names an object that does not exist. Over gRPC it is NOT_FOUND; any other EmbeddedNodeError is UNKNOWN."""
 
 
 class RemovalRecord(NamedTuple):
@@ -66,6 +72,21 @@ class RemovalRecord(NamedTuple):
     wall_seconds: float
     kind: Kind
     id: str
+
+
+@dataclass(slots=True)
+class Image:
+    """One image. `layers` is in order, the lowest first; `tags` and `digests` are full references; `runtime_handlers`
+    those that it was pulled for, the default one (empty) first. `created_at`: when it was pulled, wall-clock
+    nanoseconds."""
+
+    id: str
+    layers: tuple[LayerSpec, ...]
+    created_at: int
+    pinned: bool = False
+    tags: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    runtime_handlers: list[str] = field(default_factory=lambda: [""])
 
 
 class EmbeddedRuntime:
@@ -95,10 +116,13 @@ class EmbeddedRuntime:
         self._images: dict[str, Image] = {}
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
+        self._sandbox_of: dict[str, str] = {}  # by container
+        self._of_sandbox: dict[str, tuple[str, str]] = {}  # its image, and the directory of its logs
+        self._layers: dict[str, tuple[str, ...]] = {}  # by object: the digests to which it has references
         self._removals: list[RemovalRecord] = []
         self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
         self._gc_timer: threading.Timer | None = None
-        self._made = 0
+        self._made = self._files_written = 0
 
     # ---- RuntimeService
 
@@ -126,19 +150,19 @@ class EmbeddedRuntime:
         """ListContainers: by id, state, sandbox and labels; all given fields must match."""
         wanted = request.filter
         with self._lock:
-            sandboxes = selected(self._sandboxes, wanted.pod_sandbox_id)
+            sandboxes = _selected(self._sandboxes, wanted.pod_sandbox_id)
             items = [
-                each.item(self._images.get(each.image_id), self.dialect)
-                for each in selected(self._containers, wanted.id).values()
-                if each.sandbox_id in sandboxes and matches(each, wanted)
+                self._described(cri_pb2.Container, each, pod_sandbox_id=self._sandbox_of[each.id])
+                for each in _selected(self._containers, wanted.id).values()
+                if self._sandbox_of[each.id] in sandboxes and _matches(each, wanted)
             ]
         return cri_pb2.ListContainersResponse(containers=items)
 
     def container_status(self, request: cri_pb2.ContainerStatusRequest) -> cri_pb2.ContainerStatusResponse:
         """ContainerStatus. Raises NotFoundError."""
         with self._lock:
-            container = find(self._containers, request.container_id, "container")
-            status = container.status(self._images.get(container.image_id), self.dialect)
+            container = _find(self._containers, request.container_id, "container")
+            status = self._described(Container, container)
         return cri_pb2.ContainerStatusResponse(status=status)
 
     def list_container_stats(self, _: cri_pb2.ListContainerStatsRequest) -> cri_pb2.ListContainerStatsResponse:
@@ -157,13 +181,13 @@ class EmbeddedRuntime:
     def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
         """StopContainer: the process ends at once, whatever the timeout."""
         with self._lock, suppress(NotFoundError):
-            self._stop(find(self._containers, request.container_id, "container"))
+            self._stop(_find(self._containers, request.container_id, "container"))
         return cri_pb2.StopContainerResponse()
 
     def remove_container(self, request: cri_pb2.RemoveContainerRequest) -> cri_pb2.RemoveContainerResponse:
         """RemoveContainer, whatever its state."""
         with self._lock, suppress(NotFoundError):
-            container = find(self._containers, request.container_id, "container")
+            container = _find(self._containers, request.container_id, "container")
             self._require_free_space("containers.json")
             self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
@@ -171,26 +195,26 @@ class EmbeddedRuntime:
     def list_pod_sandbox(self, request: cri_pb2.ListPodSandboxRequest) -> cri_pb2.ListPodSandboxResponse:
         """ListPodSandbox: by id, state and labels; all given fields must match."""
         with self._lock:
-            found = selected(self._sandboxes, request.filter.id).values()
-            items = [each.described(cri_pb2.PodSandbox) for each in found if matches(each, request.filter)]
+            found = _selected(self._sandboxes, request.filter.id).values()
+            items = [_copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
     def pod_sandbox_status(self, request: cri_pb2.PodSandboxStatusRequest) -> cri_pb2.PodSandboxStatusResponse:
         """PodSandboxStatus; verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
         with self._lock:
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            status = sandbox.described(cri_pb2.PodSandboxStatus)
-        details = {"runtimeHandler": sandbox.runtime_handler}
+            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            status, (image, _) = _copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
+        details = {"runtimeHandler": status.runtime_handler}
         if self.dialect.reports_sandbox_image:
-            details["image"] = sandbox.image
+            details["image"] = image
         info = {"info": json.dumps(details)} if request.verbose else {}
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
 
     def stop_pod_sandbox(self, request: cri_pb2.StopPodSandboxRequest) -> cri_pb2.StopPodSandboxResponse:
         """StopPodSandbox: its containers exit, and it is NOTREADY."""
         with self._lock, suppress(NotFoundError):
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            sandbox.ready = False
+            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox.state = cri_pb2.SANDBOX_NOTREADY
             for container in self._containers_in(sandbox):
                 self._stop(container)
         return cri_pb2.StopPodSandboxResponse()
@@ -198,18 +222,22 @@ class EmbeddedRuntime:
     def remove_pod_sandbox(self, request: cri_pb2.RemovePodSandboxRequest) -> cri_pb2.RemovePodSandboxResponse:
         """RemovePodSandbox: with all its containers, whatever their state."""
         with self._lock, suppress(NotFoundError):
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             self._require_free_space("containers.json")
             self._drop_sandbox(sandbox)
         return cri_pb2.RemovePodSandboxResponse()
 
     def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
         """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
+        config = request.config
         with self._lock:
             layers = self._acquire_layers(self._image_named(self.sandbox_image))
-            sandbox_id, handler = self._new_id("sandbox"), request.runtime_handler
-            self._sandboxes[sandbox_id] = Sandbox(
-                sandbox_id, request.config, handler, self.sandbox_image, layers, self._now_ns()
+            sandbox_id = self._new_id("sandbox")
+            self._layers[sandbox_id] = layers
+            self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
+            handler, now = request.runtime_handler, self._now_ns()
+            self._sandboxes[sandbox_id] = _copied(
+                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
             )
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
 
@@ -217,32 +245,35 @@ class EmbeddedRuntime:
         """CreateContainer. Raises NotFoundError if the sandbox, the image or the image of a volume is absent."""
         config = request.config
         with self._lock:
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             image = self._image_named(config.image.image)
             volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
             container_id = self._new_id("container")
             self._store.make_writable(container_id)
-            directory = request.sandbox_config.log_directory or sandbox.config.log_directory
-            self._containers[container_id] = Container(
+            directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
+            self._sandbox_of[container_id] = sandbox.id
+            self._layers[container_id] = self._acquire_layers(image, *volumes)
+            self._containers[container_id] = _copied(
+                Container,
+                config,
                 id=container_id,
-                sandbox_id=sandbox.id,
-                config=config,
-                image_id=image.id,
-                layers=self._acquire_layers(image, *volumes),
-                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
                 created_at=self._now_ns(),
+                image_ref=image.id,
+                image_id=image.id,
+                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
             )
         return cri_pb2.CreateContainerResponse(container_id=container_id)
 
     def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
         """StartContainer. Raises NotFoundError; EmbeddedNodeError unless it is CREATED and its sandbox READY."""
         with self._lock:
-            container = find(self._containers, request.container_id, "container")
+            container = _find(self._containers, request.container_id, "container")
             if container.state != cri_pb2.CONTAINER_CREATED:
                 name = cri_pb2.ContainerState.Name(container.state)
                 raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
-            if not self._sandboxes[container.sandbox_id].ready:
-                raise EmbeddedNodeError(f"sandbox container {container.sandbox_id!r} is not running")
+            sandbox_id = self._sandbox_of[container.id]
+            if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
+                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
             container.state = cri_pb2.CONTAINER_RUNNING
             container.started_at = self._now_ns()
         return cri_pb2.StartContainerResponse()
@@ -329,6 +360,7 @@ class EmbeddedRuntime:
                 raise
             with self._lock:
                 self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
+                self._layers[image_id] = tuple(digests)
                 self._tag(self._images[image_id], tags, pinned=pinned)
         return image_id
 
@@ -336,11 +368,6 @@ class EmbeddedRuntime:
         """Gives an image one more tag. An image that had the tag loses it."""
         with self._lock:
             self._tag(_known(self._images, image_id, "image"), [tag])
-
-    def pull_for_handler(self, image_id: str, runtime_handler: str) -> None:
-        """Pulls an image for one more runtime handler. Its layers are here, so nothing is written."""
-        with self._lock:
-            _known(self._images, image_id, "image").runtime_handlers.append(runtime_handler)
 
     def images_created_at(self) -> dict[str, float]:
         """When each image was pulled, wall seconds by id: what containerd's image store tells."""
@@ -353,7 +380,7 @@ class EmbeddedRuntime:
             container = _known(self._containers, container_id, "container")
             if container.state not in _LIVE:
                 raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
-            container.finish(exit_code, "Completed" if exit_code == 0 else "Error", self._now_ns())
+            self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
         """Makes the container UNKNOWN, as after the loss of its shim."""
@@ -363,27 +390,24 @@ class EmbeddedRuntime:
     def kill_sandbox(self, sandbox_id: str) -> None:
         """Makes the sandbox NOTREADY. Its containers stay as they are, which can happen on a real runtime too."""
         with self._lock:
-            _known(self._sandboxes, sandbox_id, "sandbox").ready = False
+            _known(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
 
-    def write_to_container(self, container_id: str, size_bytes: int, files: int = 1) -> int:
-        """The container writes `files` new files with `size_bytes` together. Returns the number of bytes that fitted.
+    def write_to_container(self, container_id: str, size_bytes: int) -> int:
+        """The container writes a new file of so many bytes. Returns the number of bytes that fitted.
 
         It is fewer than asked if the filesystem is full, or if the container was removed meanwhile.
         """
         with self._lock:
-            container = _known(self._containers, container_id, "container")
+            _known(self._containers, container_id, "container")
+            self._files_written += 1
+            name = f"data-{self._files_written:06d}"
         written = 0
-        for file_bytes in even_parts(size_bytes, files):
-            container.files_written += 1
-            name = f"data-{container.files_written:06d}"
-            for chunk in even_parts(file_bytes, -(-file_bytes // _WRITE_BYTES) or 1):  # an empty file takes its inode
-                with self._lock:
-                    if container_id not in self._containers:
-                        return written
-                    fitted = self._store.append(container_id, name, chunk)
-                written += fitted
-                if fitted < chunk:
-                    return written
+        for chunk in even_parts(size_bytes, -(-size_bytes // _WRITE_BYTES) or 1):  # an empty file takes its inode
+            with self._lock:
+                fitted = self._store.append(container_id, name, chunk) if container_id in self._containers else 0
+            written += fitted
+            if fitted < chunk:
+                break
         return written
 
     def age(self, object_id: str, seconds: float) -> None:
@@ -399,10 +423,10 @@ class EmbeddedRuntime:
         """What a runtime finds after a reboot: every sandbox NOTREADY, every container that ran EXITED with 255."""
         with self._lock:
             for sandbox in self._sandboxes.values():
-                sandbox.ready = False
+                sandbox.state = cri_pb2.SANDBOX_NOTREADY
             for container in self._containers.values():
                 if container.state in _LIVE:
-                    container.finish(255, "Unknown", self._now_ns())
+                    self._finish(container, 255, "Unknown")
 
     def force_gc(self) -> None:
         """Frees now what would be freed later, and waits for the thread that would have done it."""
@@ -422,7 +446,18 @@ class EmbeddedRuntime:
         return deterministic_id(kind, self._made)
 
     def _containers_in(self, sandbox: Sandbox) -> list[Container]:
-        return [each for each in self._containers.values() if each.sandbox_id == sandbox.id]
+        return [each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id]
+
+    def _described(self, as_a: Any, container: Container, **others: str) -> Any:
+        """The entry of a container in ListContainers, or its status in ContainerStatus."""
+        answer, image, is_status = _copied(as_a, container, **others), self._images.get(container.image_id), not others
+        if image is not None and image.digests and (is_status or self.dialect.lists_digests):
+            answer.image_ref = image.digests[0]
+        if image is not None and image.tags and is_status:
+            answer.image.image = image.tags[0]
+        if not self.dialect.fills_image_id:
+            answer.image_id = ""
+        return answer
 
     def _image_named(self, wanted: str) -> Image:
         """The image that an id, a unique prefix of one with or without "sha256:", a tag or a repository digest names.
@@ -437,12 +472,20 @@ class EmbeddedRuntime:
                 return image
         by_digits = {image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()}
         try:
-            return find(by_digits, wanted.removeprefix("sha256:"), "image")
+            return _find(by_digits, wanted.removeprefix("sha256:"), "image")
         except NotFoundError:
             raise NotFoundError(f"image {wanted!r} not found") from None
 
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
-        return image.item(runtime_handler, pinned=self.dialect.pins_sandbox_image and self.sandbox_image in image.tags)
+        """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
+        return cri_pb2.Image(
+            id=image.id,
+            repo_tags=image.tags,
+            repo_digests=image.digests,
+            size=sum(layer.size_bytes for layer in image.layers),
+            pinned=image.pinned or (self.dialect.pins_sandbox_image and self.sandbox_image in image.tags),
+            spec=cri_pb2.ImageSpec(runtime_handler=runtime_handler) if runtime_handler else None,
+        )
 
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
         """Gives an image more tags, each with the digest of its repository. An image that had a tag loses it."""
@@ -465,14 +508,18 @@ class EmbeddedRuntime:
             self._store.commit(layer)
 
     def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
-        digests = tuple(digest for image in images for digest in image.layer_digests)
+        digests = tuple(digest for image in images for digest in self._layers[image.id])
         for digest in digests:
             self._store.acquire(digest)
         return digests
 
+    def _finish(self, container: Container, exit_code: int, reason: str) -> None:
+        container.state = cri_pb2.CONTAINER_EXITED
+        container.exit_code, container.reason, container.finished_at = exit_code, reason, self._now_ns()
+
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
-            container.finish(_KILLED, "Error", self._now_ns())
+            self._finish(container, _KILLED, "Error")
 
     def _require_free_space(self, file: str) -> None:
         """Raises EmbeddedNodeError on a full disk: the runtime writes its new list beside the old one before it
@@ -490,24 +537,24 @@ class EmbeddedRuntime:
 
     def _drop_image(self, image: Image) -> None:
         del self._images[image.id]
-        self._removed("image", image.id, image.layer_digests, self.dialect.image_space_delay_seconds)
+        self._removed("image", image.id, self.dialect.image_space_delay_seconds)
 
     def _drop_container(self, container: Container) -> None:
         self._stop(container)
-        del self._containers[container.id]
-        self._removed("container", container.id, container.layers, self.dialect.container_space_delay_seconds)
+        del self._containers[container.id], self._sandbox_of[container.id]
+        self._removed("container", container.id, self.dialect.container_space_delay_seconds)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         for container in self._containers_in(sandbox):
             self._drop_container(container)
-        del self._sandboxes[sandbox.id]
-        self._removed("sandbox", sandbox.id, sandbox.layers, self.dialect.container_space_delay_seconds)
+        del self._sandboxes[sandbox.id], self._of_sandbox[sandbox.id]
+        self._removed("sandbox", sandbox.id, self.dialect.container_space_delay_seconds)
 
-    def _removed(self, kind: Kind, object_id: str, layers: tuple[str, ...], delay_seconds: float) -> None:
+    def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
         """Records a removal, and frees its space: at once with all that waits, or by one timer for all of them."""
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
         first = not self._removed_but_not_freed
-        self._removed_but_not_freed.append((object_id, layers))
+        self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
         if delay_seconds <= 0:
             self._collect_garbage()
         elif first:
@@ -535,3 +582,75 @@ def _known(table: Mapping[str, _Record], object_id: str, kind: str) -> _Record:
     if object_id not in table:
         raise EmbeddedNodeError(f"there is no {kind} with the full id {object_id!r}")
     return table[object_id]
+
+
+def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
+    """The object that `wanted` names: by its id, or the only one whose id begins with it. `kind` is for the message.
+
+    Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or several begin with it.
+    """
+    about = f"an error occurred when try to find {kind} {wanted!r}"
+    if not wanted:
+        raise EmbeddedNodeError(f"{about}: prefix can't be empty")
+    found = _named(table, wanted)
+    if not found:
+        raise NotFoundError(f"{about}: not found")
+    if len(found) > 1:
+        raise EmbeddedNodeError(f"{about}: {len(found)} ids begin so")
+    return table[found[0]]
+
+
+def _selected(table: Mapping[str, _Record], wanted: str) -> Mapping[str, _Record]:
+    """What the id of a list's filter selects: everything if it is empty, nothing if it names no object, or several."""
+    if not wanted:
+        return table
+    found = _named(table, wanted)
+    return {each: table[each] for each in found} if len(found) == 1 else {}
+
+
+def _named(ids: Collection[str], wanted: str) -> list[str]:
+    if wanted in ids:
+        return [wanted]
+    if len(wanted) == _ID_CHARACTERS:  # no prefix of another one: do not search 50 000 ids for one that was removed
+        return []
+    return [each for each in ids if each.startswith(wanted)]
+
+
+def normalize_reference(reference: str) -> str:
+    """An image reference in full: registry, repository, and a digest or a tag ("latest" if neither is given).
+
+    "busybox" is "docker.io/library/busybox:latest"; of "name:tag@digest" the tag is dropped, as runtimes do.
+    """
+    name, _, digest = reference.partition("@")
+    path, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    repository = path + slash + last
+    registry = repository.split("/", 1)[0]
+    if "/" not in repository:
+        repository = f"docker.io/library/{repository}"
+    elif not ("." in registry or ":" in registry or registry == "localhost"):
+        repository = f"docker.io/{repository}"
+    return f"{repository}@{digest}" if digest else f"{repository}:{tag or 'latest'}"
+
+
+def repository_of(tag: str) -> str:
+    """The repository of a normalized "repository:tag" reference."""
+    return tag.rpartition(":")[0]
+
+
+def deterministic_id(*parts: object) -> str:
+    """64 hex digits that depend on the parts alone, so that two runs of a scenario have the same ids."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+
+
+def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri_pb2.ContainerFilter) -> bool:
+    """Whether a record has the state and the labels of a list's filter."""
+    return (not wanted.HasField("state") or record.state == wanted.state.state) and all(
+        record.labels.get(key) == value for key, value in wanted.label_selector.items()
+    )
+
+
+def _copied(as_a: Any, record: Message, **others: str | int) -> Any:
+    """The fields of a record that an answer has too, with others."""
+    known = as_a.DESCRIPTOR.fields_by_name
+    return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known} | others)

@@ -16,23 +16,23 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
+from collections import Counter, UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
-from eviction.drill.runtime.faults import distorted
+from eviction.drill.runtime.faults import Distortion, Failpoint, distorted
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.records import NotFoundError
-from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
 from reclaim.cri import cri_pb2, image_store_pb2, leases_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
@@ -48,16 +48,20 @@ _EXPIRE = "containerd.io/gc.expire"
 _ID_FILTER = re.compile(r'id~="(.*)"')
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_Answer = TypeVar("_Answer")
+_Lease = tuple[str, str]  # its namespace and its id
 
 
 class Method(NamedTuple):
-    """One row of the table: a method of CRI, its request and response messages, and the function that answers it."""
+    """One row of the table: a method, its request and response messages, and the function that answers it, called with
+    the runtime, or for a lease with the metadata of the call. A name is that of CRI; others have their service's before
+    it."""
 
     service: str
     name: str
     request: type[Message]
     answer: type[Message]
-    function: Callable[[EmbeddedRuntime, Any], Message]
+    function: Callable[[Any, Any], Message]
 
 
 def _methods() -> Iterator[Method]:
@@ -71,15 +75,158 @@ def _methods() -> Iterator[Method]:
 
 
 METHODS = tuple(_methods())
-STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSandboxes", "ListImages": "StreamImages"}
-"""The streaming counterparts of list calls: each message has one entry of the list."""
-LEASE_METHODS = ("Create", "Delete", "List")
 
 
-@dataclass(slots=True)
-class _Lease:
-    labels: dict[str, str]
-    content: list[str] = field(default_factory=list)  # names of what is attached to it
+def _own_methods(leases: Leases) -> Iterator[Method]:
+    """containerd's own: those of its leases, which CRI does not have, and its image store."""
+    for name in ("Create", "Delete", "List"):
+        request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
+        yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
+    images = image_store_pb2.ListImagesRequest, image_store_pb2.ListImagesResponse
+    yield Method(IMAGE_STORE, "ImagesList", *images, _stored_images)
+
+
+# ---- failpoints
+
+
+class InjectedError(Exception):
+    """A call ends with an error that has a code of its own. `code` and `message`: what the caller gets. `partial`: the
+    message sent before the error, or None."""
+
+    def __init__(self, code: StatusCode, message: str, partial: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.partial = partial
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_Answer]):
+    """One call that has arrived: a function that executes it, an empty answer, and a function that distorts an
+    answer."""
+
+    act: Callable[[], _Answer]
+    empty: _Answer
+    distort: Callable[[_Answer, Distortion], _Answer]
+
+
+@dataclass(slots=True, eq=False)
+class _Armed:
+    action: Failpoint
+    applies: Callable[[int, float], bool]
+    since: float
+    times_left: int | None
+    calls_seen: int = 0
+
+    def count_call(self, now: float) -> bool:
+        """Counts the call that arrives now. True if the fault applies to it."""
+        self.calls_seen += 1
+        return self.times_left != 0 and self.applies(self.calls_seen, now - self.since)
+
+
+class Failpoints(UserDict[str, Failpoint]):
+    """The faults in force for each method of a runtime ("RemoveImage"), and a count of the calls. Thread-safe.
+
+        server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
+        server.failpoints["ListContainers"] = Hang()
+        del server.failpoints["ListContainers"]          # releases the calls that hang
+
+    As a mapping it has one fault for each method. Setting it replaces the faults of the method and starts `times` anew;
+    a fault that is used up stays in the mapping without effect. Raises KeyError for an unknown method, so that a
+    mistyped name is noticed. `clock` returns monotonic seconds.
+    """
+
+    def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._methods = methods
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._armed: dict[str, list[_Armed]] = {}
+        self._calls: Counter[str] = Counter()
+        self._closed = False
+
+    def __setitem__(self, method: str, action: Failpoint) -> None:
+        with self._changed:
+            self.pop(method, None)
+            self.add(method, action)
+
+    def __delitem__(self, method: str) -> None:
+        with self._changed:
+            del self.data[method], self._armed[method]
+            self._changed.notify_all()
+
+    def add(
+        self, method: str, action: Failpoint, applies: Callable[[int, float], bool] = lambda _calls, _seconds: True
+    ) -> None:
+        """Adds a fault behind those that the method has already; the first one that applies to a call is used.
+        `applies` is asked at each call, with the number of calls and of seconds from now on."""
+        if method not in self._methods:
+            raise KeyError(f"no method is named {method!r}")
+        with self._changed:
+            self.data.setdefault(method, action)
+            armed = _Armed(action, applies, self._clock(), action.times)
+            self._armed.setdefault(method, []).append(armed)
+
+    @property
+    def calls(self) -> Counter[str]:
+        """The number of calls of each method so far, 0 for a method that was never called. A copy."""
+        with self._changed:
+            return Counter(self._calls)
+
+    def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
+        """Waits until `count` calls of a method have arrived, answered or not. False if the time ran out first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
+
+    def apply(self, method: str, call: Call[_Answer]) -> _Answer:
+        """Counts one call of a method and executes it, with the fault that applies to it.
+
+        Raises InjectedError if the fault makes the call fail, and everything that `call.act` raises.
+        """
+        armed = self._arrive(method)
+        if armed is None:
+            return call.act()
+        action = armed.action
+        if action.seconds != 0.0:
+            self._wait(method, armed, action.seconds)
+        answer = call.act() if action.acts else call.empty
+        if action.how is not None:
+            answer = call.distort(answer, action.how)
+        if action.code is not None:
+            raise InjectedError(action.code, action.message, None if action.how is None else answer)
+        return answer
+
+    def close(self) -> None:
+        """Ends every wait: the calls that hang fail with UNAVAILABLE and do nothing, as when their server dies."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def open(self) -> None:
+        """Lets delays and hangs wait again after `close`."""
+        with self._changed:
+            self._closed = False
+
+    def _arrive(self, method: str) -> _Armed | None:
+        with self._changed:
+            self._calls[method] += 1
+            self._changed.notify_all()
+            now = self._clock()
+            # Every fault counts every call, also those to which an earlier fault applies.
+            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
+            if applying and applying[0].times_left is not None:
+                applying[0].times_left -= 1
+            return applying[0] if applying else None
+
+    def _wait(self, method: str, armed: _Armed, seconds: float | None) -> None:
+        """Waits until the fault is gone, or so many seconds are over. Raises InjectedError if the server stops."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or armed not in self._armed.get(method, ()), seconds)
+            if self._closed:
+                raise InjectedError(StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")
+
+
+# ---- leases
 
 
 class Leases:
@@ -89,28 +236,23 @@ class Leases:
         self._runtime = runtime
         self._directory = os.path.join(runtime.images_root, "content")
         self._lock = threading.Lock()
-        self._leases: dict[tuple[str, str], _Lease] = {}
+        self._attached: dict[str, _Lease] = {}  # content -> the lease that keeps it
+        self.labels: dict[_Lease, dict[str, str]] = {}
+        """Of every lease."""
         self.collections = 0
         """How many garbage collections have been run."""
 
-    def add_content(self, name: str, size_bytes: int, lease: tuple[str, str] | None = None) -> None:
-        """Content to which only a lease refers, given as its namespace and id, or nothing. Raises EmbeddedNodeError if
-        it does not fit."""
-        with self._lock:
-            if lease is not None:
-                self._leases.setdefault(lease, _Lease({})).content.append(name)
+    def add_content(self, name: str, size_bytes: int, lease: _Lease | None = None) -> None:
+        """Content to which only a lease refers, or nothing. Raises EmbeddedNodeError if it does not fit."""
+        if lease is not None:
+            self.labels.setdefault(lease, {})
+            self._attached[name] = lease
         try:
             os.makedirs(self._directory, exist_ok=True)
             with open(os.path.join(self._directory, name), "xb") as file:
                 file.write(os.urandom(size_bytes))
         except OSError as caught:
             raise EmbeddedNodeError(f"content {name} cannot be written: {caught.strerror}") from caught
-
-    @property
-    def ids(self) -> list[tuple[str, str]]:
-        """Namespace and id of every lease."""
-        with self._lock:
-            return sorted(self._leases)
 
     @property
     def content(self) -> list[str]:
@@ -121,15 +263,15 @@ class Leases:
         """Create. ALREADY_EXISTS where there is one of this id."""
         lease = (_namespace(metadata), request.id)
         with self._lock:
-            if lease in self._leases:
+            if lease in self.labels:
                 raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
-            self._leases[lease] = _Lease(dict(request.labels))
-        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=dict(request.labels)))
+            self.labels[lease] = dict(request.labels)
+        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=request.labels))
 
     def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
         """Delete. NOT_FOUND where there is none of this id; with `sync`, a garbage collection before the answer."""
         with self._lock:
-            if self._leases.pop((_namespace(metadata), request.id), None) is None:
+            if self.labels.pop((_namespace(metadata), request.id), None) is None:
                 raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
         if request.sync:
             self.collect_garbage()
@@ -141,19 +283,22 @@ class Leases:
         patterns = [_pattern(each) for each in request.filters]
         answer = leases_pb2.ListResponse()
         with self._lock:
-            for (space, name), lease in self._leases.items():
+            for (space, name), labels in self.labels.items():
                 if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
-                    answer.leases.add(id=name, labels=lease.labels)
+                    answer.leases.add(id=name, labels=labels)
         return answer
 
     def collect_garbage(self) -> None:
         """Deletes leases that have expired, what no lease keeps, and what CRI calls have left to be freed later."""
         now = self._runtime.wall_seconds()
         with self._lock:
-            self._leases = {key: lease for key, lease in self._leases.items() if not _expired(lease, now)}
-            kept = {name for lease in self._leases.values() for name in lease.content}
-            for name in set(self.content) - kept:
-                os.unlink(os.path.join(self._directory, name))
+            for lease, labels in list(self.labels.items()):
+                expires = labels.get(_EXPIRE)
+                if expires is not None and datetime.fromisoformat(expires).timestamp() < now:
+                    del self.labels[lease]
+            for name in self.content:
+                if self._attached.get(name) not in self.labels:
+                    os.unlink(os.path.join(self._directory, name))
             self.collections += 1
         self._runtime.force_gc()
 
@@ -172,9 +317,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(found[1])
 
 
-def _expired(lease: _Lease, now: float) -> bool:
-    text = lease.labels.get(_EXPIRE)
-    return text is not None and datetime.fromisoformat(text).timestamp() < now
+# ---- the server
 
 
 class EmbeddedServer:
@@ -189,9 +332,11 @@ class EmbeddedServer:
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
-        leases = (f"Leases{name}" for name in LEASE_METHODS)
-        self.failpoints = Failpoints(frozenset((*(method.name for method in METHODS), *STREAMS.values(), *leases)))
+        self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
         self.leases = Leases(runtime)
+        self.methods = (*METHODS, *_own_methods(self.leases))
+        """Those that are served, containerd's own if the dialect has them."""
+        self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
     def __enter__(self) -> Self:
@@ -200,11 +345,6 @@ class EmbeddedServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def target(self) -> str:
-        """The address for `grpc.insecure_channel`."""
-        return f"unix:{self.socket_path}"
 
     def start(self) -> None:
         """Starts to listen; does nothing if it listens already. Raises EmbeddedNodeError if the socket cannot be
@@ -260,79 +400,46 @@ class EmbeddedServer:
         self.runtime.force_gc()
 
     def _services(self) -> dict[str, dict[str, _Handler]]:
-        """The handlers of each service by method, as the dialect has them."""
-        services: dict[str, dict[str, _Handler]] = {RUNTIME_SERVICE: {}, IMAGE_SERVICE: {}}
-        for method in METHODS:
-            services[method.service][method.name] = self._handler(method)
-            if self.runtime.dialect.streams_lists and method.name in STREAMS:
-                stream = STREAMS[method.name]
-                services[method.service][stream] = self._handler(method._replace(name=stream))
-        if self.runtime.dialect.serves_leases:
-            services[LEASES_SERVICE] = {name: self._lease_handler(name) for name in LEASE_METHODS}
-            services[IMAGE_STORE] = {"List": _handler(image_store_pb2.ListImagesRequest, self._stored_images)}
+        """The handlers of each service by method."""
+        services: dict[str, dict[str, _Handler]] = {}
+        for method in self.methods:
+            name = method.name.removeprefix(method.service.rpartition(".")[2])
+            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or self.runtime.dialect.serves_leases:
+                services.setdefault(method.service, {})[name] = self._handler(method)
         return services
 
     def _handler(self, method: Method) -> _Handler:
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
-            call = Call(lambda: method.function(self.runtime, request), method.answer(), distorted)
-            return self._answers(method.name, call, context)
-
-        return _handler(method.request, answers)
-
-    def _lease_handler(self, name: str) -> _Handler:
-        request_type = getattr(leases_pb2, f"{name}Request")
-        answer_type = getattr(leases_pb2, f"{name}Response", Empty)
-        function = getattr(self.leases, name.lower())
-
-        def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-            call = Call(lambda: function(metadata, request), answer_type(), distorted)
-            return self._answers(f"Leases{name}", call, context)
+            subject = metadata if method.service == LEASES_SERVICE else self.runtime
+            call = Call(lambda: method.function(subject, request), method.answer(), distorted)
+            try:
+                yield call.act() if method.service == IMAGE_STORE else self.failpoints.apply(method.name, call)
+            except InjectedError as error:
+                yield from failing(() if error.partial is None else (error.partial,), error, context)
+            except NotFoundError as error:
+                context.abort(StatusCode.NOT_FOUND, str(error))
+            except EmbeddedNodeError as error:
+                context.abort(StatusCode.UNKNOWN, str(error))
 
-        return _handler(request_type, answers)
+        # On the wire a unary answer is a stream of one message. A stream handler can send a message and then an error.
+        return grpc.unary_stream_rpc_method_handler(
+            answers,
+            request_deserializer=method.request.FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
 
-    def _answers(self, name: str, call: Call[Message], context: grpc.ServicerContext) -> Iterator[Message]:
-        """The messages that answer a call: one, or those of a stream, perhaps with an error behind them."""
-        messages = _one_by_one if name in STREAMS.values() else _whole
-        try:
-            yield from messages(self.failpoints.apply(name, call))
-        except InjectedError as error:
-            yield from failing(() if error.partial is None else messages(error.partial), error, context)
-        except NotFoundError as error:
-            context.abort(StatusCode.NOT_FOUND, str(error))
-        except EmbeddedNodeError as error:
-            context.abort(StatusCode.UNKNOWN, str(error))
 
-    def _stored_images(self, _: Message, __: grpc.ServicerContext) -> Iterator[Message]:
-        """containerd's list of images by id, whatever the filter."""
-        answer = image_store_pb2.ListImagesResponse()
-        for name, at in self.runtime.images_created_at().items():
-            image = answer.images.add(name=name)
-            image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
-        yield answer
+def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
+    """containerd's list of images by id, whatever the filter."""
+    answer = image_store_pb2.ListImagesResponse()
+    for name, at in runtime.images_created_at().items():
+        image = answer.images.add(name=name)
+        image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
+    return answer
 
 
 def failing(before: Iterable[Any], error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
     """The answer to a call that fails on purpose: the messages before the error, then its code."""
     yield from before
     context.abort(error.code, error.message)
-
-
-def _handler(request: type[Message], answers: Callable[[Any, grpc.ServicerContext], Iterator[Any]]) -> _Handler:
-    # On the wire a unary answer is a stream of one message. A stream handler can send a message and then an error.
-    return grpc.unary_stream_rpc_method_handler(
-        answers,
-        request_deserializer=request.FromString,
-        response_serializer=lambda answer: answer.SerializeToString(),
-    )
-
-
-def _whole(answer: Message) -> Iterator[Message]:
-    yield answer
-
-
-def _one_by_one(answer: Message) -> Iterator[Message]:
-    """Each entry of a list as a list of its own."""
-    for entries, found in answer.ListFields():
-        for entry in found:
-            yield type(answer)(**{entries.name: [entry]})

@@ -15,7 +15,7 @@ from eviction.drill.measurement.measurements import (
     Measurements,
     NamedObject,
 )
-from eviction.drill.scenario.types import NEVER, ConditionExpectation, Expectation, ObjectPattern
+from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation, ObjectPattern
 from eviction.record import PassResult
 from eviction.types import NodeCondition
 from signals.types import Signal

@@ -8,7 +8,7 @@ import pytest
 
 from eviction.drill.judgement.judge import Response, judge_real
 from eviction.drill.measurement.measurements import EndedPod
-from eviction.drill.scenario.types import NEVER, ConditionExpectation, Expectation, ObjectPattern
+from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation, ObjectPattern
 from signals.quantity import parse_percentage
 from signals.types import Signal
 from tests.drill.documents import measurements

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judgement.restart_policy import LastStatus, should_container_be_restarted, would_start
-from eviction.drill.scenario.types import PodSpec, PodState, RestartPolicy
+from eviction.drill.judgement.judge import LastStatus, should_container_be_restarted, would_start
+from eviction.drill.scenario import PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 
 ALWAYS, ON_FAILURE, NEVER = RestartPolicy

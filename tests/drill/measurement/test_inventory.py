@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.measurement.measurements import NamedObject
-from eviction.drill.measurement.real_node import InventoryPoller, take_inventory
+from eviction.drill.measurement.observer import InventoryPoller, take_inventory
 from reclaim.types import Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock

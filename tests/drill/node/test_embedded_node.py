@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.pressure.embedded_growers import EmbeddedGrowers
 from eviction.drill.pressure.schedule import PressureSchedule
-from eviction.drill.run.embedded import configuration_of
-from eviction.drill.scenario.types import FileEnd, PodState, Scenario
+from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
+from eviction.drill.scenario import FileEnd, PodState, Scenario
 from eviction.node.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
@@ -66,7 +65,7 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
         assert dead == ["gone"]
         present = set(os.listdir(os.path.join(embedded.root_directory, "pods")))
         assert present == {f"uid-{state}" for state in PodState if state.known_to_kubelet}
-        logs = embedded.population.log_files
+        logs = embedded.log_files
         assert logs.keys() == {str(state) for state in PodState if state is not PodState.CREATED}
         assert {os.path.getsize(path) for path in logs.values()} == {8192}
         assert len(os.listdir(embedded.pod_logs_directory)) == len(logs)
@@ -79,7 +78,7 @@ def test_after_a_reboot_nothing_runs() -> None:
         found = {container.state for container in node.client.list_containers()}
         assert found == {ContainerState.EXITED, ContainerState.CREATED}
         assert {s.state for s in node.client.list_pod_sandboxes()} == {PodSandboxState.NOTREADY}
-        assert set(embedded.population.exit_codes.values()) == {0, 1, 255}
+        assert set(embedded.exit_codes.values()) == {0, 1, 255}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def pressed(made: Scenario, embedded: EmbeddedNode) -> PressureSchedule:
     pressures = PressureSchedule(made.pressures, growers)
     pressures.start(0.0)
     assert came_true(lambda: not pressures.running)
-    growers.close()
+    growers.free()
     return pressures
 
 
@@ -175,7 +174,7 @@ def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: FileE
         assert os.path.exists(path) == (file is not FileEnd.DELETED)
         assert holders(path) == int(file is not FileEnd.CLOSED)
         assert (before - os.statvfs(embedded.root_directory).f_bavail) * PAGE >= 3 * MIB
-        growers.close()
+        growers.free()
         left = (before - os.statvfs(embedded.root_directory).f_bavail) * PAGE
         assert left < MIB if file is FileEnd.DELETED else left >= 3 * MIB
 
@@ -185,9 +184,9 @@ def test_pressures_beside_each_other_begin_together() -> None:
     one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
     made = scenario(pressure=[one, {**one, "beside": True}, {**one, "rate": "80Mi"}])
     with built(made) as (embedded, _):
-        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.began)
-        assert second.began < (first.ended or 0.0)
-        assert third.began >= max(first.ended or 0.0, second.ended or 0.0)
+        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.from_seconds)
+        assert second.from_seconds < (first.to_seconds or 0.0)
+        assert third.from_seconds >= max(first.to_seconds or 0.0, second.to_seconds or 0.0)
 
 
 def holders(path: str) -> int:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.node.loop_mounts import mount_loop
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
-from eviction.drill.scenario.types import FilesystemType
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, mount_loop, unmount
+from eviction.drill.scenario import FilesystemType
 from tests.sockets.mounts import need_mounts
 
 MIB = 1 << 20

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.pressure.fill import Fill
 from eviction.drill.pressure.fill_program import Order
-from eviction.drill.scenario.types import Grows
+from eviction.drill.pressure.schedule import Fill
+from eviction.drill.scenario import Grows
 from tests.drill.documents import MIB
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -91,7 +91,7 @@ def test_a_killed_fill_process_is_a_problem(disk: Path) -> None:
     """Its space is free again, and `problem` says why."""
     before = left(disk)
     made = filled(str(disk), Grows.BYTES, 0, 5 * MIB, 0)
-    os.kill(made.pid, signal.SIGKILL)
+    os.kill(made._process.pid, signal.SIGKILL)
     assert came_true(lambda: made.problem != "")
     assert "killed" in made.problem
     assert left(disk) == before

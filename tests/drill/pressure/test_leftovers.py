@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.pressure.fill_program import PREFIX
-from eviction.drill.pressure.leftovers import DrillStillRunning, foreign_entries, mount_point, remove_leftovers
+from eviction.drill.run.real import DrillStillRunning, foreign_entries, mount_point, remove_leftovers
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 

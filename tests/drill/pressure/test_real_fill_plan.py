@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.pressure.real_fill_plan import plan_fill, plan_lines
-from eviction.drill.scenario.amounts import ScenarioError
+from eviction.drill.scenario import ScenarioError
 from eviction.types import Threshold, ThresholdValue
 from signals.quantity import parse_percentage, parse_quantity
 from signals.types import (

@@ -8,19 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.drill.report.timeline import (
-    HEIGHT,
-    LEFT,
-    PLOT,
-    TOP,
-    Chart,
-    MarkLine,
-    Series,
-    Span,
-    Tick,
-    chart_svg,
-    lanes_svg,
-)
+from eviction.drill.report.timeline import HEIGHT, LEFT, PLOT, TOP, Event, MarkLine, Series, chart_svg, lanes_svg
 
 seconds = st.floats(-1e6, 1e6, allow_nan=False)
 amounts = st.integers(-(2**63), 2**63)
@@ -34,7 +22,7 @@ def tree(svg: str) -> ElementTree.Element:
 def chart(
     points: list[tuple[float, float]], *marks: MarkLine, began: float = 0.0, ended: float = 2.0
 ) -> ElementTree.Element:
-    return tree(chart_svg(Chart("a chart", began, ended, str, [Series("s", points)], marks)))
+    return tree(chart_svg("a chart", began, ended, [Series("s", points)], marks, inodes=True))
 
 
 def labels(drawn: ElementTree.Element) -> dict[str, float]:
@@ -45,8 +33,8 @@ def labels(drawn: ElementTree.Element) -> dict[str, float]:
 @given(
     st.lists(st.tuples(seconds, amounts), max_size=20),
     st.lists(st.builds(MarkLine, texts, amounts), max_size=5),
-    st.lists(st.builds(Span, texts, seconds, seconds, texts), max_size=3),
-    st.lists(st.builds(Tick, texts, seconds, texts), max_size=5),
+    st.lists(st.builds(Event, texts, texts, seconds, seconds), max_size=3),
+    st.lists(st.builds(Event, texts, texts, seconds), max_size=5),
     seconds,
     seconds,
     st.booleans(),
@@ -54,14 +42,14 @@ def labels(drawn: ElementTree.Element) -> dict[str, float]:
 def test_whatever_is_drawn_is_well_formed(
     points: list[tuple[float, float]],
     marks: list[MarkLine],
-    spans: list[Span],
-    ticks: list[Tick],
+    spans: list[Event],
+    ticks: list[Event],
     began: float,
     ended: float,
-    binary: bool,
+    inodes: bool,
 ) -> None:
     """Any times, amounts and names give one SVG element without NaN."""
-    svg = chart_svg(Chart("c", began, ended, str, [Series("s", points)], marks, spans, ticks, binary))
+    svg = chart_svg("c", began, ended, [Series("s", points)], marks, [*spans, *ticks], inodes=inodes)
     lanes = lanes_svg("l", began, ended, [("a lane", spans), ("another", ticks)])
     for drawing in (svg, lanes):
         assert tree(drawing).tag == "svg"

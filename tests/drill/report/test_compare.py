@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 
 from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredRemoval, Sample
-from eviction.drill.report.compare import comparison_page, comparison_picture, comparison_table
 from eviction.drill.report.document import report_of, result_json
+from eviction.drill.report.lines import comparison_table
+from eviction.drill.report.page import comparison_page, comparison_picture
 from eviction.drill.report.timeline import NAMESPACE
 from tests.drill.documents import MIB
 from tests.drill.report.test_report import HOSTILE, assert_self_contained, parsed, report, result, texts

@@ -14,15 +14,21 @@ from xml.etree import ElementTree
 
 import pytest
 
+from eviction.cli.drill import files_of, write
 from eviction.drill.judgement.judge import Check, DrillResult, Response
-from eviction.drill.measurement.downsample import downsample
-from eviction.drill.measurement.measurements import EndedPod, Episode, MeasuredFilesystem, MeasuredRemoval, Sample
+from eviction.drill.measurement.measurements import (
+    EndedPod,
+    Episode,
+    MeasuredFilesystem,
+    MeasuredRemoval,
+    Sample,
+    downsample,
+)
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, Report, ReportError, read_report, report_of, result_json
 from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.report.page import junit_xml, page, picture
 from eviction.drill.report.timeline import NAMESPACE
-from eviction.drill.report.write import write_reports
 from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import MIB, measurements, one_pass, scenario
 from tests.schemas import assert_as_described
@@ -198,7 +204,7 @@ def test_junit_names_what_was_expected_and_measured() -> None:
 def test_the_files_of_a_report(tmp_path: Path) -> None:
     """The page first, then JSON that reads back unchanged, then JUnit and the picture."""
     document = result_json(result())
-    paths = write_reports(document, str(tmp_path / "new" / "report"))
+    paths = write(files_of(report_of(document, "a"), document), str(tmp_path / "new" / "report"))
     assert [Path(path).name for path in paths] == [f"drill-small.{kind}" for kind in ("html", "json", "xml", "svg")]
     assert json.loads(Path(paths[1]).read_text()) == document
     assert read_report(paths[1]) == report_of(document, "a")
@@ -241,7 +247,7 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
     assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: not tried"]
-    assert verdict_lines(made)[-1].endswith("1 of 3 could not be judged")
+    assert verdict_lines(run)[-1].endswith("1 of 3 could not be judged")
 
 
 def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
@@ -257,7 +263,7 @@ def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
 
 def test_an_observation_without_events() -> None:
     """No mark crossed and nothing removed: `never`, 0, and the lowest points."""
-    calm = measurements(episodes=(), removals=(), condition_periods=(), passes=())
+    calm = report(episodes=(), removals=(), condition_periods=(), passes=())
     rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
     assert rows["crossed a mark"] == "never"
     assert rows["images removed"] == "0"
@@ -268,7 +274,7 @@ def test_an_observation_without_events() -> None:
 def test_times_of_an_observation_count_from_crossing() -> None:
     """A removal before the crossing does not count as the first one; a rise is the first relief."""
     before = MeasuredRemoval(0.2, "image", "z:1", "id z")
-    crossed = measurements(
+    crossed = report(
         removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
     )
     text = "\n".join(observation_lines(crossed))
@@ -279,7 +285,7 @@ def test_times_of_an_observation_count_from_crossing() -> None:
 
 def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
     """What held, what did not, the times, and the verdict in the last line."""
-    lines = verdict_lines(result(held=False))
+    lines = verdict_lines(report(held=False))
     assert any(line.startswith("NOT   new pod") for line in lines)
     assert "from crossing the mark to the first removal: 100ms" in lines
     assert lines[-1] == "small: NOT everything held"

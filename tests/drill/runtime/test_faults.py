@@ -7,20 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.failpoints import Call, Failpoints, InjectedError
-from eviction.drill.runtime.faults import (
-    HUGE_NAME_CHARACTERS,
-    Cut,
-    Distort,
-    Distortion,
-    Fail,
-    Hang,
-    MethodFault,
-    Pretend,
-    When,
-    distorted,
-)
+from eviction.drill.runtime.faults import HUGE_NAME_CHARACTERS, Cut, Distort, Distortion, Fail, Hang, Pretend, distorted
+from eviction.drill.runtime.server import Call, Failpoints, InjectedError
 from reclaim.cri import cri_pb2 as pb
+from tests.nodes.method_faults import MethodFault, When, arm
 
 METHODS = frozenset({"ListImages", "RemoveImage"})
 
@@ -64,7 +54,7 @@ def outcomes(failpoints: Failpoints, count: int) -> str:
 def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
     """From the third call on, twice."""
     failpoints = Failpoints(METHODS)
-    failpoints.add(MethodFault("ListImages", Fail(times=2), When(from_call=3)))
+    arm(failpoints, MethodFault("ListImages", Fail(times=2), When(from_call=3)))
     assert outcomes(failpoints, 7) == "DDFFDDD"
 
 
@@ -72,7 +62,7 @@ def test_a_fault_has_a_span_of_time() -> None:
     """From 5 s after it was set, for 2 s; the end is exclusive."""
     clock = Stepped()
     failpoints = Failpoints(METHODS, clock)
-    failpoints.add(MethodFault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
+    arm(failpoints, MethodFault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
     found = []
     for now in (104.9, 105.0, 106.9, 107.0):
         clock.now = now
@@ -85,7 +75,7 @@ def test_a_probability_is_repeatable_with_its_seed() -> None:
 
     def drawn(seed: int) -> str:
         failpoints = Failpoints(METHODS)
-        failpoints.add(MethodFault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
+        arm(failpoints, MethodFault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
         return outcomes(failpoints, 300)
 
     assert drawn(1) == drawn(1) != drawn(2)
@@ -96,15 +86,15 @@ def test_of_several_faults_the_first_that_applies_is_used() -> None:
     """A burst at the second call, then one for all calls from the fourth on; a fault that is not used is not used
     up."""
     failpoints = Failpoints(METHODS)
-    failpoints.add(MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
-    failpoints.add(MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
+    arm(failpoints, MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
+    arm(failpoints, MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
     assert outcomes(failpoints, 1) == "D"
     assert outcomes(failpoints, 1) == "F"
     assert failpoints.apply("ListImages", CALL) == "done half_list"
     assert failpoints.apply("ListImages", CALL) == "done"
     assert failpoints["ListImages"] == Fail(message="burst", times=1), "the mapping shows the first"
     with pytest.raises(KeyError, match="ListImage"):
-        failpoints.add(MethodFault("ListImage", Hang()))
+        arm(failpoints, MethodFault("ListImage", Hang()))
 
 
 def test_a_pretended_call_does_nothing() -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.report.page import junit_xml, page, picture
-from eviction.drill.scenario.reader import find_scenario, library
-from eviction.drill.scenario.types import NEVER, ConditionExpectation, ObjectPattern
+from eviction.drill.scenario import NEVER, ConditionExpectation, ObjectPattern, find_scenario, library
 from signals.quantity import Percentage
 from tests.drill.report.test_report import assert_a_picture, assert_self_contained, parsed, texts
 from tests.drill.runs import report_of_run, run_of

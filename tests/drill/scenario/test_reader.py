@@ -10,13 +10,26 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.measurement.measurements import MeasuredFilesystem
-from eviction.drill.pressure.fault_schedule import describe_fault, failpoint_of
+from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.faults import Distortion
 from eviction.drill.runtime.server import METHODS
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.reader import find_scenario, library, part_of, read_scenario, scenario_of
-from eviction.drill.scenario.types import Code, Dialect, Fault, FaultAction, Method, PodState, RestartPolicy, Wrong
+from eviction.drill.scenario import (
+    Code,
+    Dialect,
+    Fault,
+    FaultAction,
+    Method,
+    PodState,
+    RestartPolicy,
+    ScenarioError,
+    Wrong,
+    find_scenario,
+    library,
+    part_of,
+    read_scenario,
+    scenario_of,
+)
 from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
 

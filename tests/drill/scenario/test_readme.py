@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario import read_scenario
 from tests.pages import DRILL, code_blocks
 from tests.repository import ROOT
 

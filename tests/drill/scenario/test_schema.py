@@ -10,9 +10,7 @@ from jsonschema import Draft202012Validator
 
 from eviction.configuration.models import Model, ValidationError
 from eviction.configuration.strict_yaml import read_document
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.reader import library, scenario_of
-from eviction.drill.scenario.types import (
+from eviction.drill.scenario import (
     Call,
     ConditionExpectation,
     Expectation,
@@ -25,6 +23,9 @@ from eviction.drill.scenario.types import (
     PodSpec,
     Pressure,
     RuntimeSpec,
+    ScenarioError,
+    library,
+    scenario_of,
 )
 from tests.drill.documents import document
 from tests.drill.scenario.test_reader import REFUSED

@@ -19,9 +19,16 @@ from eviction.configuration.effective import load
 from eviction.configuration.file import FIELDS, FilesystemEntry, FunctionEntry
 from eviction.configuration.kubelet import KUBELETS_FIELDS, read_kubelet_configuration
 from eviction.configuration.strict_yaml import ConfigurationError, parse_document, quoted
-from eviction.drill.scenario.amounts import ScenarioError
-from eviction.drill.scenario.reader import scenario_of
-from eviction.drill.scenario.types import ConditionExpectation, Expectation, NodeSpec, Part, Pressure, Scenario
+from eviction.drill.scenario import (
+    ConditionExpectation,
+    Expectation,
+    NodeSpec,
+    Part,
+    Pressure,
+    Scenario,
+    ScenarioError,
+    scenario_of,
+)
 from eviction.types import EvictionError
 
 WRONG = [

@@ -15,7 +15,7 @@ import pytest
 
 from eviction.drill.report.document import result_json
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.scenario.reader import read_scenario
+from eviction.drill.scenario import read_scenario
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, answer, reclaimd, reclaimd_here
 from tests.repository import ROOT

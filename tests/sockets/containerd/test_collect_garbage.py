@@ -11,7 +11,7 @@ import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.runtime.dialects import CRI_O_1_31
-from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang, MethodFault, When
+from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
 from reclaim.containerd import (
@@ -28,6 +28,7 @@ from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.types import FilesystemRole, Signal
+from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 
@@ -72,7 +73,7 @@ def test_what_nothing_refers_to_goes_before_an_image(small_node: SmallNode) -> N
     assert record.result is PassResult.SATISFIED
     assert small_node.server.leases.content == []
     assert set(images) <= small_node.images()
-    assert (small_node.server.leases.ids, small_node.server.leases.collections) == ([], 1)
+    assert (sorted(small_node.server.leases.labels), small_node.server.leases.collections) == ([], 1)
 
 
 def test_what_others_hold_by_a_lease_stays(small_node: SmallNode) -> None:
@@ -82,7 +83,7 @@ def test_what_others_hold_by_a_lease_stays(small_node: SmallNode) -> None:
     add_content(small_node, "garbage")
     record = relieve(node_of(small_node, 6 * MIB))
     assert small_node.server.leases.content == ["held"]
-    assert small_node.server.leases.ids == [OTHERS]
+    assert sorted(small_node.server.leases.labels) == [OTHERS]
     assert result_of(record, images[0]) == "removed"
 
 
@@ -93,7 +94,7 @@ def test_a_lease_that_an_earlier_run_has_left_is_deleted_and_no_other(small_node
         leases.create(K8S, pb.CreateRequest(id=lease_id))
     leases.create({"containerd-namespace": "other"}, pb.CreateRequest(id=f"{ID_PREFIX}other"))
     relieve(node_of(small_node, MIB))
-    assert leases.ids == [("k8s.io", "pull"), ("k8s.io", f"x{ID_PREFIX}"), ("other", f"{ID_PREFIX}other")]
+    assert sorted(leases.labels) == [("k8s.io", "pull"), ("k8s.io", f"x{ID_PREFIX}"), ("other", f"{ID_PREFIX}other")]
 
 
 def test_a_dry_run_makes_no_lease(small_node: SmallNode) -> None:
@@ -130,16 +131,16 @@ def test_a_lease_that_cannot_be_deleted_expires_within_a_minute(make_small_node:
     small = make_small_node(wall_clock=lambda: wall[0])
     small.failpoints["LeasesDelete"] = Fail(grpc.StatusCode.UNAVAILABLE, "gone")
     relieve(node_of(small, 2 * MIB))
-    ((_, lease_id),) = small.server.leases.ids
+    ((_, lease_id),) = sorted(small.server.leases.labels)
     (lease,) = small.server.leases.list(K8S, pb.ListRequest()).leases
     assert lease_id == lease.id
     assert lease.id.startswith(ID_PREFIX)
     assert 0 <= datetime.fromisoformat(lease.labels[EXPIRE_LABEL]).timestamp() - wall[0] < 600
     small.server.leases.collect_garbage()
-    assert small.server.leases.ids == [("k8s.io", lease_id)]
+    assert sorted(small.server.leases.labels) == [("k8s.io", lease_id)]
     wall[0] += 660
     small.server.leases.collect_garbage()
-    assert small.server.leases.ids == []
+    assert sorted(small.server.leases.labels) == []
 
 
 @pytest.mark.parametrize(("method", "call"), [("LeasesList", 2), ("LeasesCreate", 1), ("LeasesDelete", 1)])
@@ -148,7 +149,7 @@ def test_a_run_that_does_not_end_has_a_deadline(small_node: SmallNode, method: s
     images = small_node.add_images(2)
     node = node_of(small_node, 2 * MIB, deadline_seconds=0.3, read_deadline_seconds=60.0)
     node.locate()
-    small_node.failpoints.add(MethodFault(method, Hang(), When(from_call=call)))
+    arm(small_node.failpoints, MethodFault(method, Hang(), When(from_call=call)))
     with small_node.relieving(node) as going:
         record = going.result(60)
     assert failure(record) == ("containerd's garbage collection: not answered within 0.3 s; one that has begun goes on")
@@ -204,7 +205,7 @@ def test_a_socket_that_changes_hands_is_not_asked_for_a_run(small_node: SmallNod
 def test_beside_containerd_there_is_no_problem_and_nothing_is_changed(small_node: SmallNode) -> None:
     """The question makes no lease."""
     examine(NAME, small_node.node().client)
-    assert (small_node.server.leases.ids, small_node.server.leases.collections) == ([], 0)
+    assert (sorted(small_node.server.leases.labels), small_node.server.leases.collections) == ([], 0)
 
 
 def test_a_runtime_that_does_not_say_is_no_answer(small_node: SmallNode) -> None:

@@ -10,22 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import (
-    ActThenFail,
-    Cut,
-    Delay,
-    Distort,
-    Distortion,
-    Fail,
-    Hang,
-    MethodFault,
-    Pretend,
-    When,
-)
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.cri import cri_pb2
+from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import came_true
 from tests.sockets.cri_calls import CriCalls
 
@@ -156,7 +146,7 @@ def test_a_runtime_can_report_success_without_acting(server: EmbeddedServer, cal
 
 def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(server: EmbeddedServer, calls: CriCalls) -> None:
     """The first list is true; the second has each image twice; nothing on the node has changed."""
-    server.failpoints.add(MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
+    arm(server.failpoints, MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
     assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
     server.failpoints.clear()
     assert len(calls.call("ListImages").images) == 1

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.records import Image
-from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.runtime import EmbeddedRuntime, Image
 from eviction.node.node import Node
 from eviction.record import Pass
 from reclaim.types import RuntimeUnavailable

@@ -8,9 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Distort, Distortion, Fail, Failpoint, Hang, MethodFault, Pretend, When
+from eviction.drill.runtime.faults import Distort, Distortion, Fail, Failpoint, Hang, Pretend
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
+from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, reason_of, relieve, result_of
 from tests.reclaimd_process import answer, reclaimd
 from tests.sockets.conftest import SmallNodeFactory
@@ -86,7 +87,7 @@ def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: S
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node()
-    small_node.failpoints.add(MethodFault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
+    arm(small_node.failpoints, MethodFault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
     record = relieve(node, IMAGES)
     assert result_of(record, image) == "unanswered"
     assert small_node.removed("image") == [image]
@@ -100,7 +101,7 @@ def test_an_image_pulled_again_before_its_removal_is_verified_is_new(small_node:
     (image,) = small_node.add_images(1)
     small_node.run(small_node.run_pod("app"))
     node = small_node.node()
-    small_node.failpoints.add(MethodFault("ImageStatus", Hang(times=1), When(from_call=2)))
+    arm(small_node.failpoints, MethodFault("ImageStatus", Hang(times=1), When(from_call=2)))
     with small_node.relieving(node, IMAGES) as going:
         small_node.wait_for("ImageStatus", 2)
         small_node.add_image("registry.example/old/0:1")

@@ -1,31 +1,47 @@
-"""A scenario: a node, pressures, faults, and what must hold. The model of its file, and its values.
+"""A scenario: a node, pressures, faults, and what must hold. The model of its file, and what reads and checks it.
 
 A field has the name that it has in the file, in lower case and with its unit: the file's `age` is `age_seconds`. In the
 file an amount, a percentage or a duration is a text, as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`); here it
-is a number of bytes or inodes, or of seconds. What has to agree with another field is checked by `reader`.
+is a number of bytes or inodes, or of seconds. Reading ends at the first problem with one sentence that names the file
+and the field. A guide with an example is `eviction/drill/README.md`.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from eviction.configuration.models import ConfigDict, Field, after, read_as, to_camel
-from eviction.configuration.strict_yaml import StrictModel, quoted
-from eviction.configuration.text_forms import Duration, GracePeriods, Marks, Quantity, map_by_signal, text_form
-from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
-from eviction.drill.scenario.amounts import (
-    Amount,
-    FilesystemSize,
-    Rate,
+from eviction.configuration.effective import load
+from eviction.configuration.models import ConfigDict, Field, PlainSerializer, ValidationError, after, read_as, to_camel
+from eviction.configuration.strict_yaml import ConfigurationError, StrictModel, first_problem, quoted, read_document
+from eviction.configuration.text_forms import (
+    Duration,
+    GracePeriods,
+    Marks,
+    Quantity,
+    QuantityOrPercentage,
     Seconds,
-    Share,
-    as_written,
-    read_amount,
-    read_seconds,
+    map_by_signal,
+    read_duration,
+    text_form,
 )
-from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
+from signals.quantity import (
+    DURATION_PATTERN,
+    QUANTITY_PATTERN,
+    Percentage,
+    format_bytes,
+    parse_percentage,
+    parse_quantity,
+    whole,
+)
 from signals.types import (
     KUBELET_ROLES,
     KUBELET_SIGNALS,
@@ -37,12 +53,17 @@ from signals.types import (
     signals_about,
 )
 
+ScenarioError = ConfigurationError  # a scenario is refused as a configuration is, with one sentence
+
 CONTAINER = "app"
 INIT_CONTAINER = "init"
 KINDS = ("image", "container", "sandbox", "log", "file")
 FULL = "full"
 NEVER = "never"
 LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
+BALLAST = "ReleaseBallast"
+LARGEST_BYTES = 1 << 40
+SMALLEST_FILESYSTEM_BYTES = 1 << 20
 THRESHOLD_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 # No periodic garbage collection and no hold-off, unless the scenario sets them.
 DEFAULTS: dict[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
@@ -92,9 +113,33 @@ Wrong = Literal[
     "hostile_paths",
 ]
 
-_Part = TypeVar("_Part")
-Several = Annotated[tuple[_Part, ...], Field(strict=False)]
-"""A list in the file."""
+_Part = TypeVar("_Part", bound="Part")
+_Item = TypeVar("_Item")
+Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
+
+
+def as_written(text: str | None) -> Any:
+    """A default as the file would have it."""
+    return text
+
+
+def read_amount(text: str, at_least: int = 0) -> int:
+    """Bytes or files; a fraction is rounded up. Raises ValueError unless it is between `at_least` and 1 Ti."""
+    found = whole(parse_quantity(text))
+    if not at_least <= found <= LARGEST_BYTES:
+        raise ValueError(f"must be between {at_least} and 1Ti, but it was {text!r}")
+    return found
+
+
+def _read_share(text: str) -> int | Percentage:
+    return parse_percentage(text) if text.endswith("%") else read_amount(text)
+
+
+# Bytes or files, and so many a second. A share may also be a percentage of them all.
+Amount = Annotated[int, read_as(Quantity, read_amount), PlainSerializer(str)]
+Rate = Annotated[int, read_as(Quantity, partial(read_amount, at_least=1))]
+FilesystemSize = Annotated[int, read_as(Quantity, partial(read_amount, at_least=SMALLEST_FILESYSTEM_BYTES))]
+Share = Annotated[int | Percentage, read_as(QuantityOrPercentage, _read_share)]
 
 
 def _name_in_file(name: str) -> str:
@@ -126,8 +171,8 @@ class FilesystemType(Word):
     DIRECTORY = "directory"
 
 
+# Types that need a device, with the smallest size in bytes: what their mkfs makes, and for ext4 a journal.
 ON_LOOP_DEVICES = {FilesystemType.EXT4: 16 << 20, FilesystemType.XFS: 300 << 20, FilesystemType.BTRFS: 110 << 20}
-"""Types that need a device, with the smallest size in bytes: what their mkfs makes, and for ext4 a journal."""
 
 
 class FilesystemSpec(Part):
@@ -190,15 +235,17 @@ class FunctionSpec(Part):
     """How long the program may run."""
     cooldown: Duration | None = None
     """How long it rests after a call."""
-    size: Quantity | None = None
+    size: Amount | None = None
     """Bytes of the ballast."""
     keep: int | None = None
     """How many rotated logs of each container stay."""
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Its fields in the configuration, without paths, which the node has."""
-        return self.model_dump(exclude={"name", "does"}, exclude_none=True)
+    def entry(self, path_of: Callable[[str], str]) -> dict[str, Any]:
+        """Its entry in the configuration. `path_of`: where the node has its program, or the ballast."""
+        fields = self.model_dump(exclude={"does"}, exclude_none=True)
+        if self.does is not None:
+            return {**fields, "exec": [path_of(self.name)]}
+        return {**fields, "file": path_of(BALLAST)} if self.name == BALLAST else fields
 
 
 class ImageSpec(Part):
@@ -378,6 +425,14 @@ class NodeSpec(FilesystemSpec):
         """The fields of the configuration file that do not depend on paths."""
         return {**DEFAULTS, **self.other_fields, **self.thresholds}
 
+    def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
+        """`filesystems` and `reclaimFunctions` of the configuration. `path_of`: where the node has a filesystem, the
+        program of a function, or the ballast, by name."""
+        return {
+            "filesystems": [{"name": str(role), "path": path_of(role)} for role in self.own],
+            "reclaimFunctions": [function.entry(path_of) for function in self.functions],
+        }
+
     @property
     def own(self) -> dict[FilesystemRole, OwnFilesystemSpec]:
         """The filesystems of the configuration's own, by name."""
@@ -546,21 +601,6 @@ class Fault(Part):
     how: Annotated[str, read_as(Wrong | None, _or_empty)] = as_written(None)
     """How an answer is distorted."""
 
-    @property
-    def call_method(self) -> str:
-        """The method of the call that triggers it; empty if a time does."""
-        return "" if self.on_call is None else self.on_call.method
-
-    @property
-    def call_count(self) -> int:
-        """Which call of that method triggers it, from 1."""
-        return 1 if self.on_call is None else self.on_call.count
-
-    @property
-    def delay_seconds(self) -> float:
-        """How late an answer is."""
-        return self.by_seconds or 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:
@@ -603,7 +643,7 @@ _SECONDS_OR_NEVER = Annotated[str, text_form(DURATION_PATTERN, NEVER)]
 
 
 def _seconds_or_never(text: str) -> float | str:
-    return text if text == NEVER else read_seconds(text)
+    return text if text == NEVER else read_duration(text)
 
 
 class Expectation(Part):
@@ -654,7 +694,7 @@ class Expectation(Part):
 
 
 def _one_or_several(schema: dict[str, Any]) -> None:
-    """A single pressure may be written as one mapping (`reader.scenario_of`)."""
+    """A single pressure may be written as one mapping (`scenario_of`)."""
     several = schema["properties"]["pressure"]
     del several["title"]
     schema["properties"]["pressure"] = {"anyOf": [several["items"], several]}
@@ -677,3 +717,210 @@ class Scenario(Part):
     """What goes wrong meanwhile. Each must be triggered."""
     expect: Expectation
     """What must hold."""
+
+
+# Set by the drill, since it makes the node.
+SET_BY_THE_DRILL = frozenset(
+    {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
+    | {
+        "containerRuntimeEndpoint",
+        "imageServiceEndpoint",
+        "stateFile",
+        "historyFile",
+        "historySize",
+        "lockDirectory",
+        "controlSocket",
+        "metricsAddress",
+    }
+    | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
+    | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
+)
+# Fields of the configuration that have a place of their own in a scenario, and where that is.
+UNDER_NODE = {
+    **dict.fromkeys(map(to_camel, THRESHOLD_MAPS), "node"),
+    "filesystems": "node.filesystems",
+    "reclaimFunctions": "node.functions",
+}
+
+
+def library() -> dict[str, str]:
+    """The built-in scenarios: name -> path."""
+    packaged = Path(str(resources.files("eviction.drill"))) / "library"  # in an installed package
+    source = Path(__file__).parents[2] / "config" / "scenarios"  # in a checkout
+    folder = packaged if packaged.is_dir() else source
+    return {path.stem: str(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_scenario(name: str) -> Scenario:
+    """Reads a built-in scenario by name, or a file by path. Raises ScenarioError."""
+    known = library()
+    if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
+        raise ScenarioError(f"unknown scenario {name!r}; allowed are {', '.join(known)} and paths of files")
+    return read_scenario(known.get(name, name))
+
+
+def read_scenario(path: str) -> Scenario:
+    """The scenario in a file. Raises ScenarioError with one sentence that names the file and the field."""
+    return scenario_of(read_document(path, trusted_only=False), path)  # it runs on a node of its own
+
+
+def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
+    """The scenario in a document. `path` names it in the error message. Raises ScenarioError."""
+    if isinstance(document.get("pressure"), dict):
+        try:
+            return scenario_of({**document, "pressure": [document["pressure"]]}, path)
+        except ScenarioError as error:
+            raise ScenarioError(str(error).replace("pressure.0.", "pressure.", 1)) from None
+    scenario = part_of(Scenario, document, path)
+    _refuse(_contradictions(scenario), path)
+    return scenario
+
+
+def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
+    """A part of a scenario by itself, not yet beside the others. Raises ScenarioError."""
+    try:
+        return part.model_validate(document)
+    except ValidationError as error:
+        raise ScenarioError(first_problem(error, path, part)) from None
+
+
+def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:
+    """The scenario with filesystems of this type where it has tmpfs. Raises ScenarioError if one is too small."""
+    node = scenario.node
+    changed = {
+        role: spec.model_copy(update={"type": fstype})
+        for role, spec in node.filesystems.items()
+        if spec.type is FilesystemType.TMPFS
+    }
+    _refuse((_too_small(f"the size of {role}", spec) for role, spec in changed.items()), scenario.name)
+    parts = {
+        "type": changed.get(FilesystemRole.NODEFS, node).type,
+        "imagefs": changed.get(FilesystemRole.IMAGEFS, node.imagefs),
+        "own_filesystems": tuple(changed.get(spec.name, spec) for spec in node.own_filesystems),
+    }
+    return scenario.model_copy(update={"node": node.model_copy(update=parts)})
+
+
+# ---- fields that must agree
+
+Problem = tuple[str, bool, str]
+"""A field, whether something is wrong with it, and what, as the end of a sentence that begins with the field."""
+
+
+def _refuse(problems: Iterable[Problem], name: str) -> None:
+    """Raises ScenarioError for the first thing that is wrong. What comes after it is not looked at."""
+    for field, wrong, problem in problems:
+        if wrong:
+            raise ScenarioError(f"{name}: {field}: {problem}")
+
+
+def _contradictions(scenario: Scenario) -> Iterator[Problem]:
+    node, pressures = scenario.node, scenario.pressures
+    yield from _of_node(node)
+    yield from _of_configuration(node)
+    for number, pressure in enumerate(pressures):
+        yield from _of_pressure(f"pressure.{number}" if len(pressures) > 1 else "pressure", pressure, node)
+    yield "pressure.0.beside", pressures[0].beside, "there is no pressure before it"
+    for number, fault in enumerate(scenario.faults):
+        yield from _of_fault(f"faults.{number}", fault)
+    allowed = ", ".join(node.signals)
+    for name in scenario.expect.lowest:
+        yield "expect.lowest", name not in node.signals, f"unknown signal {name!r}; allowed are {allowed}"
+
+
+def _of_node(node: NodeSpec) -> Iterator[Problem]:
+    layout = next(word for word, layout in LAYOUTS.items() if layout is node.layout)
+    single, imagefs = node.layout is FsLayout.SINGLE, node.imagefs is not None
+    yield "node.imagefs", single and imagefs, f"the layout {layout!r} has no imagefs of its own"
+    yield "node.imagefs", not single and not imagefs, f"the layout {layout!r} needs an imagefs"
+    yield _too_small("node.size", node)
+    if node.imagefs is not None:
+        yield _too_small("node.imagefs.size", node.imagefs)
+    for number, spec in enumerate(node.own_filesystems):
+        yield _too_small(f"node.filesystems.{number}.size", spec)
+    for number, image in enumerate(node.images):
+        yield _several_of_a_tag(f"node.images.{number}", image)
+    images = [name for image in node.images for name in image.names]
+    yield _twice("node.images", images)
+    yield _twice("node.pods", [name for pod in node.pods for name in pod.names])
+    yield _twice("node.filesystems", [spec.name for spec in node.own_filesystems])
+    yield _twice("node.functions", [function.name for function in node.functions])
+    for pod in node.pods:
+        absent = f"{pod.name}: the image {quoted(pod.image)} is not among node.images"
+        yield "node.pods", pod.image not in images, absent
+
+
+def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
+    for name in node.other_fields:
+        yield f"node.configuration.{name}", name in SET_BY_THE_DRILL, "the drill sets it"
+        yield f"node.configuration.{name}", name in UNDER_NODE, f"belongs directly under {UNDER_NODE.get(name)}"
+    none = not node.eviction_hard and not node.eviction_soft
+    yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
+    made = {**node.tables(lambda name: f"/{name}"), "kubeletConfig": ""}
+    for where, fields in (("node.", node.thresholds), ("node.configuration: ", node.configuration)):
+        try:
+            load(None, {}, {**fields, **made})
+        except ConfigurationError as error:
+            field, _, problem = f"{where}{str(error).removeprefix('flags: ')}".partition(": ")
+            yield field, True, problem
+
+
+def _too_small(field: str, spec: FilesystemSpec) -> Problem:
+    """Whether no filesystem of that type can be so small."""
+    least, size = ON_LOOP_DEVICES.get(spec.type, 0), spec.size_bytes
+    at_least = f"must be at least {format_bytes(least)} for {spec.type}, but it was {format_bytes(size)}"
+    return field, size < least, at_least
+
+
+def _several_of_a_tag(field: str, image: ImageSpec) -> Problem:
+    only_one = f"only one image can be {quoted(image.name)}, but it was {image.count}"
+    return f"{field}.count", image.has_tag and image.count > 1, only_one
+
+
+def _twice(field: str, names: Sequence[str]) -> Problem:
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    return field, bool(repeated), f"the name {', '.join(map(quoted, repeated[:1]))} occurs twice"
+
+
+def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Problem]:
+    grows, pod, image, where = pressure.grows, pressure.pod, pressure.image, pressure.written_where
+    for name, given, kinds, needed in (
+        ("pod", bool(pod), (Grows.LOG, Grows.WRITABLE), True),
+        ("image", image is not None, (Grows.PULL,), True),
+        ("where", where is not None, (Grows.BYTES, Grows.INODES), False),
+        ("fileSize", pressure.file_bytes != 0, (Grows.INODES,), False),
+        ("file", pressure.file is not FileEnd.CLOSED, (Grows.BYTES, Grows.LOG), False),
+    ):
+        yield f"{field}.{name}", given and grows not in kinds, f"is not allowed if grows is {grows}"
+        yield f"{field}.{name}", needed and not given and grows in kinds, f"is missing if grows is {grows}"
+    roles = (*KUBELET_ROLES, *node.own)
+    one_of = f"must be one of {', '.join(roles)}, but it was {quoted(where)}"
+    yield f"{field}.where", where is not None and where not in roles, one_of
+    goes = not pressure.remains
+    yield f"{field}.remains", goes and grows is Grows.WRITABLE, "what a container has written stays"
+    yield f"{field}.remains", goes and grows is Grows.PULL, "what was pulled stays"
+    state = {name: each.state for each in node.pods for name in each.names}.get(pod)
+    runs = state in (PodState.RUNNING, PodState.INITIALIZED)
+    started = state not in (PodState.CREATED, PodState.VANISHED)
+    yield f"{field}.pod", bool(pod) and state is None, f"the pod {quoted(pod)} is not among node.pods"
+    yield f"{field}.pod", grows is Grows.WRITABLE and not runs, f"{pod} does not run, so it cannot write"
+    no_log = f"{pod} has no container that has started, so nothing writes its log"
+    yield f"{field}.pod", grows is Grows.LOG and not started, no_log
+    endless = pressure.limit is None and pressure.for_seconds is None and grows is not Grows.PULL
+    yield f"{field}.amount", endless, f"is missing; allowed are a quantity, full, or a time in {field}.for"
+    if image is not None:
+        yield _several_of_a_tag(f"{field}.image", image)
+        yield _twice(f"{field}.image", [name for spec in (*node.images, image) for name in spec.names])
+
+
+def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
+    action, given = fault.action, (fault.at_seconds is not None) + (fault.on_call is not None)
+    yield f"{field}.at", given != 1, "exactly one of at and onCall must say when the fault is triggered"
+    for name, value, needed in (
+        ("method", fault.method, action.of_one_method),
+        ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
+        ("how", fault.how, action is FaultAction.DISTORT),
+    ):
+        yield f"{field}.{name}", bool(value) and not needed, f"is not allowed in {action}"
+        yield f"{field}.{name}", needed and not value, f"is missing in {action}"
+    yield f"{field}.lasts", fault.lasts_seconds is None and action is FaultAction.AWAY, "is missing in away"

@@ -1,1 +1,0 @@
-"""Scenarios: their types, their strict reader, and the built-in library."""

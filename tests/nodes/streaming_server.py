@@ -1,0 +1,44 @@
+"""An embedded runtime whose list calls have streaming counterparts (KEP-5825)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import METHODS, EmbeddedServer, Failpoints, Method
+
+STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSandboxes", "ListImages": "StreamImages"}
+"""The streaming counterparts of list calls: each message has one entry of the list."""
+
+
+class StreamingServer(EmbeddedServer):
+    """Serves them too."""
+
+    def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
+        super().__init__(runtime, socket_path)
+        streams = tuple(each._replace(name=STREAMS[each.name]) for each in METHODS if each.name in STREAMS)
+        self.methods += streams
+        self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
+
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        handler = super()._handler(method)
+        if method.name not in STREAMS.values():
+            return handler
+
+        def streamed(request: Any, context: grpc.ServicerContext) -> Iterator[Message]:
+            assert handler.unary_stream is not None
+            for answer in handler.unary_stream(request, context):
+                yield from _one_by_one(answer)
+
+        return grpc.unary_stream_rpc_method_handler(streamed, handler.request_deserializer, handler.response_serializer)
+
+
+def _one_by_one(answer: Message) -> Iterator[Message]:
+    """Each entry of a list as a list of its own."""
+    for entries, found in answer.ListFields():
+        for entry in found:
+            yield type(answer)(**{entries.name: [entry]})
