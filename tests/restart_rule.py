@@ -1,6 +1,6 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-The rule of one container is the drill's (`judgement.restart_policy`); this module applies it to pods with init
+The rule of one container is the drill's (`judgement.judge`); this module applies it to pods with init
 containers. The kubelet remembers what has run only by the runtime's containers: one without a copy there has, to the
 kubelet, never run. (The kubelet has further exceptions for init containers; here one whose copy is missing always
 counts as one that would run again, which is stricter.)

@@ -263,7 +263,7 @@ class InventoryPoller(Schedule):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When an observation ends: `longest_seconds` after it began (None: no limit), or once nothing has changed for
-    `quiet_seconds`."""
+    `quiet_seconds`; on a node that the drill did not build only after pressure was relieved."""
 
     quiet_seconds: float
     longest_seconds: float | None = None
