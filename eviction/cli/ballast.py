@@ -64,7 +64,7 @@ def _configured(arguments: argparse.Namespace) -> tuple[BallastSettings, int]:
     """The ballast of the configuration, and what has to stay available beside it by the thresholds, in bytes, where it
     is to be made. Exits with 2 if there is none."""
     configuration = configuration_of(arguments)
-    found = next((each for each in configuration.functions if each.kind is FunctionKind.BALLAST), None)
+    found = configuration.ballast
     if found is None:
         why = f"reclaimFunctions has no {FunctionKind.BALLAST}; name it there, or give --file and --size"
         exit_with(EXIT_USAGE, why)

@@ -410,6 +410,11 @@ class ConfigurationFile(StrictModel):
         own = [signal for role in self.filesystems for signal in signals_about(role)]
         return (*(KUBELET_SIGNALS if self.has_runtime else ()), *own)
 
+    @property
+    def ballast(self) -> FunctionEntry | None:
+        """The function that releases the ballast; None where none is configured."""
+        return next((each for each in self.functions if each.kind is FunctionKind.BALLAST), None)
+
 
 FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}
 """The fields by their names in a file."""

@@ -7,7 +7,6 @@ import threading
 from contextlib import suppress
 
 from eviction.ballast import create_ballast, room_problem
-from eviction.configuration.file import FunctionKind
 from eviction.decision.thresholds import highest_mark
 from eviction.listener import Listener
 from eviction.node.node import Node
@@ -88,8 +87,7 @@ class BallastKeeper(Listener):
         self._node = node
         self._log = log
         self._workers = workers
-        functions = node.configuration.functions
-        self._ballast = next((each for each in functions if each.kind is FunctionKind.BALLAST), None)
+        self._ballast = node.configuration.ballast
         self._next = float("-inf")
         self._abandoned = threading.Event()
 

@@ -9,12 +9,22 @@ from eviction.reporting.explain import REASONS
 from reclaim import ballast, programs, rotated_logs
 from reclaim.containerd import UNREFERENCED
 from reclaim.functions import FUNCTIONS, table_of
-from reclaim.types import Kind, Reason
+from reclaim.types import FREES, Kind, Reason
+from signals.types import FilesystemRole
 
 
 def test_the_rows_call_exactly_these_functions() -> None:
     """A name without an entry could not be called, and an entry that no row names would never be."""
     assert functions_of(RECLAIM_TABLE) == FUNCTIONS.keys()
+
+
+def test_the_table_knows_where_each_function_frees() -> None:
+    """So that a row of the configuration is examined without the functions themselves."""
+    assert {name: function.frees for name, function in FUNCTIONS.items()} == FREES
+    assert FREES == {
+        "DeleteAllUnusedContainers": FilesystemRole.CONTAINERFS,
+        "DeleteUnusedImages": FilesystemRole.IMAGEFS,
+    }
 
 
 def test_every_kind_of_object_belongs_to_a_function() -> None:
