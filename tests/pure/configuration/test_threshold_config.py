@@ -311,15 +311,17 @@ maps = st.dictionaries(st.sampled_from([*KUBELET_SIGNALS, *LEFT_TO_KUBELET, "unk
 
 @given(maps, maps, maps, maps)
 def test_maps_are_read_or_refused_and_what_is_read_is_sound(hard: Map, soft: Map, grace: Map, reclaim: Map) -> None:
-    """Nothing negative, nothing without its grace, nothing twice, nothing that was switched off."""
+    """Nothing negative, nothing without its grace, nothing twice, nothing that was switched off. A soft threshold whose
+    grace is 0 acts at once, as a hard one does, also beside that of its signal."""
     try:
-        found = thresholds(hard, soft, grace, reclaim)
+        found = parse_threshold_config(hard, soft, grace, reclaim).thresholds
     except FieldError:
         return
-    assert len({(t.signal, t.grace_seconds) for t in found}) == len(found)
+    assert len({(t.signal, t.origin) for t in found}) == len(found)
     for one in found:
-        text = hard.get(one.signal) if one.hard else soft[one.signal]
+        text = {"evictionHard": hard, "evictionSoft": soft}[one.origin][one.signal]
+        assert one.hard or one.origin == "evictionSoft"
         assert text not in (None, "0%", "100%")
-        assert one.value == value(text or "")
+        assert one.value == value(text)
         assert one.value.amount(1000) >= 0
         assert one.min_reclaim is None or one.min_reclaim.amount(1000) >= 0
