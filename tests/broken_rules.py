@@ -3,9 +3,10 @@
     python -m tests.broken_rules [NAME …] [--rings 2] [--to FILE]
 
 Each break is one piece of text replaced in a copy of the repository, in which the rings of tests then run until one
-fails: pure tests first, real nodes last. A break that no test notices is a test that is missing, or a rule that nobody
-needs. A text that is not there any more, or that is there twice, is an error: the list is of the program as it is. So
-is a test that fails in a copy in which nothing is broken, which each ring is run in first: it would notice anything.
+fails: those of its own room first, then pure ones, real nodes last. A break that no test notices is a test that is
+missing, or a rule that nobody needs. A text that is not there any more, or that is there twice, is an error: the list
+is of the program as it is. So is a test that fails in a copy in which nothing is broken, which each ring is run in
+first: it would notice anything.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Break:
 @dataclass(frozen=True)
 class Noticed:
     """What became of one break. `by`: the tests that failed, of the first ring in which one did; none: nobody has
-    noticed it. `rings`: how many of them ran."""
+    noticed it. `rings`: how many of them ran, the tests of its room among them."""
 
     name: str
     by: tuple[str, ...]
@@ -420,6 +421,8 @@ def problem_of(each: Break) -> str:
 def tried(each: Break, rings: Sequence[Sequence[str]]) -> Noticed:
     """Makes the break in a copy, and runs one ring after the other until a test fails."""
     began = time.monotonic()
+    own = [path for ring in ("tests/pure", "tests/sockets") for path in _folders(ring) if Path(path).name in each.file]
+    rings = (own, *rings) if own else rings
     with _copy() as copy:
         broken = copy / each.file
         broken.write_text(broken.read_text().replace(each.old, each.new))
@@ -429,6 +432,11 @@ def tried(each: Break, rings: Sequence[Sequence[str]]) -> Noticed:
             failed = _failed(copy, rings[ran])
             ran += 1
     return Noticed(each.name, failed, ran, round(time.monotonic() - began, 1))
+
+
+def _folders(ring: str) -> list[str]:
+    """The folders of a ring, which have the names of rooms: their paths in the repository."""
+    return sorted(f"{ring}/{path.name}" for path in (ROOT / ring).iterdir() if path.is_dir())
 
 
 def unbroken(rings: Sequence[Sequence[str]]) -> tuple[str, ...]:
