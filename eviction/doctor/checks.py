@@ -222,7 +222,7 @@ def check_thresholds(
     if has_no_threshold(thresholds):
         yield problem(
             "thresholds-none",
-            "no signal of a disk has a threshold, so nothing is ever relieved",
+            "no disk signal has a threshold, so nothing is ever reclaimed",
             f"evictionHard of {kubelet.name} and of our own files" if kubelet else "evictionHard",
             "set evictionHard; a kubelet whose file sets it has no default thresholds beside it",
         )

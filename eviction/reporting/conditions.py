@@ -1,7 +1,7 @@
 """The conditions in words: ReclaimPressure, which is ours, and DiskPressure, which is the kubelet's. Decides nothing.
 
-Our mark is crossed before the kubelet's, so the first is the normal beginning of a pass, and the second means that the
-kubelet is about to taint the node and to evict pods. `check` imports this, so it stays apart from what explains passes.
+Our mark is crossed before the kubelet's: ReclaimPressure is the normal start of a pass; DiskPressure means that the
+kubelet is about to taint the node and evict pods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eviction.reporting.tables import below_sentence
 from eviction.types import NodeCondition, Threshold
 from signals.types import SignalObservations
 
-NOTHING_IS_REMOVED = "a dry run (dryRun): nothing is removed, and what would be is only told"
+NOTHING_IS_REMOVED = "dry run (dryRun): nothing is removed, only reported"
 CROSSED = "below the kubelet's own mark"
 OURS_IS_OVER = "ReclaimPressure is over: no signal is below our mark any more"
 KUBELETS_IS_OVER = "no signal is below the kubelet's own mark any more"
@@ -26,10 +26,8 @@ def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | N
 
 
 def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, below: bool) -> str:
-    """Both conditions, with whose mark each is about. `below`: whether a signal is below a mark of ours at present.
-
-    `ReclaimPressure (below our mark), no DiskPressure`; nothing about the kubelet where its marks are not known.
-    """
+    """Both conditions, such as `ReclaimPressure (below our mark), no DiskPressure`; without the kubelet's where its
+    marks are not known. `below`: whether a signal is below a mark of ours at present."""
     reported = set(conditions)
     ours = "no ReclaimPressure"
     if NodeCondition.RECLAIM_PRESSURE in reported:
@@ -40,8 +38,8 @@ def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, belo
 
 
 def status_in_words(status: Mapping[str, Any]) -> str:
-    """The conditions in an answer of the daemon. An older one knows one condition, calls it DiskPressure and means its
-    own mark."""
+    """The conditions in the daemon's answer. An older daemon has only one, which it calls DiskPressure although it is
+    about its own mark."""
     conditions = status["conditions"]
     if "disk_pressure" not in status and conditions:
         conditions = [NodeCondition.RECLAIM_PRESSURE]
@@ -54,17 +52,17 @@ def status_in_words(status: Mapping[str, Any]) -> str:
 
 
 def remarks_of(status: Mapping[str, Any]) -> list[str]:
-    """Why the daemon removes nothing, where that is so; an older one does not say it."""
+    """Why the daemon removes nothing, if it does not; an older daemon does not say."""
     held_off = [f"held off: {escaped(status['held_off'])}"] if status.get("held_off") else []
     return [*held_off, *([NOTHING_IS_REMOVED] if status.get("dry_run") else [])]
 
 
 def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:
-    """That ReclaimPressure has begun, with each signal and its mark."""
+    """The log's sentence when ReclaimPressure begins, with each signal and its mark."""
     return f"ReclaimPressure: {', '.join(below_sentence(one, observations) for one in met)}"
 
 
 def kubelets_crossed(kubelets: Iterable[Threshold], observations: SignalObservations) -> str:
-    """That the kubelet's own mark is crossed, with each signal and its mark."""
+    """The log's sentence when the kubelet's own mark is crossed, with each signal and its mark."""
     met = ", ".join(below_sentence(one, observations) for one in kubelets)
     return f"{CROSSED}, so the kubelet would report DiskPressure: {met}"

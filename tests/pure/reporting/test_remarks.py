@@ -101,7 +101,7 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             None,
             (
                 "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and "
-                "statvfs in it tells the numbers of the limit"
+                "statvfs in it returns the limit's numbers"
             ),
         ),
         (
