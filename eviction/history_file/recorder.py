@@ -17,22 +17,20 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
-from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Keywords, LeftOut, Time, one_of, to_json
-from eviction.reporting.observations_json import ThresholdJson, timestamp
+from eviction.record import Pass, Trigger
+from eviction.reporting.json_shapes import Count, Keywords, Time
+from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import (
     AmountsJson,
-    BytesJson,
     FunctionJson,
-    KindWord,
     LayoutName,
     OutcomeJson,
+    RecordedPassJson,
     TimingsJson,
     outcome_json,
     pass_fields,
@@ -56,52 +54,27 @@ END_SECONDS = 1.0
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class WrittenJson(TypedDict):
     """What every record has."""
 
-    kind: str
-    """What the record is."""
     time: Time
     """When it was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassRecordJson(Record):
+class PassRecordJson(WrittenJson, RecordedPassJson):
     """One pass, with all its removals: the record of a pass without observations and kept objects."""
 
-    kind: Literal["pass"] = "pass"
-    id: str
-    """The id of the pass."""
-    started: Time
-    """When it began."""
+    kind: Literal["pass"]
+    """What the record is."""
     trigger: Annotated[str, Keywords({"enum": [*map(str, Trigger), PERIODIC]})]
     """What started it."""
-    acted_on: ThresholdJson | None
-    """The threshold that it acted on; null if a command or a periodic loop requested the pass."""
-    row: list[str]
-    """The functions of the row, in order."""
-    removals: list[OutcomeJson]
-    """The objects that were to be removed, in order."""
-    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
-    """Kind -> result -> how many objects."""
-    measured: AmountsJson
-    """What the filesystems gained."""
-    nominal: BytesJson
-    """The reported sizes of the removed objects."""
-    result: Annotated[str, one_of(PassResult)]
-    """How it ended."""
-    reason: str
-    """The same in a sentence."""
-    errors: list[str]
-    """Why functions failed, each sentence once."""
-    layout: LayoutName | LeftOut | None = LEFT_OUT
+    layout: NotRequired[LayoutName | None]
     """As in the record of a pass; a periodic loop has none."""
-    functions: list[FunctionJson] | LeftOut = LEFT_OUT
+    functions: NotRequired[list[FunctionJson]]
     """As in the record of a pass; a periodic loop has none."""
-    written_meanwhile: AmountsJson | LeftOut = LEFT_OUT
+    written_meanwhile: NotRequired[AmountsJson]
     """As in the record of a pass; a periodic loop has none."""
-    timings: TimingsJson | LeftOut = LEFT_OUT
+    timings: NotRequired[TimingsJson]
     """As in the record of a pass; a periodic loop has none."""
 
 
@@ -111,42 +84,40 @@ _OfAPass = TypedDict(
 )
 
 
-class RemovalsRecordJson(_OfAPass):
+class RemovalsRecordJson(_OfAPass, WrittenJson):
     """Further removals of a pass whose own record has been overwritten."""
 
     kind: Literal["removals"]
     """What the record is."""
-    time: Time
-    """When it was written."""
     removals: list[OutcomeJson]
     """The objects, in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedEndedRecordJson(Record):
+class ParkedEndedRecordJson(WrittenJson):
     """A removal that its pass did not wait for has ended."""
 
-    kind: Literal["parked_ended"] = "parked_ended"
+    kind: Literal["parked_ended"]
+    """What the record is."""
     removals: list[OutcomeJson]
     """The one object."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonRecordJson(Record):
+class DaemonRecordJson(WrittenJson):
     """The daemon has started, or stopped."""
 
     kind: Literal["started", "stopped"]
+    """What the record is."""
     version: str
     """The version of reclaimd."""
     pid: Count
     """The id of its process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedRecordJson(Record):
+class DroppedRecordJson(WrittenJson):
     """Records that could not be written."""
 
-    kind: Literal["dropped"] = "dropped"
+    kind: Literal["dropped"]
+    """What the record is."""
     records: Count
     """How many."""
 
@@ -155,8 +126,7 @@ RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | Daemo
 
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
-    recorded = {field.name for field in fields(PassRecordJson)}
-    found = pass_fields(record, with_kept=False)
+    recorded, found = PassRecordJson.__annotations__, pass_fields(record, with_kept=False)
     document = {name: value for name, value in found.items() if name in recorded}
     return _with_removals({"kind": "pass", "time": timestamp(wall), **document})
 
@@ -165,6 +135,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
     """The records of a pass of a periodic loop; `measured` is what the filesystem had gained right after each
     removal."""
     record = PassRecordJson(
+        kind="pass",
         time=timestamp(wall),
         id=identity,
         started=timestamp(wall - result.seconds),
@@ -179,13 +150,12 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         errors=[result.error] if result.error else [],
         removals=[outcome_json(outcome) for outcome in result.outcomes],
     )
-    return _with_removals(to_json(record))
+    return _with_removals({**record})
 
 
-def encoded(record: Record | Document) -> bytes:
+def encoded(record: Mapping[str, Any]) -> bytes:
     """One line. Characters that UTF-8 cannot encode become JSON escapes."""
-    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=to_json)
-    return text.encode("utf-8", "backslashreplace")
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
@@ -286,7 +256,8 @@ class HistoryRecorder(Listener):
             self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        self.put(encoded(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)])))
+        ended = ParkedEndedRecordJson(kind="parked_ended", time=self._now(), removals=[outcome_json(outcome)])
+        self.put(encoded(ended))
 
     def put(self, *records: bytes) -> None:
         """Queues records and drops those that do not fit. Does nothing without a thread."""
@@ -323,7 +294,8 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            self._waiting.append(encoded(DroppedRecordJson(time=self._now(), records=self._untold)))
+            dropped = DroppedRecordJson(kind="dropped", time=self._now(), records=self._untold)
+            self._waiting.append(encoded(dropped))
             self._untold = 0
 
     # ---- on the thread

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
 from eviction.record import Pass, PassResult, Trigger
@@ -24,7 +24,7 @@ from eviction.reporting.space import Attribution
 from eviction.types import API_VERSION, NodeCondition
 from reclaim.pods.states import Why
 from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
-from signals.types import FsLayout, SignalObservations
+from signals.types import FsLayout
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
@@ -122,13 +122,36 @@ class TimingsJson(TypedDict):
     """The whole pass."""
 
 
-class PassFieldsJson(TypedDict):
-    """Everything that happened in one pass."""
+class RecordedPassJson(TypedDict):
+    """What every record of a pass has, that of the history too."""
 
     id: str
-    """One for each pass; log lines have it as `pass`."""
+    """The id of the pass."""
     started: Time
     """When it began."""
+    acted_on: ThresholdJson | None
+    """The threshold that it acted on; null if a command or a periodic loop requested the pass."""
+    row: list[str]
+    """The functions of the row, in order."""
+    removals: list[OutcomeJson]
+    """The objects that were to be removed, in order."""
+    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
+    """Kind -> result -> how many objects."""
+    measured: AmountsJson
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The reported sizes of the removed objects."""
+    result: Annotated[str, one_of(PassResult)]
+    """How it ended."""
+    reason: str
+    """The same in a sentence."""
+    errors: list[str]
+    """Why functions failed, each sentence once."""
+
+
+class PassFieldsJson(RecordedPassJson):
+    """Everything that happened in one pass."""
+
     trigger: Annotated[str, one_of(Trigger)]
     """What started it."""
     layout: LayoutName | None
@@ -139,30 +162,12 @@ class PassFieldsJson(TypedDict):
     """The node conditions that were reported."""
     thresholds_met: list[ThresholdJson]
     """Met, or not resolved yet."""
-    acted_on: ThresholdJson | None
-    """The threshold that it acted on; null if a command requested the pass."""
-    row: list[str]
-    """The functions of the row, in order."""
     functions: list[FunctionJson]
     """What each function of the row did, or why it was not called."""
-    removals: list[OutcomeJson]
-    """The objects that were to be removed, in order; in summaries the first 32."""
-    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
-    """Kind -> result -> how many objects."""
     kept_by_reason: dict[ReasonWord, Count]
     """Reason -> how many objects were kept for it."""
-    measured: AmountsJson
-    """What the filesystems gained over the whole pass."""
-    nominal: BytesJson
-    """The reported sizes of the removed objects."""
     written_meanwhile: AmountsJson
     """How much less the filesystems have than before, if they gained nothing."""
-    result: Annotated[str, one_of(PassResult)]
-    """How it ended."""
-    reason: str
-    """The same in a sentence."""
-    errors: list[str]
-    """Why functions failed, each sentence once."""
     timings: TimingsJson
     """How long its parts took."""
     kept: NotRequired[list[OutcomeJson]]
@@ -174,7 +179,27 @@ class PassFieldsJson(TypedDict):
     attribution: NotRequired[list[Attribution]]
     """What uses the bytes of each filesystem, if the pass was not enough."""
     removals_left_out: NotRequired[Count]
-    """In summaries: how many removals are counted but not listed."""
+    """In summaries, which list the first 32 removals: how many more there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingToDo:
+    """The answer of `reclaimd reclaim` if nothing was under pressure, so there was no pass."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["NothingToDo"] = "NothingToDo"
+    """What the document is."""
+    result: Literal["idle"] = "idle"
+    """As in the record of a pass."""
+    reason: str
+    """The same in a sentence."""
+    removals: tuple[OutcomeJson, ...] = ()
+    """Always empty."""
+    observations: list[ObservationJson]
+    """What was observed, in the order of the signals."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null while that is not known."""
 
 
 class PassJson(PassFieldsJson, VersionedJson):
@@ -182,23 +207,6 @@ class PassJson(PassFieldsJson, VersionedJson):
 
     kind: Literal["Pass"]
     """What the document is."""
-
-
-class NothingToDoJson(VersionedJson):
-    """The answer of `reclaimd reclaim` if nothing was under pressure, so there was no pass."""
-
-    kind: Literal["NothingToDo"]
-    """What the document is."""
-    result: Literal["idle"]
-    """As in the record of a pass."""
-    reason: str
-    """The same in a sentence."""
-    removals: list[OutcomeJson]
-    """Always empty."""
-    observations: list[ObservationJson]
-    """What was observed, in the order of the signals."""
-    layout: LayoutName | None
-    """How the roles are spread over filesystems; null while that is not known."""
 
 
 # `pass` is a keyword of Python, so it cannot be a field of a class.
@@ -290,18 +298,6 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
     many removals are listed; all are counted."""
     fields = pass_fields(record, with_kept=with_kept, most_removals=most_removals)
     return {"apiVersion": API_VERSION, "kind": "Pass", **fields}
-
-
-def nothing_to_do_json(reason: str, observations: SignalObservations) -> NothingToDoJson:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "NothingToDo",
-        "result": "idle",
-        "reason": reason,
-        "removals": [],
-        "observations": observations_json(observations),
-        "layout": None if observations.layout is None else str(observations.layout),
-    }
 
 
 def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassFieldsJson:
