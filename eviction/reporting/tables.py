@@ -219,12 +219,12 @@ def _state(threshold: Threshold, met: bool) -> str:
 
 
 def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | None) -> bool | None:
-    """Whether the kubelet would report DiskPressure now; None where its thresholds are not known."""
+    """Whether the kubelet would report DiskPressure now; None if its thresholds are not known."""
     return None if kubelets is None else NodeCondition.DISK_PRESSURE in conditions
 
 
 def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, below: bool) -> str:
-    """Both conditions, such as `ReclaimPressure (below our mark), no DiskPressure`; without the kubelet's where its
+    """Both conditions, such as `ReclaimPressure (below our mark), no DiskPressure`; without the kubelet's if its
     marks are not known. `below`: whether a signal is below a mark of ours at present."""
     reported = set(conditions)
     ours = "no ReclaimPressure"
