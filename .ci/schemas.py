@@ -21,7 +21,7 @@ from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import SET_BY_THE_DRILL, UNDER_NODE, Scenario
-from eviction.reporting.pass_record import LogLineJson, NothingToDoJson, PassJson
+from eviction.reporting.pass_record import LogLineJson, NothingToDo, PassJson
 from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION
 from json_schema import Schema, schema_of_document, schema_of_model
@@ -34,7 +34,7 @@ PRINTED: dict[str, Any] = {
     "effective-configuration": EffectiveConfiguration,
     "history": HistoryJson,
     "log-line": LogLineJson,
-    "nothing-to-do": NothingToDoJson,
+    "nothing-to-do": NothingToDo,
     "pass": PassJson,
     "plan": PlanJson,
     "pod-evictions": PodEvictions,

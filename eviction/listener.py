@@ -1,4 +1,4 @@
-"""Who hears what happens on a node: log, metrics, history, events and shadow listen, each as one object."""
+"""The interface of everything that follows what happens on a node: log, metrics, history, events and shadow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from signals.types import SignalObservations
 
 
 class Listener(ReclaimListener):
-    """Hears nothing. A subclass overrides what it wants to hear; a method returns soon. What comes of passes and
-    removals may come on any thread, observations on the loop's."""
+    """Ignores everything; a subclass overrides the methods that it needs. A method must return quickly. Observations
+    come on the loop's thread, passes and removals on any thread."""
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """The node was observed, and this was decided."""
@@ -22,7 +22,7 @@ class Listener(ReclaimListener):
         """A pass has ended."""
 
     def attributed(self, record: Pass) -> None:
-        """Some seconds after a pass that was not enough it is known what the bytes are used for, once in a while."""
+        """Some seconds after a pass that was not enough: its attributions are known. Not after every such pass."""
 
     def detected(self) -> None:
         """The image records have been updated, while no disk was under pressure."""
@@ -32,13 +32,12 @@ class Listener(ReclaimListener):
 
 
 class Listeners(Listener):
-    """Tells all that were added, in that order."""
+    """Passes each call on to every listener that was added, in that order."""
 
     def __init__(self) -> None:
         self._all: list[Listener] = []
 
     def add(self, listener: Listener) -> None:
-        """From now on it hears too."""
         self._all.append(listener)
 
 

@@ -1,8 +1,8 @@
 """Everything that happened in one pass, as one value, and how it ended. Pure.
 
-It is the log line, the metrics, the event, the answer on the control socket, and the timeline of a drill
-(`eviction.reporting.pass_record` has its JSON form). A pass succeeds, as in the kubelet, when no configured threshold
-is met any more, minimum reclaim included and grace periods ignored.
+Log lines, metrics, events, answers on the control socket and the timeline of a drill are all made from it
+(`eviction.reporting.pass_record` has its JSON form). As in the kubelet, a pass succeeds when no configured threshold
+is met any more, including its minimum reclaim and ignoring grace periods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Trigger(StrEnum):
-    """What started the pass: the polling interval, inotify, a command, or the lead, before the mark was reached."""
+    """What started the pass: the polling interval, inotify, a command, or the lead (before the mark is reached)."""
 
     INTERVAL = "interval"
     WATCH = "watch"
@@ -42,7 +42,7 @@ class PassResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds. `detect_seconds`: from the observation that met the threshold to the start of the pass."""
+    """In seconds. `detect_seconds`: from the observation that met the threshold to the start of the pass."""
 
     detect_seconds: float = 0.0
     list_seconds: float = 0.0
@@ -55,10 +55,10 @@ class Timings:
 class Pass:
     """Everything that happened in one pass.
 
-    `measured_*`: the gain that the filesystems report, 0 if they have less than before; then `written_*` is how much
-    less. `nominal_bytes`: the sizes that the runtime reported for the removed objects. `after`: the observations at the
-    end. `started_wall`: seconds since the epoch. `attributions`: what the bytes are used for, one for each filesystem;
-    measured when reclaim was not enough.
+    `measured_*`: what the filesystems gained, 0 if they have less than before; `written_*` is then how much less.
+    `nominal_bytes`: the sizes that the runtime reported for the removed objects. `after`: the observations at the end.
+    `started_wall`: seconds since the epoch. `attributions`: what uses the bytes of each filesystem, measured when
+    reclaim was not enough.
     """
 
     id: str
@@ -81,16 +81,14 @@ class Pass:
 
     @property
     def removals(self) -> tuple[Outcome, ...]:
-        """The objects that were to be removed, function by function, in the order of the plans."""
+        """The objects that were to be removed, by function, in the order of the plans."""
         return tuple(outcome for function in self.functions for outcome in function.outcomes)
 
     @property
     def kept(self) -> tuple[Outcome, ...]:
-        """The objects that were kept."""
         return tuple(outcome for function in self.functions for outcome in function.kept)
 
     def count(self, result: Result) -> int:
-        """How many objects have this result."""
         return sum(function.count(result) for function in self.functions)
 
     @property
@@ -105,10 +103,10 @@ class Pass:
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
-    """The record with its result and the reason in one sentence, which says when it was the lead that began it."""
+    """The record with its result, and the reason in one sentence; if the lead started the pass, it says so."""
     result, reason = _result_of_dry_run(record) if dry_run else _result(record)
     if record.trigger is Trigger.LEAD:
-        lead = "begun by the lead, before the mark was reached: removals have lately taken longer than the time left"
+        lead = "started by the lead, before the mark was reached: removals have lately taken longer than the time left"
         reason = f"{reason}; {lead}"
     return replace(record, result=result, reason=reason)
 
@@ -127,7 +125,7 @@ def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
 def _result(record: Pass) -> tuple[PassResult, str]:
     errors, blind = "; ".join(record.errors), _unreadable(record)
     relieved = not record.still_met and not blind
-    # Requested without pressure: that no threshold is met does not mean that the request succeeded.
+    # Without pressure, no threshold is met whether or not the request succeeded.
     if errors and not record.count(Result.REMOVED) and (record.decision.acted_on is None or not relieved):
         return PassResult.FAILED, errors
     gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
@@ -160,7 +158,7 @@ def _why_not_more(record: Pass) -> str:
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed, parked = record.count(Result.FAILED), record.count(Result.PARKED)
     parts = [f"{counted(failed, 'removal')} failed"] if failed else []
-    parts += [f"{counted(parked, 'removal')} not answered, and waited for"] if parked else []
+    parts += [f"{counted(parked, 'removal')} not answered yet"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     parts += skipped_functions
@@ -168,8 +166,8 @@ def _why_not_more(record: Pass) -> str:
 
 
 def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
-    """The gain of a pass as text. A filesystem that has less than before was written to meanwhile: nothing is freed
-    below zero."""
+    """The gain of a pass as text. If a filesystem has less than before, it was written to meanwhile; no negative
+    amount is called freed."""
     if gained_bytes >= 0 and gained_inodes >= 0:
         return f"freed {format_bytes(gained_bytes)} and {counted(gained_inodes, 'inode')}"
     written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)

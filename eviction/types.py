@@ -16,18 +16,18 @@ API_VERSION: Final = "reclaimd.io/v1alpha1"  # of the configuration file, and of
 
 
 class EvictionError(Exception):
-    """Root of the errors of deciding and running."""
+    """The base class of this package's errors."""
 
 
 class FunctionUnusable(EvictionError):
-    """A function of the configuration that cannot be made. The message is one sentence that names it."""
+    """A configured function cannot be created. The message is one sentence that names it."""
 
 
 class NodeCondition(StrEnum):
-    """What is said of the node.
+    """A condition of the node.
 
     RECLAIM_PRESSURE is ours: a threshold of reclaimd's is met, or was within the transition period. DISK_PRESSURE is
-    the kubelet's: a signal is below the kubelet's own mark now, so that the kubelet would report it; it is never said
+    the kubelet's: a signal is below the kubelet's own mark now, so the kubelet would report it. It is never reported
     where the kubelet's marks are not known.
     """
 
@@ -36,7 +36,7 @@ class NodeCondition(StrEnum):
 
 
 class Extent(StrEnum):
-    """How far a pass goes: until the thresholds are clear, or to the end of the row as the kubelet does."""
+    """Where a pass stops: when the thresholds are clear, or at the end of the row, as the kubelet does."""
 
     ENOUGH = "enough"
     ALL = "all"
@@ -71,10 +71,10 @@ class ThresholdValue:
 class Threshold:
     """The value below which a signal must not fall. A hard threshold is one with a grace period of 0 seconds.
 
-    `margin` is added to the value, so that reclaimd acts before the kubelet where both have the same value; a
-    percentage is computed on the same capacity and truncated by itself (so bytes can raise a percentage, and the
-    kubelet's arithmetic stays exact). `min_reclaim`: how far above the mark the signal must rise before a threshold
-    that was acted on counts as cleared. `origin`: where the value comes from, for people.
+    `margin` is added to the value, so that reclaimd acts before the kubelet where both have the same value. Each of the
+    two is computed and truncated by itself, so bytes can be added to a percentage, and the kubelet's arithmetic stays
+    exact. `min_reclaim`: how far above the mark the signal must rise before a threshold that was acted on counts as
+    cleared. `origin`: where the value comes from, for people.
     """
 
     signal: Signal
@@ -86,7 +86,6 @@ class Threshold:
 
     @property
     def hard(self) -> bool:
-        """True if it acts as soon as it is met."""
         return self.grace_seconds == 0
 
     def mark(self, capacity: int) -> int:
@@ -120,10 +119,9 @@ class Threshold:
 class Decision:
     """What `synchronize` makes of one set of observations.
 
-    `conditions`: those reported now, with the transition period for ours. `thresholds_met`: met, or not yet resolved.
-    `acted_on`: the one threshold to act on, None if there is none; `row`: the names of the functions of its row,
-    in order.
-    `others`: further thresholds that could be acted on, in the order of choice, for a caller that has just found that
+    `conditions`: those reported now; ours includes the transition period. `thresholds_met`: met, or not yet resolved.
+    `acted_on`: the one threshold to act on, None if there is none. `row`: the names of the functions in its row, in
+    order. `others`: further thresholds that could be acted on, in order of preference, for a caller that finds that
     nothing more can be done about the first.
     """
 

@@ -29,11 +29,11 @@ from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
 from eviction.node.hold_off import HoldOff, Holds
 from eviction.node.node import CannotPrepare, Node
-from eviction.reporting.conditions import NOTHING_IS_REMOVED
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.status import Status
+from eviction.reporting.tables import NOTHING_IS_REMOVED
 from eviction.telemetry.announcements import LogSink
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket

@@ -35,11 +35,10 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
-from eviction.reporting.conditions import remarks_of, status_in_words
 from eviction.reporting.explain import lead_sentence
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
-from eviction.reporting.tables import GAP, amount, layout_in_words, table
+from eviction.reporting.tables import GAP, amount, layout_in_words, remarks_of, status_in_words, table
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 

@@ -16,11 +16,10 @@ from eviction.control.answer import Answer, Output, RequestRefused, options_of_c
 from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
-from eviction.reporting.conditions import conditions_in_words, disk_pressure
 from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json
-from eviction.reporting.tables import amount, signals_table
+from eviction.reporting.tables import amount, conditions_in_words, disk_pressure, signals_table
 from eviction.types import API_VERSION, NodeCondition, Threshold
 from signals.mounts import mounts_of
 from signals.types import SignalObservations

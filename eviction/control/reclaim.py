@@ -30,7 +30,9 @@ from eviction.node.node import Node
 from eviction.node.one_pass import AS_CONFIGURED, Request, Setting
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
-from eviction.reporting.pass_record import nothing_to_do_json, pass_json
+from eviction.reporting.json_shapes import to_json
+from eviction.reporting.observations_json import observations_json
+from eviction.reporting.pass_record import NothingToDo, pass_json
 from eviction.reporting.tables import signals_table
 from eviction.types import Decision, Extent, Threshold
 from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
@@ -172,7 +174,8 @@ def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObse
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return Answer(EXIT_OK, lines=(*table, sentence))
-    return Answer(EXIT_OK, document=nothing_to_do_json(sentence, observations))
+    nothing = NothingToDo(reason=sentence, observations=observations_json(observations), layout=observations.layout)
+    return Answer(EXIT_OK, document=to_json(nothing))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,6 @@ from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.node.one_pass import OnePass
 from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.conditions import disk_pressure
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
@@ -41,6 +40,7 @@ from eviction.reporting.status import (
     threshold_statuses,
     why_not_alive,
 )
+from eviction.reporting.tables import disk_pressure
 from eviction.telemetry.announcements import Announcements, LogSink
 from eviction.telemetry.done import Done, Shadow
 from eviction.types import Decision, EvictionError, Threshold

@@ -1,1 +1,1 @@
-"""What is wrong or risky on this node, each with what to do."""
+"""What is wrong or risky on this node, and what to do about it."""

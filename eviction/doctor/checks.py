@@ -1,6 +1,6 @@
-"""What is wrong or risky on a node: each function `check_…` yields its findings, and `examine` runs them all on a node.
+"""What is wrong or risky on a node: each function `check_…` yields its findings, and `examine` runs them all.
 
-A check yields nothing about what is unknown, unless that itself is the problem. Everything here only reads.
+A check yields nothing about what is unknown, unless that itself is the problem. Everything here is read-only.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
 
 SHARE_RESERVED = 0.01
-# Snapshotters that keep their data outside their directory, so statvfs does not show their free space.
+# Snapshotters that keep their data outside their directory, so that statvfs does not show their free space.
 DATA_ELSEWHERE = frozenset({"devmapper", "zfs", "blockfile"})
 LARGEST_SKEW_SECONDS = 60.0
 EARLIEST_WALL = 1_735_689_600.0  # 2025-01-01: before this program was written
-FEW_INOTIFY_INSTANCES = 128  # the kernel's default, which a node with many pods uses up
+FEW_INOTIFY_INSTANCES = 128  # the kernel's default; a node with many pods uses them up
 SHARE_IN_USE = 0.9
 MOST_SHOWN = 5
 PIN = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
@@ -62,7 +62,7 @@ PIN = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; contain
 NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
-MANY_SANDBOXES = 3  # the image of so many sandboxes is enough to know the sandbox image
+MANY_SANDBOXES = 3  # that are asked which image they have
 
 Answer = TypeVar("Answer")
 Unknown = TypeVar("Unknown")
@@ -72,21 +72,21 @@ Marks = tuple[Threshold, ...]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a runtime that answers has said. `sandbox_image`: what pods need to start, None where nothing names it."""
+    """The answers of the runtime. `sandbox_image`: the image that pods need to start, None if nothing names it."""
 
     version: RuntimeVersion
     listing: Listing
     sandbox_image: str | None = None
 
     def is_version(self, name: str, pattern: str = ".*") -> bool:
-        """Whether it is this runtime, in a version of this pattern."""
+        """Whether it is this runtime, in a version that matches the pattern."""
         return self.version.name == name and re.fullmatch(pattern, self.version.version.lstrip("v")) is not None
 
 
 def check_pressure(
     thresholds: Marks, kubelet: KubeletConfiguration | None, observations: SignalObservations
 ) -> Findings:
-    """Thresholds that are met now; where the kubelet's own are known, whether they are, too."""
+    """Thresholds that are met now, and whether the kubelet's own are met too, if they are known."""
     signals = observations.signals
     kubelets = update_container_fs_thresholds(marks_of(kubelet), observations.layout)
     crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
@@ -103,43 +103,41 @@ def check_pressure(
 
 
 def check_readings(observations: SignalObservations, runtime_problem: str) -> Findings:
-    """Filesystems that do not answer."""
     for unavailable in observations.unavailable:
         if unavailable.reason not in runtime_problem:
             yield problem(
                 "readings",
-                f"{unavailable.role} cannot be read, so pressure on it is not noticed",
+                f"{unavailable.role} cannot be read, so pressure on it goes unnoticed",
                 unavailable.reason,
                 "check the disk and its mount",
             )
 
 
 def check_runtime(runtime_problem: str) -> Findings:
-    """Whether the runtime answers."""
     if runtime_problem:
         yield problem(
             "runtime",
             "the container runtime does not answer, so nothing can be reclaimed",
             runtime_problem,
-            "start it, or name its socket with containerRuntimeEndpoint",
+            "start it, or set containerRuntimeEndpoint to its socket",
         )
 
 
 def check_socket(path: str, found: os.stat_result | None) -> Findings:
-    """Any process that can connect to the CRI socket is as powerful as root on this node."""
+    """Any process that can connect to the CRI socket has root's power on this node."""
     if found is not None and not stat.S_ISSOCK(found.st_mode):
         yield problem("socket", "the endpoint is no socket", f"{path} is not a socket", "set containerRuntimeEndpoint")
     elif found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
         yield risk(
             "socket",
-            "the runtime's socket is open to others than root, and whoever reaches it is root",
+            "users other than root can connect to the runtime's socket, and whoever can is as powerful as root",
             f"{path} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}",
-            "make it root's with mode 0660 (containerd: [grpc] uid and gid)",
+            "let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
         )
 
 
 def check_permissions(pods: str, pods_readable: bool | None, unwritable: Iterable[tuple[str, str]]) -> Findings:
-    """Directories that must be readable or writable, the latter with the reason why they are not."""
+    """Directories that cannot be read or written though they must be. `unwritable`: each with the reason."""
     if pods_readable is False:
         yield problem(
             "permissions",
@@ -157,7 +155,7 @@ def check_permissions(pods: str, pods_readable: bool | None, unwritable: Iterabl
 
 
 def check_pod_directories(doubt: str) -> Findings:
-    """Directories that do not explain what the runtime holds are not the kubelet's."""
+    """Pod directories that do not explain what the runtime holds are not the kubelet's."""
     if doubt:
         yield problem(
             "pod-directories",
@@ -168,32 +166,32 @@ def check_pod_directories(doubt: str) -> Findings:
 
 
 def check_log_directories(directories: Mapping[str, str]) -> Findings:
-    """A directory of logs that is a symlink could be anybody's, so it is not followed. By the field that names it."""
+    """A symlink could lead anywhere, so it is not followed. `directories`: by the field that names them."""
     for field, path in directories.items():
         if answer_of(partial(os.path.islink, path), False):
             yield risk(
                 "log-symlink",
-                "a directory of logs is a symlink, which is not followed, so nothing in it is removed",
+                "a log directory is a symlink, which is not followed, so nothing in it is removed",
                 f"{field}: {path}",
-                "name the directory that it leads to, or mount it there (mount --bind)",
+                "name the directory that it points to, or mount that there (mount --bind)",
             )
 
 
 def check_kubelet_list(kubelet_problem: str, held: str) -> Findings:
-    """Only the kubelet knows which pods have terminated; until it says so they hold their images. `held`: what those
-    hold that stand still, empty where that is nothing or another source says which have terminated."""
-    allow = "let an identity get nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
+    """Only the kubelet knows which pods have terminated; until it says so, they keep their images in use. `held`: what
+    pods hold that seem to have terminated; empty if nothing, or if another source says which have."""
+    allow = "grant an identity get on nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
     if kubelet_problem:
         yield risk(
             "kubelet-list",
-            "the kubelet gives no list of its pods, so what terminated pods hold stays",
+            "the kubelet gives no list of its pods, so what terminated pods hold is kept",
             kubelet_problem,
             allow,
         )
     if held:
         yield risk(
             "terminated-pods",
-            "only pods that seem to have terminated hold these images, and the kubelet has not said that they have",
+            "only pods that seem to have terminated use these images, and the kubelet has not said that they have",
             held,
             allow if kubelet_problem else "set kubeletEndpoint to auto",
         )
@@ -202,12 +200,12 @@ def check_kubelet_list(kubelet_problem: str, held: str) -> Findings:
 def check_thresholds(
     thresholds: Marks, kubelet: KubeletConfiguration | None, observations: SignalObservations
 ) -> Findings:
-    """Thresholds later than the kubelet's, or none at all."""
+    """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
     signals = observations.signals
     for later in later_than_kubelet(thresholds, marks_of(kubelet), signals):
         yield risk(
             "thresholds-late",
-            "the kubelet acts first and may evict pods before reclaimd does anything",
+            "the kubelet acts first, and may evict pods before reclaimd does anything",
             late_threshold_sentence(later),
             f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
         )
@@ -215,16 +213,16 @@ def check_thresholds(
         signal = sentence.partition(":")[0]
         yield problem(
             "thresholds-unreachable",
-            f"{signal} is under pressure whatever is removed",
+            f"{signal} stays under pressure whatever is removed",
             sentence,
             f"lower evictionHard or evictionMinimumReclaim of {signal}",
         )
     if has_no_threshold(thresholds):
         yield problem(
             "thresholds-none",
-            "no signal of a disk has a threshold, so nothing is ever relieved",
+            "no disk signal has a threshold, so nothing is ever reclaimed",
             f"evictionHard of {kubelet.name} and of our own files" if kubelet else "evictionHard",
-            "set evictionHard; a kubelet whose file sets it has no default thresholds beside it",
+            "set evictionHard; once a kubelet's file sets it, none of its default thresholds apply",
         )
         return
     active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
@@ -240,40 +238,40 @@ def check_thresholds(
 
 
 def check_kubelets_marks(kubelet: KubeletConfiguration | None, remark: str, defaults: str) -> Findings:
-    """Whether the kubelet's own marks are known, and are no mistake. `defaults`: why its defaults are taken for them;
-    `remark`: why a kubelet that runs was not asked."""
+    """Whether the kubelet's own marks are known, and plausible. `defaults`: why its defaults are assumed. `remark`: why
+    a running kubelet was not asked."""
     remark = remark if kubelet is not None else ""
     if defaults or remark:
         yield risk(
             "kubelet-config",
-            "the kubelet's configuration was not found, so its defaults are taken, and it may act before reclaimd does"
+            "the kubelet's configuration was not found, so its defaults are assumed; it may act before reclaimd does"
             if defaults
-            else "the usual file is taken for the kubelet's configuration, and it may be another",
+            else "the usual file is assumed to be the kubelet's configuration; the kubelet may use another",
             defaults or remark,
-            'name its file with kubeletConfig; "" says that there is none',
+            'set kubeletConfig to its file, or to "" if there is none',
         )
     for one in tiny_marks(marks_of(kubelet)):
         yield risk(
             "thresholds-tiny",
-            f"the kubelet's mark of {one.signal} is less than 1MiB, so it acts when the disk is full",
+            f"the kubelet's mark for {one.signal} is less than 1MiB, so it acts only when the disk is full",
             f"{one.signal}: {one.value} in {one.origin}",
             "give it a unit: 10% or 10Gi, not 10",
         )
 
 
 def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
-    """Functions of the configuration that cannot be called as things are, and why."""
+    """`problems`: the configured functions that cannot be called, each with the reason."""
     for name, why in problems:
         yield problem(
             "function",
             f"{name} cannot do anything",
             why,
-            f"correct it, or take {name} out of reclaimFunctions and reclaimTable",
+            f"correct it, or remove {name} from reclaimFunctions and reclaimTable",
         )
 
 
 def check_sandbox_image(runtime: Runtime | None) -> Findings:
-    """Without the sandbox image no pod starts; if it is unknown, no image is removed at all."""
+    """Without the sandbox image no pod can start; while it is unknown, no image is removed at all."""
     if runtime is None:
         return
     images, name = runtime.listing.images, runtime.sandbox_image
@@ -294,7 +292,7 @@ def check_sandbox_image(runtime: Runtime | None) -> Findings:
 
 
 def check_unresolved_images(runtime: Runtime | None) -> Findings:
-    """A container whose image is unknown may use any image, so none is removed."""
+    """A container whose image is unknown could use any image, so none is removed."""
     unresolved = () if runtime is None else images_in_use(runtime.listing).unresolved
     if unresolved:
         shown, more = ", ".join(map(shortened, unresolved[:MOST_SHOWN])), len(unresolved) - MOST_SHOWN
@@ -307,7 +305,7 @@ def check_unresolved_images(runtime: Runtime | None) -> Findings:
 
 
 def check_containerd_frees_late(runtime: Runtime | None) -> Findings:
-    """containerd 2.0.0 to 2.0.4 answered before an image was freed."""
+    """containerd 2.0.0 to 2.0.4 answers a removal before the space is free."""
     if runtime is not None and runtime.is_version("containerd", r"2\.0\.[0-4](?:[-+].*)?"):
         yield risk(
             "containerd-frees-late",
@@ -320,15 +318,15 @@ def check_containerd_frees_late(runtime: Runtime | None) -> Findings:
 def check_store(
     imagefs: str | None, snapshotters: Mapping[str, int], content: int | None, observations: SignalObservations
 ) -> Findings:
-    """Whether statvfs on the reported path shows the filesystem of the images. `snapshotters`: containerd's by name,
-    each with the number of its snapshots; `content`: the device of its content store."""
+    """Whether statvfs on the reported path shows the filesystem of the images. `snapshotters`: containerd's, each with
+    the number of its snapshots. `content`: the device of its content store."""
     current = (imagefs or "").rpartition(".")[2]
     if current in DATA_ELSEWHERE:
         yield problem(
             "store-elsewhere",
-            "the snapshotter keeps its data on block devices that no filesystem reading shows",
+            "the snapshotter keeps its data on block devices, which statvfs does not show",
             f"images are in {imagefs}",
-            "thresholds on imagefs have no effect here; monitor the pool of the snapshotter itself",
+            "thresholds on imagefs have no effect here; monitor the snapshotter's own pool",
         )
     images = observations.filesystems.get(FilesystemRole.IMAGEFS)
     for name, snapshots in snapshotters.items():
@@ -336,13 +334,13 @@ def check_store(
             yield risk(
                 "store-second-snapshotter",
                 "another snapshotter holds content that CRI neither shows nor frees",
-                f"{snapshots} snapshots of {name} beside {imagefs}",
-                "remove what is left of it when no pod or namespace uses it (ctr snapshots --snapshotter)",
+                f"{snapshots} snapshots of {name} besides {imagefs}",
+                "remove its snapshots if no pod or namespace uses them (ctr snapshots --snapshotter)",
             )
     if content is not None and images is not None and content != images[0].device_id:
         yield risk(
             "store-split",
-            "images are unpacked on one filesystem, and their compressed content is on another that is not watched",
+            "images are unpacked on one filesystem, and their compressed content is on another, which is not watched",
             f"{imagefs} is on device {images[0].device_id}, the content store on {content}",
             "put containerd's whole root on one filesystem",
         )
@@ -355,12 +353,12 @@ def check_keeps(entries: Sequence[str], runtime: Runtime | None) -> Findings:
             "keep-unmatched",
             "an entry of keepImages matches no image on this node",
             f"keepImages: {entry!r}",
-            "correct it, or pull the image that it is to protect",
+            "correct it, or pull the image that it should protect",
         )
 
 
 def check_clock(wall: float, runtime: Runtime | None) -> Findings:
-    """Ages of containers come from the wall clock."""
+    """The ages of containers depend on the wall clock."""
     created = [] if runtime is None else [container.created_at_ns for container in runtime.listing.containers]
     ahead = max(created, default=0) / 1e9 - wall
     if wall < EARLIEST_WALL:
@@ -370,7 +368,7 @@ def check_clock(wall: float, runtime: Runtime | None) -> Findings:
     elif ahead > LARGEST_SKEW_SECONDS:
         yield risk(
             "clock",
-            "the clock was set back, so objects made before that count as too young for longer",
+            "the clock was set back, so objects created before that count as too young for longer",
             f"the newest container was created {format_duration(ahead)} in the future",
             "keep the clock in step (chrony, systemd-timesyncd)",
         )
@@ -379,56 +377,57 @@ def check_clock(wall: float, runtime: Runtime | None) -> Findings:
 def check_separate_disk_gc(
     kubelet: KubeletConfiguration | None, layout: FsLayout | None, runtime: Runtime | None
 ) -> Findings:
-    """Without its gate a kubelet gives up on split filesystems, which it sees beside CRI-O only."""
+    """Without the gate KubeletSeparateDiskGC a kubelet gives up on split filesystems, which it detects only on
+    CRI-O."""
     split = layout is FsLayout.SPLIT and runtime is not None and runtime.is_version("cri-o")
     if split and kubelet is not None and not kubelet.separate_disk_gc:
         yield risk(
             "separate-disk-gc-off",
             "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",
             f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}",
-            "take the gate out of its featureGates (it is on by default from 1.31); reclaimd works with it and without",
+            "remove the gate from its featureGates (on by default since 1.31); reclaimd works with and without it",
         )
 
 
 def check_image_gc_off(kubelet: KubeletConfiguration | None) -> Findings:
-    """imageGCHighThresholdPercent 100 switches the kubelet's periodic image collection off."""
+    """imageGCHighThresholdPercent 100 turns off the kubelet's periodic image garbage collection."""
     if kubelet is not None and kubelet.image_gc_high_threshold_percent == 100:
         yield note(
             "image-gc-off",
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
             f"imageGCHighThresholdPercent is 100 in {kubelet.name}",
-            "this is fine while reclaimd runs; watch that it does",
+            "this is fine while reclaimd runs; monitor that it does",
         )
 
 
 def check_inodes(observations: SignalObservations) -> Findings:
-    """Filesystems that count no inodes have no inode signal."""
+    """A filesystem that does not count inodes has no inode signal."""
     for role, (identity, stats) in observations.filesystems.items():
         if stats.inodes_total == 0:
             yield note(
                 "no-inode-signal",
-                f"{role} counts no inodes, so thresholds for {role}.inodesFree do nothing",
+                f"{role} counts no inodes, so thresholds for {role}.inodesFree have no effect",
                 f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all",
-                "nothing, if the filesystem makes inodes as needed (btrfs)",
+                "nothing, if the filesystem creates inodes as needed (btrfs)",
             )
 
 
 def check_reserve(observations: SignalObservations) -> Findings:
-    """Space that ext4 reserves for root: freed space first refills it, before any shows as available."""
+    """Space that ext4 reserves for root: freed space refills the reserve before any of it becomes available."""
     for device, (role, *_) in roles_by_device(observations).items():
         identity, stats = observations.filesystems[role]
         reserved = stats.free_bytes - stats.available_bytes
         if stats.available_bytes == 0 and stats.free_bytes > 0:
             yield risk(
                 "reserve",
-                f"{role} is filled into the reserve for root, so freed space does not show as available at first",
+                f"{role} is filled into the reserve for root, so freed space does not become available at first",
                 f"0B available and {format_bytes(stats.free_bytes)} free on {identity.path} (device {device})",
-                "reclaimd still measures it; free some space by hand if nothing may be removed",
+                "reclaimd measures it all the same; if nothing may be removed, free some space by hand",
             )
         elif reserved > stats.capacity_bytes * SHARE_RESERVED:
             yield note(
                 "reserve",
-                f"{role} reserves space for root, which counts as capacity and never as available",
+                f"{role} reserves space for root, which counts as capacity, but never as available",
                 f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {identity.path} "
                 f"({identity.type or '?'})",
                 "tune2fs -m 1 on a data disk gives most of it back",
@@ -436,69 +435,69 @@ def check_reserve(observations: SignalObservations) -> Findings:
 
 
 def check_xfs(filesystems: Iterable[FilesystemFacts]) -> Findings:
-    """XFS allocates behind files that grow, as much again as they have; `allocsize` bounds it."""
+    """XFS preallocates as much again as a growing file already has; `allocsize` limits that."""
     for filesystem in filesystems:
         if filesystem.type != "xfs" or filesystem.options is None:
             continue
         if not any(option.startswith("allocsize=") for option in filesystem.options):
             yield risk(
                 "xfs-preallocation",
-                f"XFS on {filesystem.path} counts up to 8GiB as used behind each file that grows, so images go and "
-                "pods are evicted for space that nobody uses",
+                f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as used, so images "
+                "are removed and pods evicted for space that nobody uses",
                 "it is mounted without allocsize",
                 "mount it with allocsize=64k",
             )
 
 
 def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings:
-    """What of a filesystem's numbers can jump, and the mount options that matter; facts only."""
+    """Which of a filesystem's numbers can jump, and the mount options that affect them."""
     for filesystem in filesystems:
         if filesystem.jumps is None or not (filesystem.jumps or filesystem.options):
             continue
-        options = ",".join(filesystem.options or ()) or "no option that matters for them"
+        options = ",".join(filesystem.options or ()) or "no option that affects them"
         yield note(
             "filesystem-numbers",
             f"of the numbers of {', '.join(filesystem.filesystems)} this can jump: {filesystem.phrase}",
             f"{filesystem.type} on {filesystem.path}, mounted with {options}",
-            "nothing; know it when you read its numbers",
+            "nothing; bear it in mind when you read its numbers",
         )
 
 
 def check_inotify(limit: int | None, used: int | None) -> Findings:
-    """Without an inotify instance reclaimd only polls at intervals, which suffices for all its promises."""
+    """Without an inotify instance, reclaimd only polls at intervals, which is enough for all its promises."""
     if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
         yield risk(
             "inotify",
-            "this user's inotify instances are nearly used up; kubelet and pods need them too",
+            "this user's inotify instances are nearly used up; the kubelet and pods need them too",
             f"{used} of {limit} (fs.inotify.max_user_instances)",
-            "raise it in /etc/sysctl.d, to 1024 say",
+            "raise the limit in /etc/sysctl.d, to 1024 for example",
         )
     elif limit is not None and limit <= FEW_INOTIFY_INSTANCES:
         yield note(
             "inotify",
-            "the limit of inotify instances is the kernel's small default",
+            "the limit on inotify instances is the kernel's small default",
             f"fs.inotify.max_user_instances is {limit}",
-            "raise it in /etc/sysctl.d, to 1024 say",
+            "raise the limit in /etc/sysctl.d, to 1024 for example",
         )
 
 
 def check_history(history_problem: str) -> Findings:
-    """What is at the place of the history file and is not ours is left alone."""
+    """A file of somebody else's at the path of the history is left alone."""
     if history_problem:
         yield risk(
             "history",
-            "no history is kept: what is at its place is not a history that can be used",
+            "no history is kept: the file at its path is not a usable history",
             history_problem,
-            "move it away, and the daemon makes one there; or name another historyFile",
+            "move the file away, and the daemon creates a history there; or set another historyFile",
         )
 
 
 def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
-    """Whether a daemon watches this node, and removes what it should."""
+    """Whether a daemon watches this node, and may remove anything."""
     if daemon_problem:
         yield note(
             "daemon",
-            "no daemon answers: nobody watches this node unless one runs without a control socket",
+            "no daemon answers: nothing watches this node, unless one runs without a control socket",
             daemon_problem,
             "systemctl enable --now reclaimd",
         )
@@ -512,14 +511,14 @@ def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
     if dry_run:
         yield risk(
             "dry-run",
-            "the daemon removes nothing, and only tells what it would",
+            "the daemon removes nothing, and only reports what it would remove",
             "dryRun is true",
-            "dryRun: false and systemctl reload reclaimd, once what it tells is what it should do",
+            "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove",
         )
 
 
 def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:
-    """All findings about a node, the worst first, and what its filesystems are."""
+    """All findings about a node, the worst first, and the facts about its filesystems."""
     runtime, runtime_problem = None, node.locate() or ""
     observations = node.summary.observe()
     configuration, config = node.configuration, node.responder.state.config
@@ -584,12 +583,11 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
 
 
 def healthy(findings: tuple[Finding, ...]) -> bool:
-    """Whether there is nothing to do: a note needs no action."""
     return all(finding.level is Severity.NOTE for finding in findings)
 
 
 def marks_of(kubelet: KubeletConfiguration | None) -> Marks:
-    """The kubelet's own thresholds, as far as its configuration is known."""
+    """The kubelet's own thresholds; none if its configuration is not known."""
     return () if kubelet is None else kubelet.thresholds.thresholds
 
 
@@ -602,7 +600,8 @@ def _ask_runtime(node: Node) -> Runtime:
 
 
 def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
-    """Why no daemon answers, and what it says: only it knows whether the kubelet's directories were others before."""
+    """Why no daemon answers, or else its answer: only the daemon knows whether the pod directories were different
+    before."""
     if not control_socket:
         return "", {}
     try:
@@ -612,7 +611,7 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def inotify_instances(proc: str = "/proc") -> int | None:
-    """Inotify instances of this user's processes, as far as they are readable; None if no process is."""
+    """The number of inotify instances of this user's readable processes; None if no process is readable."""
     links = []
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
         try:
@@ -634,10 +633,10 @@ def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
 
 
 def held_by_stopped_pods(listing: Listing, pods: str) -> str:
-    """The images that only containers of stopped pods keep in use, in words; empty where they take nothing.
+    """The images that only containers of stopped pods keep in use, in words; empty if they take nothing.
 
-    Pods that have volumes are left out, as they are to run again; so are all pods while no sandbox is ready, as after a
-    reboot. `pods`: the kubelet's directory of pods.
+    Pods with volumes do not count as stopped, because they will run again; nor does any pod while no sandbox is ready,
+    as after a reboot. `pods`: the kubelet's pod directory.
     """
     if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
         return ""
@@ -659,10 +658,8 @@ def _has_volumes(directory: str) -> bool:
 
 
 def _unwritable(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """Directories that exist and cannot be written, with the reason.
-
-    For a missing directory, the nearest existing one above it counts.
-    """
+    """The directories that cannot be written, each with the reason. In place of a missing directory, the nearest one
+    above it is checked; a missing log directory is left out."""
     pod_logs_dir = configuration.pod_logs_dir
 
     def problem_of(path: str) -> str:
@@ -681,7 +678,7 @@ def _unwritable(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 
 def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
-    """What `look` returns, or `unknown` if it hangs or fails."""
+    """What `look` returns, or `unknown` if it hangs or raises OSError."""
     try:
         return in_time(look)
     except OSError:
@@ -689,5 +686,5 @@ def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
 
 
 def _listed(directory: str) -> list[str]:
-    """The names in a directory; none where it cannot be read."""
+    """The names in a directory; none if it cannot be read or hangs."""
     return answer_of(lambda: names_in(directory), [])

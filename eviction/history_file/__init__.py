@@ -1,1 +1,1 @@
-"""The history: every pass and every removal of the last weeks, in one file of fixed size that is written in place."""
+"""The history: every pass and removal of the last weeks, in one file of fixed size that is written in place."""

@@ -1,14 +1,14 @@
-"""What the history records, as JSON documents of one line, how they are read, and the thread that writes them:
-whatever its disk does, no removal waits.
+"""The records of the history, each a JSON document of one line, and the thread that writes them, so that no removal
+waits for the disk of the history.
 
-Every pass that removed something, tried to, or would have is recorded. One without any removal is recorded too, at most
-once a minute for each result and signal: a runtime that is away ends a pass in each second. Removals beyond the first
-eight of a pass are in records of their own, which are put together when they are read.
+Every pass that removed something, tried to, or would have is recorded. A pass without removals is recorded at most once
+a minute for each result and signal: while the runtime is away, a pass fails every second. Removals beyond the first
+eight of a pass are in further records, which are joined to the pass when they are read.
 
-The records wait in a bounded queue. What cannot be written (no file yet on a full disk, a lock that is held, a
-filesystem that copies on write and has no space) stays there and is tried again every 5 s; a record that does not fit
-is dropped and counted, and a record says how many as soon as one can be written again. The reason is told once until it
-changes.
+The records wait in a bounded queue. One that cannot be written (no file yet on a full disk, a lock that is held, a
+copy-on-write filesystem without space) stays in the queue and is tried again every 5 s. One that does not fit into the
+queue is dropped and counted; as soon as records can be written again, one says how many were dropped. The reason is
+logged once, until it changes.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
-from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Keywords, LeftOut, Time, one_of, to_json
-from eviction.reporting.observations_json import ThresholdJson, timestamp
+from eviction.record import Pass, Trigger
+from eviction.reporting.json_shapes import Count, Keywords, Time
+from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import (
     AmountsJson,
-    BytesJson,
     FunctionJson,
-    KindWord,
     LayoutName,
     OutcomeJson,
+    RecordedPassJson,
     TimingsJson,
     outcome_json,
     pass_fields,
@@ -45,7 +43,7 @@ from signals.quantity import counted
 PERIODIC = "periodic"  # the trigger of a pass of a periodic loop
 MOST_REMOVALS = 8  # in one record; one removal has at most some 8 KiB
 MOST_BYTES_OF_A_PASS = 32 << 10  # without its removals
-LONGEST_TEXTS = (4096, 512, 64)  # characters
+LONGEST_TEXTS = (4096, 512, 64)  # characters; each is tried until the record is small enough
 LONGEST_LIST = 32
 
 REPEAT_SECONDS = 60.0
@@ -56,97 +54,70 @@ END_SECONDS = 1.0
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class WrittenJson(TypedDict):
     """What every record has."""
 
-    kind: str
-    """What the record is."""
     time: Time
     """When it was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassRecordJson(Record):
-    """One pass, with all of its removals; as the record of a pass, without what was observed and kept."""
+class PassRecordJson(WrittenJson, RecordedPassJson):
+    """One pass, with all its removals: the record of a pass without observations and kept objects."""
 
-    kind: Literal["pass"] = "pass"
-    id: str
-    """Of the pass."""
-    started: Time
-    """When it began."""
+    kind: Literal["pass"]
+    """What the record is."""
     trigger: Annotated[str, Keywords({"enum": [*map(str, Trigger), PERIODIC]})]
     """What started it."""
-    acted_on: ThresholdJson | None
-    """The threshold that it acted on; null where a command or a periodic loop asked for it."""
-    row: list[str]
-    """The functions of the row, in order."""
-    removals: list[OutcomeJson]
-    """The objects that were to be removed, in order."""
-    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
-    """Kind -> result -> how many objects."""
-    measured: AmountsJson
-    """What the filesystems gained."""
-    nominal: BytesJson
-    """The sizes of what was removed."""
-    result: Annotated[str, one_of(PassResult)]
-    """How it ended."""
-    reason: str
-    """The same in a sentence."""
-    errors: list[str]
-    """Why functions failed, each sentence once."""
-    layout: LayoutName | LeftOut | None = LEFT_OUT
-    """Not of a periodic loop."""
-    functions: list[FunctionJson] | LeftOut = LEFT_OUT
-    """Not of a periodic loop."""
-    written_meanwhile: AmountsJson | LeftOut = LEFT_OUT
-    """Not of a periodic loop."""
-    timings: TimingsJson | LeftOut = LEFT_OUT
-    """Not of a periodic loop."""
+    layout: NotRequired[LayoutName | None]
+    """As in the record of a pass; a periodic loop has none."""
+    functions: NotRequired[list[FunctionJson]]
+    """As in the record of a pass; a periodic loop has none."""
+    written_meanwhile: NotRequired[AmountsJson]
+    """As in the record of a pass; a periodic loop has none."""
+    timings: NotRequired[TimingsJson]
+    """As in the record of a pass; a periodic loop has none."""
 
 
-# `pass` is a word of Python's, so it cannot be a field of a class.
+# `pass` is a keyword of Python, so it cannot be a field of a class.
 _OfAPass = TypedDict(
     "_OfAPass", {"pass": Annotated[str, Keywords({"description": "The id of the pass that they belong to."})]}
 )
 
 
-class RemovalsRecordJson(_OfAPass):
-    """Further removals of a pass whose own record was overwritten meanwhile."""
+class RemovalsRecordJson(_OfAPass, WrittenJson):
+    """Further removals of a pass whose own record has been overwritten."""
 
     kind: Literal["removals"]
     """What the record is."""
-    time: Time
-    """When it was written."""
     removals: list[OutcomeJson]
     """The objects, in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedEndedRecordJson(Record):
-    """A removal that its pass did not wait for, and that has ended."""
+class ParkedEndedRecordJson(WrittenJson):
+    """A removal that its pass did not wait for has ended."""
 
-    kind: Literal["parked_ended"] = "parked_ended"
+    kind: Literal["parked_ended"]
+    """What the record is."""
     removals: list[OutcomeJson]
     """The one object."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonRecordJson(Record):
+class DaemonRecordJson(WrittenJson):
     """The daemon has started, or stopped."""
 
     kind: Literal["started", "stopped"]
+    """What the record is."""
     version: str
-    """Of reclaimd."""
+    """The version of reclaimd."""
     pid: Count
-    """Of its process."""
+    """The id of its process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedRecordJson(Record):
+class DroppedRecordJson(WrittenJson):
     """Records that could not be written."""
 
-    kind: Literal["dropped"] = "dropped"
+    kind: Literal["dropped"]
+    """What the record is."""
     records: Count
     """How many."""
 
@@ -155,16 +126,16 @@ RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | Daemo
 
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
-    """A pass, with all of its removals."""
-    recorded = {field.name for field in fields(PassRecordJson)}
-    found = pass_fields(record, with_kept=False)
+    recorded, found = PassRecordJson.__annotations__, pass_fields(record, with_kept=False)
     document = {name: value for name, value in found.items() if name in recorded}
     return _with_removals({"kind": "pass", "time": timestamp(wall), **document})
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
-    """A pass of a periodic loop: `measured` is what the filesystem had gained right after each removal."""
+    """The records of a pass of a periodic loop; `measured` is what the filesystem had gained right after each
+    removal."""
     record = PassRecordJson(
+        kind="pass",
         time=timestamp(wall),
         id=identity,
         started=timestamp(wall - result.seconds),
@@ -179,17 +150,16 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         errors=[result.error] if result.error else [],
         removals=[outcome_json(outcome) for outcome in result.outcomes],
     )
-    return _with_removals(to_json(record))
+    return _with_removals({**record})
 
 
-def encoded(record: Record | Document) -> bytes:
-    """One line. What is not UTF-8 in a name stands as the escape that JSON has for it."""
-    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=to_json)
-    return text.encode("utf-8", "backslashreplace")
+def encoded(record: Mapping[str, Any]) -> bytes:
+    """One line. Characters that UTF-8 cannot encode become JSON escapes."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
-    """The documents of records, with the further removals of a pass in the pass; what is none is left out."""
+    """The documents of records, with the further removals of a pass joined to it. Anything else is left out."""
     last: Document = {}
     for record in records:
         try:
@@ -209,7 +179,7 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
 
 
 def _with_removals(document: Document) -> list[bytes]:
-    """The records of a pass. Its texts and lists are cut until it has at most 32 KiB: a runtime may say anything."""
+    """The records of a pass. Its texts and lists are cut until it has at most 32 KiB: a runtime may return anything."""
     removals = document.pop("removals")
     for longest in LONGEST_TEXTS:
         document = _cut(document, longest)
@@ -232,10 +202,10 @@ def _cut(value: Any, longest: int) -> Any:
 
 
 class HistoryRecorder(Listener):
-    """The history of one process. All methods may be called from any thread; none waits, except `finish`.
+    """The history of one process. All methods may be called from any thread; only `finish` waits.
 
     `path`: empty for none. `warn`: called with each new problem, on the thread of the history. `records`, `dropped`:
-    how many were written and how many were not, since the start.
+    how many records were written and how many dropped, since startup.
     """
 
     def __init__(
@@ -250,7 +220,7 @@ class HistoryRecorder(Listener):
         self._clock = clock
         self._warn = warn
         self._retry_seconds = retry_seconds
-        self._recorded: dict[tuple[str, ...], float] = {}  # when, by what a pass without removals was
+        self._recorded: dict[tuple[str, ...], float] = {}  # when a pass without removals was, by its result and signal
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()  # until they are on the disk
         self._untold = 0
@@ -268,44 +238,43 @@ class HistoryRecorder(Listener):
             warn("the history is not written: no thread can be started for it")
 
     def daemon(self, kind: Literal["started", "stopped"]) -> None:
-        """The daemon has started, or ends."""
+        """Records that the daemon has started, or ends."""
         if self._threaded:
-            from importlib import metadata  # as long to import as all the rest, and only the daemon needs it
+            from importlib import metadata  # takes as long to import as all the rest, and only the daemon needs it
 
             version = metadata.version("reclaimd")
             self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
 
     def passed(self, record: Pass) -> None:
-        """After a pass."""
         acted_on = record.decision.acted_on
         if record.removals or self._is_due(str(record.result), "" if acted_on is None else str(acted_on.signal)):
             self.put(*pass_records(record, self._clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
-        """After a pass of a periodic loop; one that had nothing to do is no event."""
+        """A pass of a periodic loop that had nothing to do is not recorded."""
         if result.outcomes or (result.error and self._is_due(result.operation, "error")):
             self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        """When a parked removal is answered at last."""
-        self.put(encoded(ParkedEndedRecordJson(time=self._now(), removals=[outcome_json(outcome)])))
+        ended = ParkedEndedRecordJson(kind="parked_ended", time=self._now(), removals=[outcome_json(outcome)])
+        self.put(encoded(ended))
 
     def put(self, *records: bytes) -> None:
-        """Queues records; drops those that do not fit, and all without a thread."""
+        """Queues records and drops those that do not fit. Does nothing without a thread."""
         with self._changed:
             for record in records if self._threaded else ():
                 too_large = len(record) > LARGEST_RECORD_BYTES
                 if too_large or self._untold or sum(map(len, self._waiting)) + len(record) > MOST_BYTES:
                     self.dropped += 1
                     self._untold += 1
-                    if not self._waiting:  # else it is told once something has been written
+                    if not self._waiting:  # else this is recorded once something has been written
                         self._tell_dropped()
                 else:
                     self._waiting.append(record)
             self._changed.notify_all()
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
-        """Waits until all records are on the disk, at most `seconds`. Whether they are. It is the end of the thread."""
+        """Waits until all records are on the disk, at most `seconds`, and ends the thread. True if all are written."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting or self._problem, seconds)
             self._finishing = True
@@ -325,7 +294,8 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            self._waiting.append(encoded(DroppedRecordJson(time=self._now(), records=self._untold)))
+            dropped = DroppedRecordJson(kind="dropped", time=self._now(), records=self._untold)
+            self._waiting.append(encoded(dropped))
             self._untold = 0
 
     # ---- on the thread
@@ -353,11 +323,11 @@ class HistoryRecorder(Listener):
         self._store.close()
 
     def _try(self, do: Callable[..., None], *record: bytes) -> bool:
-        """Does it; whether it was done. What hinders it is told once."""
+        """Whether it succeeded. A problem is passed to `warn` once."""
         self._problem, problem = "", ""
         try:
             do(*record)
-        except Exception as error:  # noqa: BLE001 # a defect must not end the thread: what waits is tried again
+        except Exception as error:  # noqa: BLE001 # a defect must not end the thread: the records are tried again
             why = error if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: {error}"
             problem = f"the history is not written: {why}"
         for sentence in (problem, self._store.note):

@@ -1,29 +1,30 @@
-"""The history file: a ring of blocks between two copies of a header, made whole at the start, then written in place.
+"""The history file: a ring of blocks between two copies of a header, allocated at once, then written in place.
 
 ```
 header | block 0 | block 1 | … | block N-1 | header
 ```
 
-* A block has 512 bytes: the CRC-32 of the rest of it, its sequence number, which part of how many of a record it holds,
-  how many bytes, and these. The number rises by one from block to block and never falls; block S lies in slot S modulo
-  N. So the newest block overwrites the oldest, and nothing else of the file is ever written.
-* A record is the bytes of consecutive blocks whose parts are 0, 1, … up to the last. A block that was written in part
-  has a wrong checksum; a record without one of its blocks is left out, and every other one stays whole. What follows a
-  torn record begins with its part 0, so no record is ever made of the parts of two.
-* The checksum is begun with the random id of the file: blocks of another file that lay in the same place do not count.
-* Numbers are little-endian. The header never changes once the file was made; of its two copies one may be damaged.
-* The file is made under another name, allocated to its last byte (posix_fallocate(3)), and renamed when it is whole: at
-  its path is never half a file of ours. It takes at most half of what is free. From then on a write needs no space,
-  except on a filesystem that copies on write (btrfs, zfs). Mode 0600.
-* A file of another size than configured, or of which an end is missing, is replaced by a new one with its records, as
-  far as they fit; where that cannot be made, the old one is used on.
-* Several processes may write, each a record at a time under a lock of the file (flock(2)), which only those can take
-  who may open it. A lock that is held is not waited for.
-* A reader needs no lock: a block that is being written has a wrong checksum, and one that was overwritten since the
-  reader began has a number that is too high: its record is missing, and no record is half. A file of which an end is
-  missing is read as far as it goes.
-* What lies at the path and is not a history is refused and left alone; so is one that others may write. No symbolic
-  link is followed.
+* A block has 512 bytes: the CRC-32 of the rest of the block, its sequence number, the number of the part of a record
+  that it holds and how many parts there are, the length of the part, and the part. Sequence numbers rise by one from
+  block to block and never fall; block S is in slot S modulo N. So the newest block overwrites the oldest, and nothing
+  else in the file is ever written.
+* A record is the payload of consecutive blocks with the parts 0, 1, … up to the last. A torn block has a wrong
+  checksum; a record that lacks a block is left out, and all others stay complete. The record after a torn one begins
+  with its own part 0, so parts of two records are never joined.
+* The checksum starts from the random id of the file, so blocks of an earlier file in the same place do not count.
+* Numbers are little-endian. The header never changes once the file exists; one of its two copies may be damaged.
+* The file is created under another name, allocated to its last byte (posix_fallocate(3)), and renamed when it is
+  complete, so there is never half a file at its path. It takes at most half of the free space. From then on a write
+  needs no space, except on a copy-on-write filesystem (btrfs, zfs). Its mode is 0600.
+* A file whose size is not as configured, or that lacks one end, is replaced by a new one with as many of its records as
+  fit. If no new one can be created, the old one stays in use.
+* Several processes may write, a record at a time, under a lock on the file (flock(2)), which only a process that may
+  open it can take. A held lock is not waited for.
+* Readers need no lock. A block that is being written has a wrong checksum, and one that was overwritten since the
+  reader began has too high a sequence number: the record is missing, but never half there. A file that lacks one end is
+  read as far as it goes.
+* A file that is not a history is rejected and left alone, and so is one that others may write. Symbolic links are not
+  followed.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from zlib import crc32
 from eviction.types import EvictionError
 from signals.quantity import format_bytes
 
-BLOCK_BYTES = 512  # a sector: most disks write it whole or not at all
+BLOCK_BYTES = 512  # a sector, which most disks write whole or not at all
 MAGIC = b"reclaimd history"
 VERSION = 1
 MOST_PARTS = 256
 
-_HEADER = struct.Struct("<16sHHI16s")  # magic, version, bytes of a block, slots, id of the file; then the checksum
+_HEADER = struct.Struct("<16sHHI16s")  # magic, version, bytes per block, slots, id of the file; then the checksum
 _HEAD = struct.Struct("<QHHH")  # after the checksum: sequence number, part, parts, bytes of the payload
 _CHECKSUM_BYTES = 4
 PAYLOAD_BYTES = BLOCK_BYTES - _CHECKSUM_BYTES - _HEAD.size
@@ -56,17 +57,17 @@ LARGEST_RECORD_BYTES = MOST_PARTS * PAYLOAD_BYTES
 
 MODE = 0o600
 TRIES = 10  # the file may be replaced between opening and locking it
-SHARE_OF_FREE = 2  # a new file takes at most one part in so many of what is free
+SHARE_OF_FREE = 2  # a new file takes at most the free space divided by this
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class HistoryUnusable(EvictionError):
-    """The file cannot be used. The message is one sentence."""
+    """The history file cannot be used. The message is one sentence."""
 
 
 class NoHistoryYet(HistoryUnusable):
-    """There is no file yet."""
+    """There is no history file yet."""
 
 
 class Block(NamedTuple):
@@ -79,8 +80,8 @@ class Block(NamedTuple):
 
 
 class Ring:
-    """The blocks of an open file. `slots`: how many. `file_id`: 16 random bytes. `next`: the number of the next block
-    to be written."""
+    """The blocks of an open file. `slots`: how many blocks there are. `file_id`: 16 random bytes. `next`: the sequence
+    number of the next block to be written."""
 
     def __init__(self, descriptor: int, slots: int, file_id: bytes):
         self.descriptor = descriptor
@@ -89,7 +90,6 @@ class Ring:
         self.next = 0
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self.descriptor)
 
     def header(self) -> bytes:
@@ -98,8 +98,8 @@ class Ring:
         return (data + _checksum(data)).ljust(BLOCK_BYTES, b"\0")
 
     def block(self, sequence: int) -> Block | None:
-        """What lies where the block of this number does; None for one that was never written, was written in part, or
-        is of another file."""
+        """The block in the slot of this sequence number; None if it was never written, was torn, or is another
+        file's."""
         data = os.pread(self.descriptor, BLOCK_BYTES, self._place(sequence))
         checksum, rest = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
         if len(data) != BLOCK_BYTES or checksum != _checksum(rest, self.file_id):
@@ -108,12 +108,12 @@ class Ring:
         return Block(found, part, parts, rest[_HEAD.size : _HEAD.size + size])
 
     def newest(self) -> int:
-        """The highest number of a block; -1 without any."""
+        """The highest sequence number; -1 without any block."""
         blocks = map(self.block, range(self.slots))
         return max((block.sequence for block in blocks if block is not None), default=-1)
 
     def records(self) -> Iterator[bytes]:
-        """The whole records, from the oldest to the newest that is there when it begins."""
+        """The complete records, from the oldest to the newest at the time of the call."""
         last = self.newest()
         payloads: list[bytes] = []
         for number in range(max(last - self.slots + 1, 0), last + 1):
@@ -129,8 +129,8 @@ class Ring:
                 payloads = []
 
     def write(self, record: bytes) -> None:
-        """Writes a record, after those that another process has written since. No number is used twice, not even after
-        a failure. Raises ValueError for one that is too large, OSError."""
+        """Writes a record after those that another process has written since. No sequence number is used twice, not
+        even after a failure. Raises ValueError for a record that is too large, OSError."""
         if len(record) > LARGEST_RECORD_BYTES:
             raise ValueError(f"a record of {len(record)} bytes; at most {LARGEST_RECORD_BYTES} fit")
         while (block := self.block(self.next)) is not None and block.sequence >= self.next:
@@ -149,7 +149,7 @@ class Ring:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Every whole record of the file, the oldest first; those that come while it is read are left out.
+    """Every complete record of the file, the oldest first, without those that are written while it is read.
 
     Raises HistoryUnusable, NoHistoryYet.
     """
@@ -158,8 +158,8 @@ def read_records(path: str) -> Iterator[bytes]:
 
 
 def why_unusable(path: str) -> str:
-    """Why what is at the path is no history that can be used, as a sentence; empty if it is one, if nothing is there
-    yet, or without a path."""
+    """Why the file at the path is not a usable history, as a sentence; empty if it is, if there is no file yet, or
+    without a path."""
     try:
         with _in_words(path):
             if path:
@@ -172,9 +172,9 @@ def why_unusable(path: str) -> str:
 
 
 class HistoryStore:
-    """The file, for writing; opened or made with the first record. One thread at a time.
+    """The history file, for writing; opened or created with the first record. One thread at a time.
 
-    `note`: what is not as configured although records are written, as a sentence; else empty.
+    `note`: why the file is not as configured although records are written, as a sentence; otherwise empty.
     """
 
     def __init__(self, path: str, size_bytes: int):
@@ -184,12 +184,12 @@ class HistoryStore:
         self.note = ""
 
     def open(self) -> None:
-        """Opens the file, or makes it. Raises HistoryUnusable."""
+        """Opens or creates the file. Raises HistoryUnusable."""
         with _in_words(self._path):
             self._ring = self._ring or self._opened_or_made()
 
     def append(self, record: bytes) -> None:
-        """Writes a record; the disk has it after `sync`. Raises HistoryUnusable; ValueError if it is too large."""
+        """Writes a record, which is on the disk after `sync`. Raises HistoryUnusable; ValueError if it is too large."""
         with _in_words(self._path):
             ring = self._locked()
             try:
@@ -198,13 +198,12 @@ class HistoryStore:
                 fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
 
     def sync(self) -> None:
-        """Waits until the disk has what was written. Raises HistoryUnusable."""
+        """Waits until what was written is on the disk. Raises HistoryUnusable."""
         with _in_words(self._path):
             if self._ring is not None:
                 os.fdatasync(self._ring.descriptor)
 
     def close(self) -> None:
-        """Closes the file."""
         if self._ring is not None:
             self._ring.close()
             self._ring = None
@@ -218,8 +217,8 @@ class HistoryStore:
         raise HistoryUnusable(f"{self._path} is replaced again and again")
 
     def _opened_or_made(self) -> Ring:
-        """The file at the path; if it is not as configured, a new one with its records, or where that cannot be made
-        the old one. Raises OSError, HistoryUnusable."""
+        """The file at the path. If it is not as configured: a new one with its records, or the old one if no new one
+        can be created. Raises OSError, HistoryUnusable."""
         self.note = ""
         try:
             ring = _opened(self._path, os.O_RDWR)
@@ -251,17 +250,17 @@ class HistoryStore:
         with ExitStack() as undone:
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | _FLAGS, MODE)
             undone.callback(os.close, descriptor)
-            # Another process may be making it too; one that was killed left it behind.
+            # Another process may be creating it too, or may have left it behind when it was killed.
             self._refuse_unless(_lock(temporary, descriptor))
             _refuse_untrusted(temporary, descriptor)
-            undone.callback(Path(temporary).unlink, missing_ok=True)  # it would take its space for nothing
+            undone.callback(Path(temporary).unlink, missing_ok=True)  # it would take up space for nothing
             os.fchmod(descriptor, MODE)
             os.ftruncate(descriptor, 0)
             free_bytes = shutil.disk_usage(descriptor).free
             if free_bytes < SHARE_OF_FREE * self._size_bytes:
                 free, size = format_bytes(free_bytes), format_bytes(self._size_bytes)
                 raise HistoryUnusable(
-                    f"{self._path} of {size} is not made while it would take more than half of the {free} free"
+                    f"{self._path} of {size} is not created, as it would take more than half of the {free} free"
                 )
             os.posix_fallocate(descriptor, 0, self._size_bytes)
             ring = Ring(descriptor, self._size_bytes // BLOCK_BYTES - 2, os.urandom(16))
@@ -279,12 +278,12 @@ class HistoryStore:
 
     def _refuse_unless(self, still: bool) -> None:
         if not still:
-            raise HistoryUnusable(f"{self._path} was just made by another process")
+            raise HistoryUnusable(f"{self._path} was just created by another process")
 
 
 @contextmanager
 def _in_words(path: str) -> Iterator[None]:
-    """Errors of the system become HistoryUnusable."""
+    """Turns OSError into HistoryUnusable."""
     try:
         yield
     except OSError as error:
@@ -292,7 +291,7 @@ def _in_words(path: str) -> Iterator[None]:
 
 
 def _opened(path: str, flags: int) -> Ring:
-    """The file, which never blocks, not even as a FIFO. Raises HistoryUnusable, NoHistoryYet, OSError."""
+    """The open file. Opening never blocks, not even on a FIFO. Raises HistoryUnusable, NoHistoryYet, OSError."""
     try:
         descriptor = os.open(path, flags | _FLAGS)
     except FileNotFoundError:
@@ -307,11 +306,11 @@ def _opened(path: str, flags: int) -> Ring:
             if found := read_header(path, os.pread(descriptor, BLOCK_BYTES, place)):
                 undone.pop_all()
                 return Ring(descriptor, *found)
-    raise HistoryUnusable(f"{path} is left alone: it is not a history of reclaimd's, or damaged at both ends")
+    raise HistoryUnusable(f"{path} is left alone: it is not a history of reclaimd's, or is damaged at both ends")
 
 
 def read_header(path: str, data: bytes) -> tuple[int, bytes] | None:
-    """Slots and id in a header; None if there is none, or a damaged one. Raises HistoryUnusable for another version."""
+    """Slots and id from a header; None if it is missing or damaged. Raises HistoryUnusable for another version."""
     end = _HEADER.size
     if data[end : end + _CHECKSUM_BYTES] != _checksum(data[:end]):
         return None
@@ -327,7 +326,7 @@ def _checksum(data: bytes, file_id: bytes = b"") -> bytes:
 
 
 def _refuse_untrusted(path: str, descriptor: int) -> None:
-    """Raises HistoryUnusable for what is no regular file, or may have been put there or changed by others; OSError."""
+    """Raises HistoryUnusable for a file that is not regular, or that others can have created or changed; OSError."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise HistoryUnusable(f"{path} is left alone: it is not a regular file")
@@ -336,7 +335,7 @@ def _refuse_untrusted(path: str, descriptor: int) -> None:
 
 
 def _lock(path: str, descriptor: int) -> bool:
-    """Locks the file; whether it still is the one at the path. Raises HistoryUnusable, OSError."""
+    """Locks the file. True if it still is the one at the path. Raises HistoryUnusable, OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.lstat(path), os.fstat(descriptor))

@@ -1,7 +1,6 @@
-"""What an operator should know about a configuration: for the start, a reload, `status`, `config` and `doctor`. Pure.
+"""Warnings about a configuration, shown at startup, on reload, and by `status`, `config` and `doctor`. Pure.
 
-Does not cover: names that nothing has, which the configuration refuses, and functions that cannot be called
-(`node.node`).
+Does not cover unknown names, which the configuration rejects, and functions that cannot be called (`node.node`).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from eviction.types import Threshold
 from reclaim.types import FREES
 from signals.types import FilesystemRole, Signal, SignalObservations, in_order
 
-SMALLEST_MARK_BYTES = 1 << 20  # nothing comes to an end in less, and a program that fills never stops in between
-NO_THRESHOLD = "no signal of a disk has a threshold, so nothing is ever relieved: set evictionHard"
+SMALLEST_MARK_BYTES = 1 << 20  # less is gone before anything can be removed
+NO_THRESHOLD = "no disk signal has a threshold, so nothing is ever reclaimed: set evictionHard"
 
 
 class Severity(StrEnum):
@@ -34,7 +33,7 @@ class Finding:
     """What is wrong or risky."""
 
     check: str
-    """The name of the check; those of a release are in `eviction/README.md`."""
+    """The name of the check; `eviction/README.md` lists them."""
     level: Severity
     """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
     sentence: str
@@ -61,20 +60,21 @@ def note(check: str, sentence: str, evidence: str, remedy: str) -> Finding:
 
 
 def configuration_warnings(configuration: Configuration) -> Iterator[str]:
-    """The sentences, the worst first. They depend only on the configuration."""
+    """Warnings that depend on the configuration alone, the worst first."""
     if has_no_threshold(configuration.thresholds):
         yield NO_THRESHOLD
     if why := defaults_taken(configuration):
-        yield f"the kubelet's defaults are taken for its thresholds: {why}; name its file with kubeletConfig"
+        yield f"assuming the kubelet's default thresholds: {why}; name its file with kubeletConfig"
     elif configuration.kubelet is not None and configuration.kubelet_remark:
-        yield f"{configuration.kubelet.name} is taken for the kubelet's configuration: {configuration.kubelet_remark}"
+        name, remark = configuration.kubelet.name, configuration.kubelet_remark
+        yield f"{name} is assumed to be the kubelet's configuration: {remark}"
     for one in tiny_marks(() if configuration.kubelet is None else configuration.kubelet.thresholds.thresholds):
         yield f"the kubelet's own mark {tiny_mark(one)}"
     yield from no_effect_sentences(configuration.thresholds)
 
 
 def table_warnings(configuration: Configuration, observations: SignalObservations) -> list[str]:
-    """One sentence for each row, or function of a row, that cannot relieve its signal. Only of configured rows."""
+    """One sentence for each configured row, or function in one, that cannot relieve its signal."""
     config = eviction_config(configuration)
     rows = {signal: config.row(signal, observations) for signal in configuration.rows}
     frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
@@ -90,10 +90,10 @@ def row_problems(
     marked: Collection[Signal],
     observations: SignalObservations,
 ) -> Iterator[Finding]:
-    """Rows that are empty, that nothing calls, or whose functions free elsewhere.
+    """Rows that are empty, that nothing calls, or whose functions free space elsewhere.
 
-    `configured`: the signals whose row is the configuration's. `frees`: by the name of each function, the filesystem on
-    which it frees; None: on any. `marked`: the signals that have a threshold.
+    `configured`: the signals whose row the configuration sets. `frees`: by function name, the filesystem on which the
+    function frees space; None: any. `marked`: the signals that have a threshold.
     """
     devices: dict[str, int] = {role: found.device_id for role, (found, _) in observations.filesystems.items()}
     for signal in in_order(rows):
@@ -106,13 +106,13 @@ def row_problems(
                 "in this layout the kubelet's own row is empty too" if kubelets else "no function is in its row",
                 f"name functions for {signal} in reclaimTable",
             )
-        if signal not in configured:  # the built-in ones follow the layout
+        if signal not in configured:  # the built-in rows follow the layout
             continue
         if signal not in marked:
             yield risk(
                 "row-unused",
                 f"nothing calls the row of {signal}",
-                f"{signal} is in reclaimTable and has no threshold",
+                f"{signal} is in reclaimTable but has no threshold",
                 f"set evictionHard {signal}, or remove the row",
             )
         here = devices.get(signal.filesystem)
@@ -122,24 +122,24 @@ def row_problems(
                 yield risk(
                     "row-elsewhere",
                     f"{name} frees nothing where {signal} is short",
-                    f"it frees on {frees[name]}, which is another filesystem than {signal.filesystem}",
-                    f"put it into a row of {frees[name]}, or correct frees of {name}",
+                    f"it frees space on {frees[name]}, which is not the filesystem of {signal.filesystem}",
+                    f"move it to a row of {frees[name]}, or correct the frees of {name}",
                 )
 
 
 def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
-    """Whether none can take effect; those of containerfs are derived from others."""
+    """Whether none of them can take effect: those of containerfs never do, as the kubelet derives them from others."""
     return all(one.signal.filesystem is FilesystemRole.CONTAINERFS for one in thresholds)
 
 
 def defaults_taken(configuration: Configuration) -> str:
-    """Why marks are the kubelet's defaults though its configuration was looked for; empty where they are not."""
+    """Why the kubelet's default marks are used although its configuration was looked for; empty if they are not."""
     taken = any(one.origin.startswith(KUBELETS_DEFAULTS.name) for one in configuration.thresholds)
     return configuration.kubelet_remark if configuration.kubelet is None and taken else ""
 
 
 def tiny_marks(thresholds: tuple[Threshold, ...]) -> list[Threshold]:
-    """The marks of less than 1 MiB of a disk, such as the `10` that was to be `10%`."""
+    """The marks of less than 1 MiB, such as a `10` that was meant to be `10%`."""
     return [
         one
         for one in thresholds
@@ -150,6 +150,6 @@ def tiny_marks(thresholds: tuple[Threshold, ...]) -> list[Threshold]:
 def tiny_mark(threshold: Threshold) -> str:
     """Such a mark, as the end of a sentence."""
     return (
-        f"{threshold.signal} {threshold.value} is less than 1MiB, so the kubelet acts when the disk is full: "
+        f"{threshold.signal} {threshold.value} is less than 1MiB, so the kubelet acts only when the disk is full: "
         f"correct {threshold.origin}"
     )

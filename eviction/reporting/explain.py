@@ -1,8 +1,8 @@
-"""Sentences and tables about a pass and the marks, for people. Decides nothing.
+"""Sentences and tables about passes and marks, for people. Decides nothing.
 
-The ladder has all marks of a filesystem in the order in which a filling disk meets them: ours first, as it should be,
-then the kubelet's image garbage collection, then the kubelet's soft and hard thresholds. Where a mark of ours is below
-the kubelet's own for the same signal, the kubelet acts first; `later_than_kubelet` finds these.
+The ladder lists all marks of a filesystem in the order in which a filling disk reaches them: ours first, as it should
+be, then the kubelet's image garbage collection, then the kubelet's soft and hard thresholds. Where our mark is below
+the kubelet's for the same signal, the kubelet acts first; `later_than_kubelet` finds these.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REASONS: dict[str, str] = {
     Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
     Reason.UNUSED: "no container uses it",
     Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
-    "set_aside": "was set aside to be given up",
-    "rotated": "a newer rotated log of its container stays",
-    "left_behind": "a rotation that did not end has left it",
+    "set_aside": "was set aside to be freed under pressure",
+    "rotated": "a newer rotated log of its container is kept",
+    "left_behind": "was left behind by a rotation that did not finish",
     Reason.DANGLING: "points to nothing",
     "unreferenced": "nothing in containerd refers to it",
     "in_table": "the reclaim table names it",
@@ -42,47 +42,47 @@ REASONS: dict[str, str] = {
     Reason.RUNNING: "is running",
     Reason.CREATED: "may start at any moment",
     Reason.UNKNOWN_STATE: "the runtime does not know its state",
-    Reason.NOT_KUBELETS: "carries no pod UID: not made by a kubelet",
+    Reason.NOT_KUBELETS: "has no pod UID: not created by a kubelet",
     Reason.NEWEST_OF_LIVE_POD: "is how the kubelet knows that it has run",
     Reason.TOO_YOUNG: "is too young",
     Reason.READY: "is ready",
     Reason.HAS_CONTAINERS: "still has containers",
     Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
-    Reason.POD_ALIVE: "its pod is there",
-    Reason.POD_UNKNOWN: "whether its pod is gone is not known",
+    Reason.POD_ALIVE: "its pod exists",
+    Reason.POD_UNKNOWN: "its pod may still exist",
     Reason.IN_USE: "a pod uses it",
     Reason.PINNED: "is pinned",
     Reason.KEEP_LIST: "is on the keep-list",
     Reason.NEWEST_OF_REPOSITORY: "is one of the newest of its repository",
     Reason.SANDBOX_IMAGE: "no pod starts without it",
-    Reason.SANDBOX_IMAGE_UNKNOWN: "nothing says which image pod sandboxes need",
+    Reason.SANDBOX_IMAGE_UNKNOWN: "the image that pod sandboxes need is not known",
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",
-    Reason.ROTATING: "its container lives: the log may be rotating",
-    "current": "its container writes it",
+    Reason.ROTATING: "its container is running: the log may be rotating",
+    "current": "its container is writing to it",
     "newest_rotated": "is among the newest rotated logs of its container",
-    "being_rotated": "its rotation may not have ended",
-    "replaced": "is another one now than was planned",
+    "being_rotated": "its rotation may not be finished",
+    "replaced": "has been replaced since it was planned",
     Reason.TARGET_EXISTS: "points to a log that exists",
     Reason.ENOUGH_FREED: "the low threshold is reached without it",
-    Reason.WITHIN_LIMIT: "within what may stay: a number of dead copies, or the maximum age",
-    Reason.RELIEVED: "not needed any more",
-    Reason.UNREADABLE: "the filesystem could not be read any more",
-    Reason.HELD_OFF: "held off after the start",
+    Reason.WITHIN_LIMIT: "within the limit: the number of dead copies to keep, or the maximum age",
+    Reason.RELIEVED: "enough was freed without it",
+    Reason.UNREADABLE: "the filesystem could no longer be read",
+    Reason.HELD_OFF: "removals are held off after startup",
     Reason.STOPPING: "the agent was stopping",
-    Reason.INCOMPLETE_LISTING: "the runtime gave no complete answer",
-    Reason.BEING_REMOVED: "its removal was sent before and is not answered yet",
-    Reason.RUNTIME_STUCK: "so many removals are not answered that no more is sent",
+    Reason.INCOMPLETE_LISTING: "the runtime's answer was incomplete",
+    Reason.BEING_REMOVED: "its removal was sent earlier and is not answered yet",
+    Reason.RUNTIME_STUCK: "too many removals are unanswered to send another",
 }
 
 FREED = 5  # the column of freed bytes, left out where nothing was removed
 
 
 def lead_sentence(lead_seconds: float) -> str:
-    """When a pass begins before its mark is reached; empty where none does."""
+    """When a pass begins before its mark is reached; empty if none does."""
     if lead_seconds <= 0:
         return ""
     near = format_duration(round(lead_seconds, 2))
-    return f"a pass begins before its mark where the kubelet's would be reached within {near} (removals take so long)"
+    return f"a pass begins before its mark when the kubelet's is less than {near} away (removals take that long)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ class LadderMark:
     """One mark of the ladder."""
 
     signal: Signal
-    """On whose filesystem."""
+    """The signal that reaches it."""
     mark: Count
     """Bytes or inodes that are available when it is reached."""
     what: str
-    """What happens there, for people."""
+    """What happens then, for people."""
     whose: str
-    """Who does it."""
+    """Who does it: reclaimd or the kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
 class LateThreshold:
-    """A threshold of ours that acts later than the kubelet's on the same signal, with both marks (bytes or inodes)."""
+    """A threshold of ours that acts later than the kubelet's on the same signal. The marks are in bytes or inodes."""
 
     ours: Threshold
     kubelets: Threshold
@@ -115,10 +115,10 @@ def ladder(
     image_gc: tuple[int, int] | None,
     observations: Mapping[Signal, SignalObservation],
 ) -> tuple[LadderMark, ...]:
-    """All marks of the observed signals, in the order of the signals and the highest first.
+    """All marks of the observed signals, in the order of the signals, the highest first.
 
-    `image_gc`: the kubelet's high and low threshold in percent, None where its periodic image GC is off or not known;
-    it acts on imagefs when `usage >= high`, with the usage rounded up (`pkg/kubelet/images/image_gc_manager.go`).
+    `image_gc`: the kubelet's high and low threshold in percent, None if its periodic image GC is off or not known. It
+    acts on imagefs when `usage >= high`, with the usage rounded up (`pkg/kubelet/images/image_gc_manager.go`).
     """
     marks = [
         LadderMark(t.signal, t.mark(observations[t.signal].capacity), f"{_hard_or_soft(t)} {t.text()}", whose)
@@ -146,10 +146,11 @@ def image_gc_mark(high: int, capacity: int) -> int:
 def later_than_kubelet(
     ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
 ) -> tuple[LateThreshold, ...]:
-    """For each of the kubelet's thresholds that it acts on before us: our nearest threshold on the same signal.
+    """Each of the kubelet's thresholds on which it acts before us, with our nearest threshold on the same signal.
 
-    We act first where the mark of one of ours is not lower, at the observed capacity, and its grace period not longer.
-    Left out are signals on which we have no threshold, and containerfs, where the kubelet's file never takes effect.
+    We act first if one of our thresholds has a mark that is not lower, at the observed capacity, and a grace period
+    that is not longer. Signals on which we have no threshold are left out, and so is containerfs, whose thresholds in
+    the kubelet's file never take effect.
     """
     mine = list(ours)
     found: list[LateThreshold] = []
@@ -183,7 +184,7 @@ def late_threshold_sentence(late: LateThreshold) -> str:
 
 
 def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalObservations) -> Iterator[str]:
-    """For each threshold that the disk cannot be above, with what is reclaimed at least: it would be met for ever."""
+    """One sentence for each threshold that the disk is too small to clear, minimum reclaim included."""
     for threshold in thresholds:
         observation = observations.signals.get(threshold.signal)
         if observation is None or observation.stale:
@@ -197,7 +198,8 @@ def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalO
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
-    """A warning for each configured threshold of containerfs: these are derived (UpdateContainerFsThresholds)."""
+    """A warning for each configured threshold of containerfs, which the kubelet derives from others
+    (`UpdateContainerFsThresholds`)."""
     return [
         f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
         "or from imagefs where that is dedicated"
@@ -207,8 +209,8 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
 
 
 def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | None) -> str:
-    """The message of the event before a pass: the kubelet's, with its names of the resources, and whose mark it was.
-    `observation`: of its signal, None if there is none."""
+    """The message of the event before a pass: the kubelet's message, with its names for the resources, and whose mark
+    it was. `observation`: of the signal, None if there is none."""
     resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
     above = observation is not None and short_of_min_reclaim(threshold, observation)
     why = "short of the minimum reclaim above reclaimd's own mark" if above else "below reclaimd's own mark"
@@ -216,7 +218,7 @@ def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | N
 
 
 def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVED) -> str:
-    """What was removed: `image a, image b and 12 more`, at most 32 names; empty if nothing was. At most 18 KiB.
+    """What was removed, such as `image a, image b and 12 more`, with at most 32 names and 18 KiB; empty if nothing was.
     `result`: PLANNED for what a dry run would have removed."""
     removed = [outcome.verdict for outcome in outcomes if outcome.result is result]
     names = ", ".join(f"{verdict.kind} {shortened(escaped(verdict.name))}" for verdict in removed[:MOST_REPORTED])
@@ -228,7 +230,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
     """One object of a pass or a plan, as cells of the table."""
     verdict = outcome.verdict
     word = str(outcome.result) if outcome.result is not None else str(verdict.action)
-    why = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have words of its own
+    why = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have its own reasons
     if outcome.error:
         why = f"{why}; {outcome.error}"
     size = "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes)
@@ -261,7 +263,7 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
 
 
 def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
-    """How many objects of each kind stay for which reason, the most first."""
+    """How many objects of each kind are kept for each reason, the largest number first."""
     found: dict[tuple[str, str, str, str], list[int | None]] = {}
     for outcome in kept:
         _, kind, *_, reason, rule, words = outcome_row(outcome)
@@ -274,7 +276,7 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
 
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
-    """What the bytes of a filesystem are used for, and what can be done about each part."""
+    """What uses the bytes of a filesystem, and what can be done about each part."""
     used, capacity = attribution.used, attribution.capacity
     roles = ", ".join(attribution.filesystems)
     rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]

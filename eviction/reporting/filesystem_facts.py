@@ -1,6 +1,6 @@
-"""What each filesystem of the signals is, and what of its numbers can jump. Decides nothing.
+"""What each filesystem of the signals is, and which of its numbers can jump. Decides nothing.
 
-A number *jumps* where `statvfs` changes by more than was written or removed. Sources of `TRAITS`: the kernel's
+A number *jumps* if `statvfs` changes by more than was written or removed. Sources of `TRAITS`: the kernel's
 `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bmap.c` (xfs_bmap_worst_indlen),
 `Documentation/filesystems/ext4/` and `Documentation/admin-guide/ext4.rst` (delalloc),
 https://btrfs.readthedocs.io/en/latest/ (btrfs-filesystem: df, usage), `Documentation/filesystems/tmpfs.rst`.
@@ -22,11 +22,8 @@ NOT_KNOWN = "not known for this type"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """One type of filesystem. `jumps`: phrases about numbers that can jump or deceive; empty if none do.
-
-    `note`: what else is needed to read its numbers. `options`: the mount options that matter for its numbers, besides
-    `ro`.
-    """
+    """One type of filesystem. `jumps`: phrases about numbers that can jump or mislead; empty if none do. `note`: what
+    else its numbers mean. `options`: the mount options that affect its numbers, besides `ro`."""
 
     jumps: tuple[str, ...] = ()
     note: str = ""
@@ -35,7 +32,7 @@ class Traits:
 
 PROJECT_QUOTA = ("prjquota", "pquota")
 _EXT = Traits(
-    note="delayed allocation is taken off the free space at once",
+    note="delayed allocation is deducted from the free space at once",
     options=("nodelalloc", *PROJECT_QUOTA),
 )
 TRAITS: Mapping[str, Traits] = {
@@ -44,7 +41,7 @@ TRAITS: Mapping[str, Traits] = {
     "ext4": _EXT,
     "xfs": Traits(
         jumps=(
-            "speculative preallocation takes up to as much again as a growing file has, and gives it back later",
+            "speculative preallocation takes up to as much again as a growing file has, and frees it later",
             "small files take more than twice their size until they are written back",
             "the inode total follows the free space",
         ),
@@ -52,8 +49,8 @@ TRAITS: Mapping[str, Traits] = {
     ),
     "btrfs": Traits(
         jumps=(
-            "what is written is taken off late, with its writeback, and what is removed comes back late, with a commit",
-            "space is given out in chunks",
+            "written data is deducted late, at writeback, and removed data is freed late, at a commit",
+            "space is allocated in chunks",
         ),
         note="it counts no inodes; metadata can be full while bytes are available",
         options=("compress", "compress-force", "discard", "nodatacow"),
@@ -67,23 +64,23 @@ TRAITS: Mapping[str, Traits] = {
 
 
 def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
-    """What of the numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
+    """Which numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
     if kind not in TRAITS:
         return None
     jumps = TRAITS[kind].jumps
     if kind == "xfs" and any(option.partition("=")[0] == "allocsize" for option in options):
-        return ("speculative preallocation takes allocsize behind a growing file, given back later", *jumps[1:])
+        return ("speculative preallocation takes allocsize behind a growing file, and frees it later", *jumps[1:])
     return jumps
 
 
 def options_that_matter(mount: Mount) -> tuple[str, ...]:
-    """The options of a mount that matter for its numbers, as the kernel's table has them."""
+    """The options of a mount that affect its numbers, as in the kernel's table of mounts."""
     names = {"ro", *TRAITS.get(mount.type, Traits()).options}
     return tuple(option for option in mount.options if option.partition("=")[0] in names)
 
 
 def project_quota(mount: Mount) -> str | None:
-    """The option by which project quotas are on, or None."""
+    """The option that turns on project quotas, or None."""
     return next((name for name in PROJECT_QUOTA if mount.option(name) is not None), None)
 
 
@@ -96,36 +93,35 @@ class FilesystemFacts:
     filesystems: tuple[RoleName, ...]
     """Its roles."""
     type: str
-    """As the kernel names it: ext4, xfs."""
+    """The kernel's name for its type, such as ext4 or xfs."""
     device: str
     """What is mounted there."""
     reserve: Count
     """Free bytes that no pod can use."""
     options: tuple[str, ...] | None
-    """The mount options that matter for its numbers; null where they are not known."""
+    """The mount options that affect its numbers; null if they are not known."""
     jumps: tuple[str, ...] | None
-    """What of its numbers can jump; null where that is not known for its type."""
+    """Which of its numbers can jump, and how; null if that is not known for its type."""
     note: str
-    """What else one has to know of them."""
+    """What else to know about its numbers."""
     quota: str
-    """What project quotas do to them, a sentence; empty where there are none."""
+    """How project quotas affect them, as a sentence; empty if there are none."""
 
     @property
     def phrase(self) -> str:
-        """What of its numbers can jump, and what else one has to know of them; one phrase."""
+        """`jumps`, `note` and `quota` as one phrase."""
         if self.jumps is None:
             return NOT_KNOWN
         return "; ".join((*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota))))
 
 
 def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
-    """The paths of the filesystems that were read just now: only there may a path be followed."""
+    """The paths of the filesystems that were read just now; no other path is touched, as it may hang."""
     stuck = {unavailable.role for unavailable in observations.unavailable}
     return tuple({identity.path: None for role, (identity, _) in observations.filesystems.items() if role not in stuck})
 
 
 def roles_by_device(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, ...]]:
-    """The roles of each observed filesystem."""
     found: dict[int, tuple[FilesystemRole, ...]] = {}
     for role, (identity, _) in observations.filesystems.items():
         found[identity.device_id] = (*found.get(identity.device_id, ()), role)
@@ -133,7 +129,7 @@ def roles_by_device(observations: SignalObservations) -> dict[int, tuple[Filesys
 
 
 def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Mount]) -> tuple[FilesystemFacts, ...]:
-    """The facts of each device. `mounts`: by the observed path, as far as they are known."""
+    """The facts of each device. `mounts`: the known mounts by observed path."""
     found = []
     for roles in roles_by_device(observations).values():
         identity, stats = observations.filesystems[roles[0]]
@@ -149,8 +145,8 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
 
 
 def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | None]) -> str:
-    """What project quotas do on a filesystem; empty if there are none. `limits`: what `statvfs` says in the paths of
-    its signals, where that is a limit."""
+    """How project quotas affect a filesystem, as a sentence; empty if there are none. `limits`: by path of its signals,
+    what `statvfs` returns there, if a quota limits it."""
     option = None if mount is None else project_quota(mount)
     within = [
         f"{format_bytes(stats.available_bytes)} of {format_bytes(stats.capacity_bytes)} are available within that of "
@@ -162,13 +158,12 @@ def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | N
         return ""
     text = (
         f"project quotas are on{f' ({option})' if option else ''}: a directory can be at its limit while the "
-        "filesystem has room, and statvfs in it tells the numbers of the limit"
+        "filesystem has room, and statvfs in it returns the limit's numbers"
     )
     return "; ".join([text, *within])
 
 
 def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:
-    """For people; no lines without a filesystem."""
     if not filesystems:
         return []
     rows = [["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT OF ITS NUMBERS CAN JUMP"]]

@@ -1,8 +1,8 @@
-"""What JSON documents have in common: how a record becomes one, and words for types that say more than Python's.
+"""What JSON documents have in common: how a record becomes one, and types that say more than Python's.
 
-A record that is printed as it is, is one frozen dataclass: `to_json` makes its document, and its JSON Schema is made
-from it too (`.ci/schemas.py`), with the docstring of the class and of each field as description. A document that
-differs from the record behind it has a TypedDict beside what makes it.
+A record that is printed as it is, is one frozen dataclass. `to_json` makes its document, and `.ci/schemas.py` its JSON
+Schema, with the docstrings of the class and of each field as descriptions. A document that differs from the record
+behind it is a TypedDict next to the function that makes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Keywords:
 
 
 def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Keywords:
-    """A text that is a word of these lists. `open_`: or another word, so that the list only says what is usual."""
+    """A text that is in one of these lists. `open_`: it may be another one too, and the lists have the usual ones."""
     words = {"enum": [str(word) for closed in closed_lists for word in closed]}
     return Keywords({"anyOf": [words, {"minLength": 1}]} if open_ else words)
 
@@ -40,21 +40,21 @@ Seconds = Annotated[float, Keywords({"minimum": 0})]
 """A duration in seconds."""
 
 SignalName = Annotated[str, Keywords({"pattern": rf"^{ROLE_NAME.pattern}\.({AVAILABLE}|{INODES_FREE})$"})]
-"""A signal of the kubelet, or of a filesystem of the configuration's own."""
+"""A signal of the kubelet, or of a filesystem that the configuration adds."""
 
 RoleName = Annotated[str, Keywords({"pattern": f"^{ROLE_NAME.pattern}$"})]
-"""A filesystem: nodefs, imagefs, containerfs, or one of the configuration's own."""
+"""A filesystem: nodefs, imagefs, containerfs, or one that the configuration adds."""
 
 
 class VersionedJson(TypedDict):
-    """A document that has a kind of its own."""
+    """A document with a version and a kind."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"]
     """The version of this format. Fields may be added to it."""
 
 
 class LeftOut(Enum):
-    """The value of a field that is not in the document: `cost: Cost | LeftOut = LEFT_OUT`."""
+    """The value of a field that the document does not have: `cost: Cost | LeftOut = LEFT_OUT`."""
 
     LEFT_OUT = "left out"
 
@@ -63,9 +63,9 @@ LEFT_OUT: Final = LeftOut.LEFT_OUT
 
 
 def to_json(record: Any) -> Any:
-    """The document of a frozen dataclass: its fields by their names, without those that are `LEFT_OUT`.
+    """The document of a frozen dataclass: its fields by name, except those that are `LEFT_OUT`.
 
-    Enumerations become texts, tuples and sets (sorted) lists. Numbers are as they are: who makes the record rounds.
+    Enumerations become texts, tuples become lists, and sets sorted lists. Numbers are not rounded.
     """
     if isinstance(record, StrEnum):
         return str(record)

@@ -1,12 +1,11 @@
-"""The log: one event a line, a sentence first, then fields; as text or as JSON.
+"""The log: one event per line, a sentence followed by fields, as text or as JSON.
 
-Names come from the runtime and may hold any character. Control characters are escaped in both forms, so that an event
-is always one line and a name cannot send commands to a terminal.
+Names come from the runtime and may contain any character. Control characters are escaped in both forms, so an event is
+always one line, and a name cannot send commands to a terminal.
 
-The daemon writes its lines on a thread of its own, so that a log that nobody reads delays nothing: the lines wait in a
-bounded queue. One that does not fit, or cannot be written (the reader has gone, the disk is full), is dropped and
-counted; as soon as lines can be written again, one line tells how many were dropped and since when. Lines are kept
-whole and in their order.
+The daemon writes its log on a separate thread, from a bounded queue, so a log that nobody reads delays nothing. A line
+that does not fit into the queue or cannot be written (the reader is gone, the disk is full) is dropped and counted. As
+soon as lines can be written again, one says how many were dropped and since when. Lines stay whole and in order.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Level(IntEnum):
 
 class Log:
     """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins with its priority,
-    such as `<4>`, which journald removes and stores (sd-daemon(3)), and without a time, which journald adds."""
+    such as `<4>`, which journald strips and stores (sd-daemon(3)), and has no time, which journald adds."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Log:
         self._writer: LogWriter | None = None
 
     def write_on_a_thread(self, descriptor: int) -> None:
-        """From now on lines go to the descriptor over a bounded queue, so that no event waits for who reads the log."""
+        """From now on, lines are queued and written to the descriptor on a thread; no event waits for the reader."""
         writer = LogWriter(descriptor, self._wall, self._dropped_line)
         started = writer.start()
         self._writer = writer
@@ -70,17 +69,17 @@ class Log:
 
     @property
     def dropped(self) -> int:
-        """How many lines were dropped since the start, because nobody read the log or it could not be written."""
+        """How many lines were dropped since startup."""
         return 0 if self._writer is None else self._writer.dropped
 
     def finish(self) -> None:
-        """Waits until the lines so far are written, at most 1 s."""
+        """Waits until the queued lines are written, at most 1 s."""
         if self._writer is not None:
             self._writer.finish()
 
     def _dropped_line(self, lines: int, since: float) -> str:
         were = "line was" if lines == 1 else "lines were"
-        sentence = f"{lines} {were} dropped since {timestamp(since)}, as the log was not read or could not be written"
+        sentence = f"{lines} {were} dropped since {timestamp(since)}: the log was not read, or could not be written"
         return self._line(Level.WARNING, sentence, {})
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
@@ -99,7 +98,7 @@ class Log:
             pass
 
     def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
-        """Writes one line, but not in JSON, where another line has it as a field."""
+        """Writes one line, except in JSON, where a field of another line has the same content."""
         if not self._as_json:
             self.event(level, sentence, **fields)
 
@@ -124,7 +123,7 @@ class Log:
         self.event(Level.WARNING, sentence, **fields)
 
     def error(self, sentence: str, **fields: Any) -> None:
-        """For what kept the agent from doing its work."""
+        """For what keeps the agent from doing its work."""
         self.event(Level.ERROR, sentence, **fields)
 
     def debug(self, sentence: str, **fields: Any) -> None:
@@ -133,7 +132,7 @@ class Log:
 
 
 class ThrottledLog:
-    """Writes each warning at most once a minute. Warnings with the same key, by default the sentence, are the same."""
+    """Writes each warning at most once a minute. Warnings are the same if their key, by default the sentence, is."""
 
     def __init__(self, log: Log, clock: Clock):
         self._log = log
@@ -141,7 +140,7 @@ class ThrottledLog:
         self._written: dict[str, float] = {}
 
     def warn(self, sentence: str, key: str = "", **fields: object) -> bool:
-        """Writes the warning, unless the same one was written within the last minute. True if it was written."""
+        """Writes the warning, unless it was written within the last minute. True if it was written now."""
         now, key = self._clock.monotonic(), key or sentence
         due = now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS
         if due:
@@ -150,23 +149,23 @@ class ThrottledLog:
         return due
 
     def resolved(self, key: str) -> bool:
-        """Forgets the warning, so that its next occurrence is written at once. True if it had been written."""
+        """Forgets the warning, so that it is written at once when it next occurs. True if it had been written."""
         return self._written.pop(key, None) is not None
 
 
 class _Dropped(NamedTuple):
-    """In place of lines that were dropped: how many, and since when (wall seconds)."""
+    """An entry of the queue in place of dropped lines: how many, and since when (wall seconds)."""
 
     lines: int
     since: float
 
 
 END = _Dropped(0, 0.0)
-"""In place of all further lines."""
+"""The entry that ends the thread."""
 
 
 class LogWriter:
-    """The queue of one log. All methods may be called from any thread; none waits, except `finish`.
+    """The queue of one log. All methods may be called from any thread; only `finish` waits.
 
     `instead`: makes the line that says how many lines were dropped, and since when (wall seconds).
     """
@@ -185,13 +184,13 @@ class LogWriter:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[bytes | _Dropped] = SimpleQueue()
         self._bytes = 0  # of the lines that are not written yet
-        self._gap: _Dropped | None = None  # that no line has mentioned yet
-        self._torn = False  # the last line was written in part
+        self._gap: _Dropped | None = None  # dropped lines that no line has mentioned yet
+        self._torn = False  # the last line was only partly written
         self._thread: threading.Thread | None = None
         self.dropped = 0  # lines, since the start
 
     def start(self) -> bool:
-        """Starts the thread. False if it cannot be started: then `put` writes lines, as far as there is room."""
+        """Starts the thread. False if it cannot be started; `put` then writes the lines that can be written at once."""
         thread = threading.Thread(target=self._write_lines, name="log", daemon=True)
         with suppress(RuntimeError):
             thread.start()
@@ -199,7 +198,7 @@ class LogWriter:
         return self._thread is not None
 
     def put(self, text: str) -> None:
-        """Queues a line, without its end, or drops it."""
+        """Queues a line, given without its newline, or drops it."""
         line = text.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
             if self._bytes + len(line) > self._most_bytes:
@@ -215,14 +214,14 @@ class LogWriter:
                 self._write_entry(self._queue.get_nowait())
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
-        """Waits until the lines so far are written, at most `seconds`. Whether they are. None is written afterwards."""
+        """Waits until the queued lines are written, at most `seconds`, and ends the thread. True if all are written."""
         if self._thread is not None:
             self._queue.put(END)
             self._thread.join(seconds)
         return not self._bytes
 
     def _drop(self, entry: bytes | _Dropped) -> None:
-        """Under the lock."""
+        """Counts dropped lines. The caller holds the lock."""
         if isinstance(entry, bytes):
             self.dropped += 1
             entry = _Dropped(1, self._wall())
@@ -247,13 +246,13 @@ class LogWriter:
                 self._drop(entry)
 
     def _write(self, text: bytes) -> bool:
-        """Whether the line was written whole. Waits for the reader."""
+        """Waits for the reader. True if the whole line was written."""
         rest = b"\n" + text if self._torn else text
         try:
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:  # somebody who has it too made it non-blocking
+                except BlockingIOError:  # another process that shares it made it non-blocking
                     _has_room(self._descriptor)
         except OSError:
             self._torn = self._torn or 0 < len(rest) < len(text)
@@ -263,14 +262,15 @@ class LogWriter:
 
 
 def _has_room(descriptor: int, milliseconds: int | None = None) -> bool:
-    """Whether a write of PIPE_BUF bytes (4 KiB) would not wait. None: waits until it would not."""
+    """Whether PIPE_BUF bytes (4 KiB) can be written without blocking. `milliseconds`: how long to wait; None: for
+    ever."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLOUT)
     return bool(waiting.poll(milliseconds))
 
 
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
-    """True if journald reads what is written to the descriptor: `JOURNAL_STREAM` names its device and inode."""
+    """True if journald reads the descriptor: `JOURNAL_STREAM` then has its device and inode."""
     try:
         found = os.fstat(descriptor)
     except OSError:
@@ -279,7 +279,7 @@ def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
 
 
 def escaped(text: str) -> str:
-    """The text with each character that is not printable replaced by a Python escape."""
+    """The text, with a Python escape for each character that is not printable."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)

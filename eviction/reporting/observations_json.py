@@ -1,4 +1,4 @@
-"""Observations and thresholds in JSON. The fields are a stable interface for programs, as those of `pass_record`."""
+"""Observations and thresholds in JSON, a stable interface for programs, as in `pass_record`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from signals.types import SignalObservation, SignalObservations, in_order
 
 
 class FilesystemJson(TypedDict):
-    """Where a filesystem is, and what it is."""
+    """What a filesystem is, and where."""
 
     path: str
-    """The path by which it was read."""
+    """The path that was read."""
     device: str
     """The device that is mounted there."""
     type: str
-    """As the kernel names it: ext4, xfs."""
+    """The kernel's name for its type, such as ext4 or xfs."""
 
 
 class ObservationJson(TypedDict):
-    """One signal, as it was observed."""
+    """One observed signal."""
 
     signal: SignalName
     """Its name."""
     available: Count
-    """Bytes, or inodes for a signal of inodes."""
+    """In bytes, or in inodes for an inode signal."""
     capacity: Count
     """Of the whole filesystem, in the same unit."""
     time: Time | None
@@ -35,14 +35,14 @@ class ObservationJson(TypedDict):
     stale: bool
     """The filesystem did not answer in time, so this is an earlier reading."""
     filesystem: FilesystemJson | None
-    """Null where it is not known."""
+    """The filesystem; null if it is not known."""
 
 
 class ThresholdJson(TypedDict):
     """One threshold."""
 
     signal: SignalName
-    """Whose threshold it is."""
+    """The signal that it is for."""
     value: str
     """A quantity or a percentage, as in the configuration."""
     margin: str | None
@@ -50,11 +50,11 @@ class ThresholdJson(TypedDict):
     effective: Count | None
     """The mark in bytes or inodes; null while the capacity is not known."""
     min_reclaim: str | None
-    """How far above the mark the signal must rise; null: nothing is asked."""
+    """How far above the mark the signal must rise to clear it; null: not at all."""
     hard: bool
     """Whether it acts without a grace period."""
     grace_seconds: Seconds
-    """How long it must have been met."""
+    """How long it must have been met before it acts."""
     origin: str
     """Where the value comes from, for people."""
 
@@ -65,7 +65,6 @@ def timestamp(wall: float) -> str:
 
 
 def observation_json(observation: SignalObservation, observations: SignalObservations) -> ObservationJson:
-    """One observation; its time is when the filesystem was read, in wall time."""
     time = None
     if observation.time is not None:
         time = timestamp(observations.wall_time - (observations.time - observation.time))
@@ -83,12 +82,10 @@ def observation_json(observation: SignalObservation, observations: SignalObserva
 
 
 def observations_json(observations: SignalObservations) -> list[ObservationJson]:
-    """All observations, in the order of the signals."""
     return [observation_json(observations.signals[signal], observations) for signal in in_order(observations.signals)]
 
 
 def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
-    """One threshold; `effective` is its mark in bytes or inodes, null while the capacity is unknown."""
     observation = observations.signals.get(threshold.signal)
     effective = None if observation is None else threshold.mark(observation.capacity)
     return {

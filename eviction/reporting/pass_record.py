@@ -1,14 +1,14 @@
-"""The record of a pass in JSON, as log lines, commands and reports of drills have it; and what a line of the log is.
+"""The record of a pass in JSON, as log lines, commands and drill reports have it; and the fields of a log line.
 
-The fields are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats
-named `*_seconds`. Fields may be added; existing ones keep their names and meanings.
+They are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats named
+`*_seconds`. Fields may be added; existing ones keep their names and meanings.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
 from eviction.record import Pass, PassResult, Trigger
@@ -24,16 +24,16 @@ from eviction.reporting.space import Attribution
 from eviction.types import API_VERSION, NodeCondition
 from reclaim.pods.states import Why
 from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
-from signals.types import FsLayout, SignalObservations
+from signals.types import FsLayout
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
 LONGEST_NAME = 512  # characters; names of Kubernetes objects have at most 253, image references are rarely longer
 
 KindWord = Annotated[str, one_of(Kind, open_=True)]
-"""A kind of objects: of the kubelet's own functions, or of another one."""
+"""A kind of object: one that the kubelet's functions remove, or another function's."""
 
 ReasonWord = Annotated[str, one_of(Reason, open_=True)]
-"""A reason: of the kubelet's own functions, or of another one."""
+"""A reason: one that the kubelet's functions give, or another function's."""
 
 LayoutName = Annotated[str, one_of(FsLayout)]
 ConditionName = Annotated[str, one_of(NodeCondition)]
@@ -43,47 +43,47 @@ class AmountsJson(TypedDict):
     """What a filesystem has gained."""
 
     bytes: int
-    """Never counted below 0."""
+    """At least 0."""
     inodes: int
-    """Never counted below 0."""
+    """At least 0."""
 
 
 class BytesJson(TypedDict):
-    """An amount of bytes of which the inodes are not known."""
+    """An amount of bytes, with an unknown number of inodes."""
 
     bytes: Count
-    """Of sizes that a runtime reports: layers that images share count once for each image."""
+    """The sum of sizes that a runtime reports; layers that images share count once for each image."""
     inodes: None
     """Not known."""
 
 
 class OutcomeJson(TypedDict):
-    """One object of a pass or a plan: removed, kept, or what became of it."""
+    """One object of a pass or a plan, with its verdict and what became of it."""
 
     kind: KindWord
     """What it is."""
     id: str
-    """The runtime's id of it; of a file its path."""
+    """The runtime's id for it; for a file, its path."""
     name: str
     """For people, at most 512 characters."""
     size: Count | None
-    """Bytes as the runtime reports them; null where it says none."""
+    """In bytes, as the runtime reports it; null if it does not."""
     age_seconds: float | None
-    """Its age, where the verdict depended on it."""
+    """Its age; null if the verdict did not depend on it."""
     verdict: Annotated[str, one_of(Action)]
-    """Whether it may go."""
+    """Whether it may be removed."""
     reason: ReasonWord
-    """Why it may go, or stays."""
+    """Why it may be removed, or is kept."""
     rule: Annotated[str, one_of(Rule)]
     """kubelet: the kubelet would decide the same. guard: reclaimd is stricter."""
     result: Annotated[str, one_of(Result)] | None
-    """What became of it; null for what was kept."""
+    """What became of it; null if it was kept."""
     error: str | None
-    """Why it was not removed, where something failed."""
+    """Why it was not removed; null if nothing failed."""
     duration_seconds: Seconds
     """How long its removal took."""
     freed: AmountsJson
-    """What the filesystem had gained right after it."""
+    """What the filesystem had gained right after the removal."""
 
 
 class FunctionJson(TypedDict):
@@ -92,19 +92,19 @@ class FunctionJson(TypedDict):
     name: str
     """Its name in the reclaim table."""
     removed: Count
-    """How many objects."""
+    """How many objects it removed."""
     measured: AmountsJson
     """What the filesystems gained."""
     nominal: BytesJson
-    """The sizes of what was removed."""
+    """The reported sizes of the removed objects."""
     seconds: Seconds
     """How long it took."""
     relieved: bool
-    """Whether the thresholds were clear after it, so that no further function was needed."""
+    """Whether the thresholds were clear afterwards, so that no further function was needed."""
     skipped: str | None
     """Why it was not called; null if it was."""
     error: str | None
-    """Why it could not do its work; null if it could."""
+    """Why it failed; null if it did not."""
 
 
 class TimingsJson(TypedDict):
@@ -122,13 +122,36 @@ class TimingsJson(TypedDict):
     """The whole pass."""
 
 
-class PassFieldsJson(TypedDict):
-    """Everything that happened in one pass."""
+class RecordedPassJson(TypedDict):
+    """What every record of a pass has, that of the history too."""
 
     id: str
-    """One for each pass; log lines name it as `pass`."""
+    """The id of the pass."""
     started: Time
     """When it began."""
+    acted_on: ThresholdJson | None
+    """The threshold that it acted on; null if a command or a periodic loop requested the pass."""
+    row: list[str]
+    """The functions of the row, in order."""
+    removals: list[OutcomeJson]
+    """The objects that were to be removed, in order."""
+    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
+    """Kind -> result -> how many objects."""
+    measured: AmountsJson
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The reported sizes of the removed objects."""
+    result: Annotated[str, one_of(PassResult)]
+    """How it ended."""
+    reason: str
+    """The same in a sentence."""
+    errors: list[str]
+    """Why functions failed, each sentence once."""
+
+
+class PassFieldsJson(RecordedPassJson):
+    """Everything that happened in one pass."""
+
     trigger: Annotated[str, one_of(Trigger)]
     """What started it."""
     layout: LayoutName | None
@@ -139,32 +162,14 @@ class PassFieldsJson(TypedDict):
     """The node conditions that were reported."""
     thresholds_met: list[ThresholdJson]
     """Met, or not resolved yet."""
-    acted_on: ThresholdJson | None
-    """The threshold that it acted on; null where a command asked for it."""
-    row: list[str]
-    """The functions of the row, in order."""
     functions: list[FunctionJson]
-    """What each function that was considered did."""
-    removals: list[OutcomeJson]
-    """The objects that were to be removed, in order; in summaries the first 32."""
-    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
-    """Kind -> result -> how many objects."""
+    """What each function of the row did, or why it was not called."""
     kept_by_reason: dict[ReasonWord, Count]
     """Reason -> how many objects were kept for it."""
-    measured: AmountsJson
-    """What the filesystems gained over the whole pass."""
-    nominal: BytesJson
-    """The sizes of what was removed."""
     written_meanwhile: AmountsJson
-    """How much less the filesystems have than before, where they gained nothing."""
-    result: Annotated[str, one_of(PassResult)]
-    """How it ended."""
-    reason: str
-    """The same in a sentence."""
-    errors: list[str]
-    """Why functions failed, each sentence once."""
+    """How much less the filesystems have than before, if they gained nothing."""
     timings: TimingsJson
-    """Where its time went."""
+    """How long its parts took."""
     kept: NotRequired[list[OutcomeJson]]
     """The objects that were kept; not in summaries."""
     observations_after: NotRequired[list[ObservationJson]]
@@ -172,36 +177,39 @@ class PassFieldsJson(TypedDict):
     still_met: NotRequired[list[ThresholdJson]]
     """The thresholds that were still met then."""
     attribution: NotRequired[list[Attribution]]
-    """Where the bytes are, for each filesystem, where the pass was not enough."""
+    """What uses the bytes of each filesystem, if the pass was not enough."""
     removals_left_out: NotRequired[Count]
-    """In summaries: how many removals are only counted."""
+    """In summaries, which list the first 32 removals: how many more there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingToDo:
+    """The answer of `reclaimd reclaim` if nothing was under pressure, so there was no pass."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: Literal["NothingToDo"] = "NothingToDo"
+    """What the document is."""
+    result: Literal["idle"] = "idle"
+    """As in the record of a pass."""
+    reason: str
+    """The same in a sentence."""
+    removals: tuple[OutcomeJson, ...] = ()
+    """Always empty."""
+    observations: list[ObservationJson]
+    """What was observed, in the order of the signals."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null while that is not known."""
 
 
 class PassJson(PassFieldsJson, VersionedJson):
-    """The record of one pass: the answer of `reclaimd reclaim`, part of status, of reports and of the log."""
+    """The record of one pass: the answer of `reclaimd reclaim`, and part of status, reports and log lines."""
 
     kind: Literal["Pass"]
     """What the document is."""
 
 
-class NothingToDoJson(VersionedJson):
-    """The answer of `reclaimd reclaim` where nothing was under pressure, so that there was no pass."""
-
-    kind: Literal["NothingToDo"]
-    """What the document is."""
-    result: Literal["idle"]
-    """As of a pass."""
-    reason: str
-    """The same in a sentence."""
-    removals: list[OutcomeJson]
-    """None."""
-    observations: list[ObservationJson]
-    """What was observed, in the order of the signals."""
-    layout: LayoutName | None
-    """How the roles are spread over filesystems; null while that is not known."""
-
-
-# `pass` is a word of Python's, so it cannot be a field of a class.
+# `pass` is a keyword of Python, so it cannot be a field of a class.
 _OfAPass = TypedDict(
     "_OfAPass",
     {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that the line is about."})]]},
@@ -209,12 +217,12 @@ _OfAPass = TypedDict(
 
 
 class LogLineJson(_OfAPass):
-    """One event, as one line of the log. What a sentence says is for people; the fields are for programs."""
+    """One event, as one line of the log. The message is for people, the fields are for programs."""
 
     time: Time
     """When it was written."""
     level: Literal["error", "warning", "info", "debug"]
-    """warning: something that an operator should look at."""
+    """warning: an operator should look at it."""
     message: str
     """A sentence."""
     result: NotRequired[Annotated[str, one_of(PassResult)]]
@@ -222,45 +230,44 @@ class LogLineJson(_OfAPass):
     record: NotRequired[PassJson]
     """The record of the pass, with its first 32 removals."""
     attribution: NotRequired[Attribution]
-    """Where the bytes of a filesystem are, some seconds after a pass that was not enough."""
+    """What uses the bytes of a filesystem, some seconds after a pass that was not enough."""
     condition: NotRequired[Annotated[str, one_of(NodeCondition)]]
-    """The node condition that has changed."""
+    """The node condition that changed."""
     status: NotRequired[bool]
     """Whether it is reported now."""
     event: NotRequired[Annotated[str, one_of(EventReason)]]
     """The kubelet's reason of an event about the node."""
     usage_percent: NotRequired[int]
-    """Of an event: how full the filesystem of images is."""
+    """In an event: how full imagefs is."""
     capacity_bytes: NotRequired[Count]
-    """Of an event: how large it is."""
+    """In an event: how large imagefs is."""
     target_bytes: NotRequired[Count]
-    """Of an event: how much was to be freed."""
+    """In an event: how much was to be freed."""
     freed_bytes: NotRequired[Count]
-    """Of an event: how much was freed."""
+    """In an event: how much was freed."""
     function: NotRequired[str]
-    """The reclaim function whose program has printed the line."""
+    """The reclaim function whose program printed the line."""
     id: NotRequired[str]
-    """The runtime's id of the object that the line is about."""
+    """The runtime's id for the object that the line is about."""
     signal: NotRequired[RoleName]
     """The filesystem that could not be read: its role, not a signal."""
     reason: NotRequired[Literal["held_off"]]
-    """Why there is no pass, although a threshold is met."""
+    """Why there is no pass although a threshold is met."""
     why: NotRequired[Annotated[str, one_of(Why)]]
-    """Why the kubelet's directories of pods are not believed."""
+    """Why the kubelet's pod directories are not believed."""
     endpoint: NotRequired[str]
-    """Of the first line: the runtime's."""
+    """In the first line: the endpoint of the runtime."""
     address: NotRequired[str]
     """Where metrics and health are served."""
 
 
 def shortened(name: str) -> str:
-    """A text from the runtime, cut at 512 characters, so that a log line with many names stays below the 48 KiB at
-    which journald cuts."""
+    """A text from the runtime, cut at 512 characters: a log line with many names must stay below 48 KiB, where journald
+    splits it."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def outcome_json(outcome: Outcome) -> OutcomeJson:
-    """One object after a pass."""
     verdict = outcome.verdict
     return {
         "kind": str(verdict.kind),
@@ -279,35 +286,22 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
 
 
 def pass_summary(record: Pass) -> PassJson:
-    """The record of a pass in a bounded size: the first 32 removals, and only the numbers of the others and of kept
-    objects. For log lines (journald cuts at 48 KiB) and for records kept in memory."""
+    """The record of a pass in bounded size, for log lines and for records in memory: the first 32 removals; the others
+    and the kept objects are only counted."""
     document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
     document["removals_left_out"] = max(len(record.removals) - MOST_REPORTED, 0)
     return document
 
 
 def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassJson:
-    """The record of a pass. `with_kept` false leaves the kept objects out and gives their number by reason only;
-    `most_removals`: so many of the removals, and the number of all of them."""
+    """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason. `most_removals`: how
+    many removals are listed; all are counted."""
     fields = pass_fields(record, with_kept=with_kept, most_removals=most_removals)
     return {"apiVersion": API_VERSION, "kind": "Pass", **fields}
 
 
-def nothing_to_do_json(reason: str, observations: SignalObservations) -> NothingToDoJson:
-    """The answer where there was no pass, as nothing was under pressure."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "NothingToDo",
-        "result": "idle",
-        "reason": reason,
-        "removals": [],
-        "observations": observations_json(observations),
-        "layout": None if observations.layout is None else str(observations.layout),
-    }
-
-
 def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassFieldsJson:
-    """The same as part of a document of another kind."""
+    """The fields of the record, for a document of another kind."""
     document: PassFieldsJson = {
         "id": record.id,
         "started": timestamp(record.started_wall),
@@ -343,7 +337,6 @@ def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | No
 
 
 def function_json(function: ReclaimResult) -> FunctionJson:
-    """What one function of the row did. `skipped`: null, or why it was not called."""
     return {
         "name": function.operation,
         "removed": function.count(Result.REMOVED),

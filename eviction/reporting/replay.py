@@ -1,9 +1,8 @@
-"""The last observations with the decisions made on them, as JSON that can be replayed on another machine.
+"""The last observations and the decisions made on them, as JSON that can be replayed on another machine.
 
-A dump is complete: run over it again, `synchronize` makes the same decisions (`tests/replay.py`), so a doubtful one can
-be examined later. It is written by the definitions of the dataclasses themselves: a field with its usual value is left
-out, a mapping is a list of pairs, and each threshold is there once, and else by its number. It is for the version that
-wrote it.
+A dump is complete: replayed, `synchronize` makes the same decisions (`tests/replay.py`), so a doubtful one can be
+examined later. It follows the dataclasses: a field with its default value is left out, a mapping is a list of pairs,
+and each threshold is written once and then referred to by number. It can be read by the version that wrote it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One pass of `synchronize`: the state before it, the observations, the decision."""
+    """One call of `synchronize`: the state before it, the observations, the decision."""
 
     before: ManagerState
     observations: SignalObservations
@@ -34,19 +33,18 @@ class HistoryEntry:
 
 
 class History:
-    """The last passes, at most `KEPT_ENTRIES`; emptied when the thresholds change."""
+    """The last calls, at most `KEPT_ENTRIES`; emptied when the configuration changes."""
 
     def __init__(self) -> None:
         self._entries: deque[HistoryEntry] = deque(maxlen=KEPT_ENTRIES)
 
     def add(self, entry: HistoryEntry) -> None:
-        """Appends a pass."""
         if self._entries and self._entries[-1].before.config != entry.before.config:
             self._entries.clear()
         self._entries.append(entry)
 
     def dump(self) -> Json:
-        """Everything that a replay needs; empty lists before the first pass."""
+        """Everything that a replay needs; empty lists before the first call."""
         entries, table = list(self._entries), Table()
         state = table.written(entries[0].before) if entries else None
         looks = [
@@ -60,13 +58,12 @@ class History:
 
 
 class Table:
-    """Writes values; a threshold as its number."""
+    """Writes values as JSON, and a threshold as its number."""
 
     def __init__(self) -> None:
         self.thresholds: list[Threshold] = []
 
     def written(self, value: Any) -> Any:
-        """The value as JSON."""
         match value:
             case Threshold():
                 if value not in self.thresholds:
@@ -88,7 +85,6 @@ class Table:
                 return value
 
     def written_by_field(self, value: Any) -> Json:
-        """A dataclass."""
         given = (
             (one.name, getattr(value, one.name)) for one in fields(value) if one.init and not _is_usual(one, value)
         )

@@ -1,47 +1,48 @@
-"""Where the bytes of a filesystem are, with those that names, sizes and statvfs do not show, and what can be done.
+"""What uses the bytes of a filesystem, including those that names, sizes and statvfs do not show, and what to do.
 
-**What is looked at.** Everything is read-only and has a time limit, because a filesystem may never answer. What was not
+**What is read.** Everything is read-only and has a time limit, because a filesystem may never answer. What was not
 reached is unknown.
 
-* Trees. What directories occupy, counted like `du -x`: allocated bytes, hard-linked files once, one device only. Mount
+* Trees: what directories occupy, counted like `du -x`: allocated bytes, hard-linked files once, one device only. Mount
   points below a tree are skipped by path and never touched.
-* Open files, from `/proc`. A file that was removed while a process has it open or mapped keeps its bytes until the last
-  process lets go: `df` counts them, `du` does not. XFS also allocates space beyond the end of a growing file
-  (speculative preallocation), which is nobody's data. A container opens its files through an overlay, under the
-  overlay's device number; they count for the filesystem that holds the upper directory. Sources: proc(5), for
-  `/proc/pid/fd`, `fdinfo`, `maps`, `map_files` and `cgroup`; ptrace(2) says what may be read of another process
-  (`PTRACE_MODE_READ_FSCREDS`); the kernel's `Documentation/filesystems/overlayfs.rst`.
-* What ext4 and btrfs say in sysfs. Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4`
-  (delayed_allocation_blocks), and https://btrfs.readthedocs.io/en/latest/ch-sysfs.html (`allocation`). Of a btrfs
-  subvolume of which no path is given, no files are found.
-* A thin pool below. It has fewer blocks than its volumes promise together; once its data device is full, writes fail or
-  hang, whatever `statvfs` says. How full it is takes an ioctl as root (`dmsetup status`), so it is not read. Sources:
-  the kernel's `Documentation/admin-guide/device-mapper/thin-provisioning.rst`; LVM's `lib/misc/lvm-string.c` and
+* Open files, from `/proc`. A removed file keeps its bytes until the last process that has it open or mapped lets go:
+  `df` counts them, `du` does not. XFS also allocates space beyond the end of a growing file (speculative
+  preallocation), which is nobody's data. A container opens its files through an overlay, under the overlay's device
+  number; they count for the filesystem of the upper directory. Sources: proc(5), for `/proc/pid/fd`, `fdinfo`, `maps`,
+  `map_files` and `cgroup`; ptrace(2) on what may be read of another process (`PTRACE_MODE_READ_FSCREDS`); the kernel's
+  `Documentation/filesystems/overlayfs.rst`.
+* What ext4 and btrfs report in sysfs. Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4`
+  (delayed_allocation_blocks), and https://btrfs.readthedocs.io/en/latest/ch-sysfs.html (`allocation`). Files in btrfs
+  subvolumes without a given path are not found.
+* Whether there is a thin pool below. It has fewer blocks than its volumes promise together; once its data device is
+  full, writes fail or hang, whatever `statvfs` returns. Reading how full it is takes an ioctl as root
+  (`dmsetup status`), so it is not read. Sources: the kernel's
+  `Documentation/admin-guide/device-mapper/thin-provisioning.rst`; LVM's `lib/misc/lvm-string.c` and
   `lib/activate/dev_manager.c` for the suffix of the pool's UUID.
 
-**What is made of it.** The parts of a filesystem add up to the used bytes; what no other part explains is *everything
+**How it adds up.** The parts of a filesystem add up to the used bytes; what no other part explains is *everything
 else*. Some figures are measured on the disk. Others come from the runtime, which counts a layer once for each image
 that has it. So:
 
-* The bytes of all images together are measured where possible: what the runtime reports for its image store, minus the
-  writable layers, plus the compressed content beside it (containerd). The classes of images divide that amount in
+* The bytes of all images together are measured if possible: what the runtime reports for its image store, minus the
+  writable layers, plus the compressed content next to it (containerd). The classes of images divide that amount in
   proportion to their reported sizes.
 * Content that CRI does not show is what the store holds beyond that: images of other namespaces, build caches, remains
   of interrupted removals. On containerd it is a lower bound, because the sizes count shared blobs several times.
 * The runtime's figure may be some seconds old (containerd counts its snapshots every 10 s). If the store was counted
   completely and takes less, the count is used.
 * Removed images may free their space late. What the store takes beyond what the remaining images can explain is *being
-  freed*, up to what the removed images had promised and have not freed yet.
+  freed*, up to the reported size of the removed images that is not free yet.
 * A part that could not be counted completely in time is a lower bound; the rest of it is in *everything else*.
 * A deleted file that is still open is in no directory, so it is in no other part.
 
-A remark is not a part: its bytes are in parts that are already counted, or are free. Amounts below 1 MiB, and below a
+A remark is not a part: its bytes are already counted in the parts, or are free. Amounts below 1 MiB, or below a
 thousandth of the capacity, get no remark.
 
-**When.** After a pass that could not relieve the node, never before a removal; in the daemon on its own thread, at most
-once a minute, so that the next pass does not wait. After removals it waits until no more space arrives, 5 s at most,
-and uses the observations of that moment; with earlier ones the parts would not add up. If a question is not answered,
-its part is in *everything else*.
+**When.** After a pass that could not relieve the node, never before a removal. The daemon does it on a separate thread,
+at most once a minute, so the next pass does not wait. After removals it waits until no more space is freed, at most
+5 s, and uses the observations of that moment; with earlier ones the parts would not add up. If a question is not
+answered, its part is in *everything else*.
 """
 
 from __future__ import annotations
@@ -70,25 +71,25 @@ from signals.quantity import counted, format_bytes
 from signals.types import FilesystemRole, FsStats, SignalObservations
 
 PROC, SYS = "/proc", "/sys"
-MOST_FILES = 10_000  # that are remembered, so that memory stays bounded
+MOST_FILES = 10_000  # that are remembered, so memory stays bounded
 SECTOR = 512  # the unit of `st_blocks`, and of `size` of a block device, whatever its blocks are
 LVM, POOL_OF_LVM = "LVM-", "-tpool"
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
-SHOWN_TO_ALL = (None, "", "0", "off")  # of the option hidepid
+SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
 _DELETED = " (deleted)"
-_POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")  # of systemd, of cgroupfs
+_POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")  # systemd, cgroupfs
 SMALLEST_BYTES = 1024 * 1024
-SMALLEST_SHARE = 1000  # one part in so many of the capacity
+SMALLEST_SHARE = 1000  # the capacity is divided by it
 MOST_HOLDERS = 5
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
 TASKS_OF_CRI = "/io.containerd.runtime.v2.task/k8s.io/"
-IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, and the layers in overlay beside it
+IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, with the layers in overlay next to it
 COUNT_SECONDS = 2.0  # for all trees together
-LOOK_SECONDS = 1.0  # for all processes, as far as they can be seen
+LOOK_SECONDS = 1.0  # for all processes together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
 SHORTEST_INTERVAL_SECONDS = 60.0
 SETTLE_POLL_SECONDS = 0.1
-SETTLE_QUIET_POLLS = 5  # so often no more is free than the time before: no more space arrives
+SETTLE_QUIET_POLLS = 5  # polls in a row without more free space: nothing more is being freed
 SETTLE_MOST_POLLS = 50
 SETTLE_BYTES = 64 * 1024  # a smaller rise is not the space of an image
 MOST_OVERLAYS = 8  # whose bytes are counted
@@ -128,17 +129,20 @@ WORDS: Mapping[Use, tuple[str, str]] = {
     Use.IMAGES_KEPT: ("images that are pinned or kept", "look at keepImages and at what the runtime pins"),
     Use.IMAGES_UNJUDGED: ("images (not judged in this pass)", "reclaimd plan tells them apart"),
     Use.CONTAINERS_LIVE: ("writable layers of containers", "limit ephemeral-storage, or write to a volume"),
-    Use.CONTAINERS_DEAD: ("writable layers of dead containers", "one copy each stays while its pod does: delete pods"),
+    Use.CONTAINERS_DEAD: (
+        "writable layers of dead containers",
+        "one copy of each is kept while its pod exists: delete pods",
+    ),
     Use.LOGS_LIVE: ("logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"),
     Use.LOGS_ROTATED: ("rotated logs", "lower the kubelet's containerLogMaxFiles"),
-    Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "they go with garbage collection of containers"),
+    Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "container garbage collection removes them"),
     Use.VOLUMES: ("volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"),
     Use.BEING_FREED: (
         "removed, and being freed",
         "nothing: the runtime frees it within seconds, or with its next collection",
     ),
     Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
-    Use.DELETED_OPEN: ("deleted files that are still open", "end the processes that hold them: named below"),
+    Use.DELETED_OPEN: ("deleted files that are still open", "stop the processes that hold them, named below"),
     Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
 }
 """What each use is called, and what can be done about it."""
@@ -154,8 +158,8 @@ _OF_IMAGES: Mapping[str, Use] = {
     Reason.UNRESOLVED_IMAGE: Use.IMAGES_KEPT,
 }
 COMPRESSED_TO_DISK = 4
-"""How many bytes an image takes at most for each byte of its size where that is of the compressed content (containerd):
-twice to three times as many unpacked, and the content itself."""
+"""How many bytes an image takes at most for each byte of its size, if that is the size of the compressed content
+(containerd): two or three unpacked, and the content itself."""
 
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 _GONE = (Result.REMOVED, Result.ALREADY_GONE)
@@ -183,9 +187,9 @@ class Share:
     use: Use
     """What the bytes are used for."""
     bytes: int
-    """How many there are."""
+    """How many bytes."""
     objects: Count | None = None
-    """How many images or containers they are; null where none are counted."""
+    """How many images or containers; null if none are counted."""
     at_least: bool = False
     """Whether `bytes` is a lower bound."""
     remedy: str = field(init=False)
@@ -197,43 +201,43 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What the parts do not show."""
+    """Something that the parts do not show."""
 
     about: About
-    """A word of a closed list."""
+    """What it is about."""
     bytes: int | None
-    """Null where it is not about an amount."""
+    """The amount that it is about; null if there is none."""
     at_least: bool = field(kw_only=True, default=False)
     """Whether `bytes` is a lower bound."""
     sentence: str
-    """For people."""
+    """The remark, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Where the bytes of one filesystem are; the parts add up to what is used."""
+    """What uses the bytes of one filesystem; the parts add up to the used bytes."""
 
     path: str
     """Where it is mounted, or read."""
     filesystems: tuple[RoleName, ...]
     """Its roles."""
     capacity: Count
-    """Bytes."""
+    """In bytes."""
     used: Count
-    """Bytes."""
+    """In bytes."""
     shares: tuple[Share, ...]
-    """The parts, the largest first and everything else last."""
+    """The parts, the largest first, everything else last."""
     remarks: tuple[Remark, ...] = ()
-    """What they do not show; those bytes are in parts that are counted already, or are free."""
+    """What the parts do not show; the bytes of a remark are already counted in the parts, or are free."""
 
 
 InTime = Callable[[], bool]
 
 
 class TimeLimit:
-    """Runs a task on its own thread and waits `seconds` for it, plus half a second for the task to notice.
+    """Runs a task on a thread, and waits `seconds` for it, plus half a second for the task to notice.
 
-    A task that is stuck in the kernel keeps its thread, and no other task starts until it ends.
+    A task that is stuck in the kernel keeps its thread; no other task starts until it ends.
     """
 
     def __init__(self, name: str, clock: Clock, seconds: float):
@@ -243,7 +247,7 @@ class TimeLimit:
         self._read = ReadingsInTime(self.workers, seconds + 0.5)
 
     def run(self, task: Callable[[InTime], None]) -> None:
-        """Calls `task` with a function that says whether there is time left; not at all if no thread can be started."""
+        """Calls `task` with a function that says whether there is time left. Does nothing if no thread can start."""
         until = self._clock.monotonic() + self._seconds
         with suppress(ReadingHangs, NoThread):
             self._read(lambda: task(lambda: self._clock.monotonic() < until))
@@ -254,14 +258,14 @@ class TimeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree to count. `classify` maps the names from below the root down to a file to the class of the file."""
+    """A tree to count. `classify` maps the components of a file's path below the root to the class of the file."""
 
     root: str
     classify: Callable[[Sequence[str]], str] = lambda _: "all"
 
 
 class SparseFile(NamedTuple):
-    """A file that takes less on the disk than its size says: how much less, and what it takes; bytes."""
+    """A file that takes less of the disk than its size says. `missing`: how much less; in bytes."""
 
     missing: int
     allocated: int
@@ -272,9 +276,9 @@ class SparseFile(NamedTuple):
 class TreeUsage:
     """What a tree occupies: allocated bytes by class of file, and inodes, both without the root itself.
 
-    `device_id`: as in `types.FilesystemIdentity`, None if the root does not exist or was not reached. `complete`:
-    everything was counted; else the numbers are lower bounds. `sparsest`: the file that takes least of what its size
-    says, None where none is sparse.
+    `device_id`: as in `FilesystemIdentity`, None if the root does not exist or was not reached. `complete`: everything
+    was counted; otherwise the numbers are lower bounds. `sparsest`: the file with the most `missing` bytes, None if no
+    file is sparse.
     """
 
     device_id: int | None = None
@@ -285,12 +289,11 @@ class TreeUsage:
 
     @property
     def total_bytes(self) -> int:
-        """The allocated bytes of all classes."""
         return sum(self.bytes_by_class.values())
 
 
 def count_trees(trees: Sequence[Tree], limit: TimeLimit, mounts: str = MOUNTS) -> list[TreeUsage]:
-    """The usage of each tree, in the same order. What cannot be read is left out; never raises OSError."""
+    """The usage of each tree, in the same order. Files that cannot be read are left out; never raises OSError."""
     usages = [TreeUsage() for _ in trees]
 
     def count(in_time: InTime) -> None:
@@ -356,10 +359,10 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """Either a `deleted` file and the bytes that it takes while it is open, or a file that is open for writing and the
-    bytes that are allocated beyond its end.
+    """Either a `deleted` file, with the bytes that it takes while it is open, or a file that is open for writing, with
+    the bytes that are allocated beyond its end.
 
-    `path`: the last one of a deleted file. `pid` and `process`: the first process that has it open; `pod_uid`: empty if
+    `path`: the last path of a deleted file. `pid`, `process`: the first process that has it open. `pod_uid`: empty if
     that process is in no pod.
     """
 
@@ -372,12 +375,12 @@ class OpenFile:
 
 
 class OpenFilesScan:
-    """One scan of all processes. Another thread may ask for the result at any time.
+    """One scan of all processes. Another thread may read the result at any time.
 
-    `filesystems`: the filesystem of each `st_dev` that files on it have, including those of overlays. `block_sizes`: of
-    the filesystems that allocate space beyond the end of growing files. `others_hidden`: this `/proc` may hide
-    processes (hidepid), or belongs to another PID namespace than the node's. `unreadable`: processes whose files could
-    not be seen. `complete`: time and memory were enough for the others.
+    `filesystems`: from `st_dev` to filesystem, including overlays, which write to the filesystem of their upper
+    directory. `block_sizes`: of the filesystems that allocate space beyond the end of growing files. `others_hidden`:
+    this `/proc` may hide processes (hidepid), or is not of the node's PID namespace. `unreadable`: how many processes'
+    files could not be read. `complete`: time and memory sufficed for all other processes.
     """
 
     def __init__(self, proc: str = PROC):
@@ -390,22 +393,22 @@ class OpenFilesScan:
         self._forgotten = False
 
     def run(self, in_time: InTime) -> None:
-        """Scans every process, in the order of their numbers. Never raises OSError."""
+        """Scans every process, by ascending PID. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
         self.processes = len(pids)
         self.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
 
     def found(self, device_id: int) -> tuple[OpenFile, ...]:
-        """What was found on a filesystem; each inode once."""
+        """The files found on a filesystem; each inode once."""
         return tuple(file for (filesystem, _), file in list(self._found.items()) if filesystem == device_id)
 
     def not_seen(self) -> Remark | None:
-        """Whose open files were not looked at; None if all were."""
+        """Which processes' open files were not looked at; None if all were."""
         texts = []
         if self.unreadable:
             texts.append(f"{self.unreadable} of {self.processes} processes could not be looked at (CAP_SYS_PTRACE)")
         if self.others_hidden:
-            texts.append("those outside of its PID namespace or hidden by hidepid were not seen")
+            texts.append("those outside its PID namespace or hidden by hidepid were not seen")
         if not self.complete:
             texts.append("not all were looked at in time")
         text = f"files that processes hold open: {'; '.join(texts)}"
@@ -425,7 +428,7 @@ class OpenFilesScan:
         return True
 
     def _links(self, pid: int) -> Iterator[tuple[str, str]]:
-        """The links to the files a process has open, each with its `fdinfo`, and to the deleted ones it has mapped."""
+        """The links to the files that a process has open, each with its `fdinfo`, and to deleted ones it has mapped."""
         directory = f"{self._proc}/{pid}"
         for name in os.listdir(f"{directory}/fd"):
             yield f"{directory}/fd/{name}", f"{directory}/fdinfo/{name}"
@@ -434,7 +437,7 @@ class OpenFilesScan:
                 yield f"{directory}/map_files/{mapping}", ""
 
     def _look(self, link: str, info: str, pid: int) -> None:
-        """Looks at one open or mapped file. Raises PermissionError if it may not be seen; skips a closed one."""
+        """Looks at one open or mapped file; skips one that was closed. Raises PermissionError if it may not be read."""
         try:
             path = os.readlink(link)
             if not path.startswith("/"):  # a socket, a pipe
@@ -478,7 +481,7 @@ def pod_uid_of(cgroups: str) -> str:
 
 
 def deleted_mappings(lines: Iterable[str]) -> Sequence[str]:
-    """The names in `map_files` of the mapped files that are deleted, each file once, from the lines of `maps`."""
+    """The names in `map_files` of the mapped deleted files, each file once, from the lines of `maps`."""
     found: dict[tuple[str, str], str] = {}
     for line in lines:
         fields = line.rstrip("\n").split(maxsplit=5)
@@ -489,7 +492,7 @@ def deleted_mappings(lines: Iterable[str]) -> Sequence[str]:
 
 
 def _open_for_writing(info: str) -> bool:
-    """Whether a descriptor is open for writing, from its `fdinfo`; raises OSError."""
+    """Whether a descriptor is open for writing, from its `fdinfo`. Raises OSError."""
     with open(info, encoding="ascii") as lines:
         flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
@@ -508,9 +511,9 @@ class WritableOverlay:
 
 
 def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[WritableOverlay]]:
-    """The overlays that write to each filesystem, each once however often it is mounted.
+    """The overlays that write to each filesystem; each once, however often it is mounted.
 
-    Those whose upper directory cannot be reached, or has a relative path, are left out.
+    Overlays whose upper directory cannot be reached, or has a relative path, are left out.
     """
     uppers: set[str] = set()
     found: dict[int, list[WritableOverlay]] = {}
@@ -528,10 +531,10 @@ def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[WritableOv
 
 
 def btrfs_remarks(device: str, sys: str = SYS) -> Iterator[Remark]:
-    """How the btrfs that has this device (kernel name) gives out its devices; nothing where the kernel does not say.
+    """How the btrfs on this device (kernel name) allocates its devices; nothing if the kernel does not say.
 
-    Data that is written and without a place yet, or on its way to it (`bytes_may_use`, `bytes_reserved`): statvfs shows
-    it as free. What is in no chunk is unknown where the size of a device is.
+    Data that has no place yet (`bytes_may_use`), or is being written to it (`bytes_reserved`), shows as free in
+    statvfs. The space in no chunk is unknown if the size of a device is.
     """
     root = f"{sys}/fs/btrfs"
     directory = next((f"{root}/{uuid}" for uuid in names_in(root) if device in names_in(f"{root}/{uuid}/devices")), "")
@@ -555,29 +558,29 @@ def btrfs_remarks(device: str, sys: str = SYS) -> Iterator[Remark]:
     if len(known) == len(sectors):
         texts.append(f"not in chunks yet {format_bytes(max(sum(known) - given_out, 0))}")
     delayed = sum(number_of(f"{allocation}/data/{name}") or 0 for name in ("bytes_may_use", "bytes_reserved"))
-    yield _delayed(delayed, "free still")
+    yield _delayed(delayed, "still count as free")
     text = "without room for metadata, writes fail although bytes are available"
     yield Remark(About.BTRFS_CHUNKS, metadata, f"in chunks of btrfs: {', '.join(texts)}; {text}")
 
 
-def _delayed(size: int, count_as: str) -> Remark:
-    text = f"{format_bytes(size)} are written and have no place on the disk yet (delayed allocation)"
-    return Remark(About.DELAYED_ALLOCATION, size, f"{text}; they count as {count_as}")
+def _delayed(size: int, count: str) -> Remark:
+    text = f"{format_bytes(size)} are written but have no place on the disk yet (delayed allocation)"
+    return Remark(About.DELAYED_ALLOCATION, size, f"{text}; they {count}")
 
 
 def thin_pool(name: str, uuid: str) -> str | None:
-    """What to call the thin pool that a device-mapper device is, from its name and UUID; None for any other device.
+    """How to call a device-mapper device that is a thin pool, from its name and UUID; None for any other device.
 
-    Where LVM has made it, the UUID ends in `-tpool`. Others (containerd's devmapper snapshotter, Docker's) set a UUID
-    of their own or none, and the name is what an administrator or they chose: one that ends in `pool` counts.
+    The UUID of LVM's pools ends in `-tpool`. Others (containerd's devmapper snapshotter, Docker's) have another UUID or
+    none, and a name that they or an administrator chose: one that ends in `pool` counts.
     """
     if uuid.startswith(LVM):
         return f"the thin pool {name}" if uuid.endswith(POOL_OF_LVM) else None
-    return f"{name}, by its name a thin pool" if name.endswith("pool") else None
+    return f"{name}, a thin pool by its name" if name.endswith("pool") else None
 
 
 def thin_pool_below(device: str, sys: str = SYS) -> str | None:
-    """The first thin pool among the devices that a device consists of (`slaves`), itself included."""
+    """The first thin pool among the device itself and the devices below it (`slaves`)."""
     pending, seen = [device], {device}
     while pending:
         entry = os.path.realpath(f"{sys}/class/block/{pending.pop(0)}")
@@ -591,10 +594,10 @@ def thin_pool_below(device: str, sys: str = SYS) -> str | None:
 
 
 def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
-    """The kernel's name (`sda2`, `dm-0`) of the block device that was mounted; None where there is none.
+    """The kernel's name (`sda2`, `dm-0`) of the mounted block device; None if there is none.
 
-    By the number of the filesystem's device, else by what was mounted, which a btrfs needs, as its number is no
-    device's.
+    It is found by the number of the filesystem's device, or else by the source of the mount, as the number of a btrfs
+    is no block device's.
     """
     by_number = f"{sys}/dev/block/{mount.device}"
     if os.path.exists(by_number):
@@ -612,9 +615,8 @@ def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
 
 @dataclass(slots=True)
 class HiddenSpace:
-    """What was found on one filesystem. `others`: the overlays that write to it and are not of the runtime's
-    containers, each with what its upper directory holds, None where that was not counted. `remarks`: what the kernel
-    says of it."""
+    """What was found on one filesystem. `others`: the overlays that write to it and are not the CRI runtime's, each
+    with what its upper directory holds, None if that was not counted. `remarks`: what the kernel says about it."""
 
     mount: Mount | None = None
     open_files: Sequence[OpenFile] = ()
@@ -625,8 +627,8 @@ class HiddenSpace:
 def look(
     paths: Mapping[str, int], imagefs: str | None, limit: TimeLimit
 ) -> tuple[dict[int, HiddenSpace], Remark | None]:
-    """What is found on the filesystems of these paths, by the number that is given with each, and whose open files were
-    not looked at. Of a btrfs, only files in the subvolumes of these paths are found. Never raises OSError."""
+    """What is found on the filesystems of these paths, by the `device_id` given for each, and which processes' open
+    files were not looked at. On btrfs, only the subvolumes of these paths are searched. Never raises OSError."""
     known: dict[int, HiddenSpace] = {}
     scan = OpenFilesScan()
 
@@ -655,13 +657,13 @@ def look(
 
 
 def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Remark]:
-    """What ext4, btrfs and the device mapper say of a filesystem."""
+    """What ext4, btrfs and the device mapper report about a filesystem."""
     device = kernel_name(mount, sys)
     if device is None:
         return
     blocks = number_of(f"{sys}/fs/ext4/{device}/delayed_allocation_blocks")
     if blocks is not None:
-        yield _delayed(blocks * block_size, "used already")
+        yield _delayed(blocks * block_size, "already count as used")
     yield from btrfs_remarks(device, sys)
     pool = thin_pool_below(device, sys)
     if pool is not None:
@@ -683,7 +685,7 @@ def _hides_processes(mounts: Sequence[Mount]) -> bool:
 
 
 def names_in(directory: str) -> list[str]:
-    """The names in a directory, sorted; none where it cannot be read."""
+    """The names in a directory, sorted; none if it cannot be read."""
     try:
         return sorted(os.listdir(directory))
     except OSError:
@@ -691,7 +693,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def text_of(path: str) -> str:
-    """The text of an attribute without the line's end; empty where it cannot be read."""
+    """The text of an attribute in /sys or /proc, without the newline; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read().strip()
@@ -700,7 +702,7 @@ def text_of(path: str) -> str:
 
 
 def number_of(path: str) -> int | None:
-    """The number in an attribute; None where there is none."""
+    """The number in an attribute; None if there is none."""
     try:
         return int(text_of(path))
     except ValueError:
@@ -714,11 +716,11 @@ def number_of(path: str) -> int | None:
 class Measured:
     """What was measured besides the observations, in bytes. None: the question was not answered.
 
-    `store_reported`: the size of the image store as the runtime reports it, with the writable layers if
-    `writable_in_store`; `store`: the same, counted on the disk. `content`: the compressed content beside it
-    (containerd), None where there is none. `writable_layers`: by container id. `logs`: by use. `filesystems`: by number
-    (`types.FilesystemIdentity`). `unseen`: whose open files were not looked at. `late_bytes`: freed after the last
-    removal was measured.
+    `store_reported`: the size of the image store as the runtime reports it, including the writable layers if
+    `writable_in_store`. `store`: the same, counted on the disk. `content`: the compressed content next to it
+    (containerd), None if there is none. `writable_layers`: by container id. `logs`: by use. `filesystems`: by
+    `device_id`. `unseen`: which processes' open files were not looked at. `late_bytes`: freed after the last removal
+    was measured.
     """
 
     store_reported: int | None = None
@@ -736,9 +738,9 @@ class Measured:
 def attribute(
     observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
 ) -> tuple[Attribution, ...]:
-    """One attribution for each observed filesystem; only the first one says which processes were not seen.
+    """One attribution for each observed filesystem; only the first says which processes were not looked at.
 
-    `outcomes`: every object of a pass or a plan. Removed objects count only towards what is being freed.
+    `outcomes`: every object of a pass or a plan. Removed objects only count towards what is being freed.
     """
     all_outcomes = tuple(outcomes)
     present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
@@ -801,7 +803,7 @@ def _images(outcomes: list[Outcome], removed: list[Outcome], measured: Measured)
 
 
 def _not_freed_yet(removed: list[Outcome], measured: Measured) -> int:
-    """What removed images had promised and have freed neither at once nor late."""
+    """The part of the removed images' reported sizes that was freed neither at once nor late."""
     promised = [(o.verdict.size_bytes or 0, o.freed_bytes) for o in removed if o.verdict.kind is Kind.IMAGE]
     return max(sum(max(size - freed, 0) for size, freed in promised) - measured.late_bytes, 0)
 
@@ -828,8 +830,8 @@ def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
     """The use of a file below the kubelet's log directory, from the components of its path there:
     `<namespace>_<name>_<uid>`, `<container>`, `<n>.log`.
 
-    `gone`: true if the pod of a UID does not exist any more. The kubelet names a rotated log `<n>.log.<time>` or
-    `….gz` (`pkg/kubelet/logs/container_log_manager.go`).
+    `gone`: true if the pod with this UID no longer exists. The kubelet names a rotated log `<n>.log.<time>` or `….gz`
+    (`pkg/kubelet/logs/container_log_manager.go`).
     """
     if gone(names[0].rpartition("_")[2]):
         return Use.LOGS_OF_GONE_PODS
@@ -847,7 +849,7 @@ def sentence(attribution: Attribution, parts: int = 4) -> str:
 
 
 def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
-    """Of all files that were counted on a filesystem, the one that takes least of its size."""
+    """Of all files counted on a filesystem, the one with the most missing bytes."""
     uppers = (usage for space in measured.filesystems.values() for usage in space.others.values())
     trees = (measured.logs, measured.volumes, measured.store, measured.content, *uppers)
     found = [tree.sparsest for tree in trees if tree is not None and tree.device_id == device_id]
@@ -860,8 +862,7 @@ def remarks_of(
     sparsest: SparseFile | None = None,
     limits: Mapping[str, FsStats | None] = MappingProxyType({}),
 ) -> list[Remark]:
-    """All remarks about one filesystem, in the order of `About`. `limits`: as in
-    `project_quota_sentence`."""
+    """All remarks about one filesystem, in the order of `About`. `limits`: as in `project_quota_sentence`."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
     small = [each for each in space.remarks if each.about is About.DELAYED_ALLOCATION and (each.bytes or 0) < worth]
@@ -870,11 +871,11 @@ def remarks_of(
     beyond = sum(file.bytes for file in growing)
     if beyond >= worth:
         text = (
-            f"at least {format_bytes(beyond)} are allocated behind the end of {counted(len(growing), 'file')} open for "
+            f"at least {format_bytes(beyond)} are allocated beyond the end of {counted(len(growing), 'file')} open for "
             f"writing (speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
-            f"{growing[0].path}: nobody's data, and given back later"
+            f"{growing[0].path}: nobody's data, and freed later"
         )
-        remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # of files closed meanwhile too
+        remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # closed files may have some too
     if sparsest is not None and sparsest.missing >= worth:
         size = format_bytes(sparsest.missing + sparsest.allocated)
         text = f"{sparsest.path} is sparse: its size is {size}, and it takes {format_bytes(sparsest.allocated)}"
@@ -889,7 +890,7 @@ def remarks_of(
 
 
 def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
-    """One remark for each process that holds many of these bytes, at least one, and one for all the others."""
+    """One remark for each process that holds many of these bytes, at least one, and one for all other processes."""
     if sum(file.bytes for file in files) < worth:
         return
     of_pid: dict[int, list[OpenFile]] = {}
@@ -925,11 +926,11 @@ def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Rema
 
 
 def not_of_the_runtime(overlays: Sequence[WritableOverlay], imagefs: str | None) -> tuple[WritableOverlay, ...]:
-    """The overlays that are not of the CRI runtime's containers, as far as paths tell; none before it has answered.
+    """The overlays that are not the CRI runtime's, judging by their paths; none before the runtime has answered.
 
-    containerd mounts a container's root at `…/io.containerd.runtime.v2.task/<namespace>/<id>/rootfs`, and what CRI
-    lists is in the namespace `k8s.io`. With another runtime, what lies in its store may be its own, and is left out; so
-    podman's beside CRI-O, which share a store, cannot be told apart.
+    containerd mounts a container's root at `…/io.containerd.runtime.v2.task/<namespace>/<id>/rootfs`, and CRI lists the
+    namespace `k8s.io`. With another runtime, overlays in its store may be its own and are left out; so podman's next to
+    CRI-O, which share a store, are not found.
     """
     if imagefs is None:
         return ()
@@ -945,7 +946,7 @@ def not_of_the_runtime(overlays: Sequence[WritableOverlay], imagefs: str | None)
 
 
 class ClosingUsageService(UsageService, Protocol):
-    """A usage service with a connection of its own."""
+    """A usage service with its own connection."""
 
     def close(self) -> None:
         """Closes the connection."""
@@ -961,15 +962,15 @@ class Places:
 
     @property
     def content(self) -> str | None:
-        """The directory of containerd's compressed content, beside its snapshotter; None for other runtimes."""
+        """The directory of containerd's compressed content, next to its snapshotter; None for other runtimes."""
         if self.imagefs is None or not os.path.basename(self.imagefs).startswith(SNAPSHOTTER):
             return None
         return os.path.join(os.path.dirname(self.imagefs), CONTENT)
 
 
 class DiskSurvey:
-    """Measures one node. `observe`, `places` and `pods` are called each time. `service` makes a client with a short
-    deadline, which is closed afterwards; None if there is no runtime."""
+    """Measures one node. `observe`, `places` and `pods` are called each time. `service` opens a client with a short
+    deadline, which is closed afterwards; it returns None if there is no runtime."""
 
     def __init__(
         self,
@@ -995,7 +996,7 @@ class DiskSurvey:
         return attribute(observations, outcomes, self._measure(observations))
 
     def with_attribution(self, record: Pass) -> Pass:
-        """The record with its attributions if the pass was not enough, else the record; blocks while it measures."""
+        """The record, with its attributions if the pass was not enough. Blocks while it measures."""
         if record.result is not PassResult.NOT_ENOUGH:
             return record
         observations, outcomes = record.after or record.observations, record.removals + record.kept
@@ -1007,7 +1008,7 @@ class DiskSurvey:
         return replace(record, attributions=attribute(settled, outcomes, measured))
 
     def _settled(self) -> SignalObservations:
-        """The observations when no more space arrives, or after 5 s."""
+        """The observations when no more space is being freed, or after 5 s."""
         latest, quiet = self._observe(), 0
         for _ in range(SETTLE_MOST_POLLS):
             if quiet == SETTLE_QUIET_POLLS:
@@ -1020,7 +1021,7 @@ class DiskSurvey:
     def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
         """The same on another thread, at most once a minute; `on_explained` is called there with the record.
 
-        If no thread can be started, that is counted, and the next pass tries again."""
+        A failure to start the thread is counted, and the next pass tries again."""
 
         def explain() -> None:
             try:
@@ -1035,7 +1036,6 @@ class DiskSurvey:
 
     @property
     def threads_not_started(self) -> int:
-        """How many starts of a thread have failed."""
         return sum(workers.not_started for workers in (self._workers, self._counting.workers, self._looking.workers))
 
     def _measure(self, observations: SignalObservations) -> Measured:
@@ -1074,7 +1074,7 @@ class DiskSurvey:
 
 
 def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The sentence and the fields of a log event for each filesystem that the pass could not relieve."""
+    """The sentence and fields of a log event for each filesystem that the pass could not relieve."""
     pressed = {threshold.signal.filesystem for threshold in record.still_met}
     for attribution in record.attributions:
         if pressed.intersection(attribution.filesystems):
@@ -1083,6 +1083,5 @@ def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _free_bytes(observations: SignalObservations) -> int:
-    """Free bytes of all filesystems together."""
     free = {identity.device_id: stats.free_bytes for identity, stats in observations.filesystems.values()}
     return sum(free.values())

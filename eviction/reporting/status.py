@@ -1,7 +1,4 @@
-"""The node at one moment: the documents of `status` and `check`, and what the metrics need beside them.
-
-Values only. Decides nothing.
-"""
+"""The node at one moment: the documents of `status` and `check`, and what else the metrics need. Decides nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from reclaim.pods.states import Doubt, Why
 from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations
 
-# Observing three filesystems that all hang takes 6 s; a loop that is 2 s later than that hangs itself.
+# Observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself.
 LARGEST_DELAY_SECONDS = 8.0
 
 
@@ -36,7 +33,7 @@ class ThresholdStatusJson(ThresholdJson):
     """A threshold with the time that is left."""
 
     headroom_seconds: Seconds | None
-    """Until it could be met at the present fill; 0: it is met; null: nothing fills the filesystem."""
+    """Until it would be met at the present fill rate. 0: it is met. null: nothing fills the filesystem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +41,32 @@ class Parked:
     """A removal that was sent, and that no pass waits for any longer."""
 
     kind: KindWord
-    """What it is."""
+    """What is being removed."""
     id: str
-    """The runtime's id of it."""
+    """The runtime's id for it."""
     name: str
-    """For people."""
+    """Its name, for people."""
     seconds: float
-    """Since it was sent."""
+    """How long ago the removal was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodDirectories:
-    """Whether the kubelet's directories are believed when they say which pods exist."""
+    """Whether the kubelet's pod directories are believed to show which pods exist."""
 
     believed: bool
-    """While they are not, no pod counts as gone."""
+    """Whether they are; while they are not, no pod counts as gone."""
     why: Why | None
-    """Why not, in a word; null if they are."""
+    """Why they are not, in a word; null if they are."""
     sentence: str | None
-    """Why not, for people; null if they are."""
+    """Why they are not, for people; null if they are."""
 
 
 class LastCallJson(FunctionJson):
     """The last call of a reclaim function."""
 
     started: Time
-    """When its pass began."""
+    """When the pass began."""
 
 
 class FunctionTotalJson(TypedDict):
@@ -78,13 +75,13 @@ class FunctionTotalJson(TypedDict):
     calls: Count
     """How often it was called."""
     removed: Count
-    """How many objects."""
+    """How many objects it removed."""
     measured: AmountsJson
     """What the filesystems gained."""
     nominal: BytesJson
-    """The sizes of what was removed."""
+    """The reported sizes of the removed objects."""
     seconds: Seconds
-    """How long it took."""
+    """How long its calls took together."""
     last: LastCallJson
     """Its last call."""
 
@@ -98,57 +95,57 @@ class Status:
     kind: Literal["Status"] = "Status"
     """What the document is."""
     configuration: dict[str, list[list[object]]] = field(default_factory=dict)
-    """The fingerprint of the configuration: files with their time and size, flags, environment. Two that are equal are
-    the same configuration."""
+    """The fingerprint of the configuration: its files with time and size, its flags and environment. The same
+    configuration has the same fingerprint."""
     heartbeat_age_seconds: Seconds = 0.0
-    """Since the last observation."""
+    """How long ago the last observation was."""
     pods_problem: str | None = None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectories = PodDirectories(True, None, None)
-    """Whether the kubelet's directories of pods are believed."""
+    """Whether the kubelet's pod directories are believed."""
     warnings: list[str] = field(default_factory=list)
-    """What is wrong or doubtful about the configuration: no threshold, a kubelet that was not found."""
+    """What is wrong or doubtful about the configuration, such as a kubelet that was not found."""
     dry_run: bool = False
-    """Whether nothing is removed."""
+    """Whether removals are only reported, and not made."""
     held_off: str | None = None
-    """Why nothing may be removed now; null if it may."""
+    """Why nothing may be removed now; null if removals are allowed."""
     doing: str | None = None
-    """What it does now; null while it only watches."""
+    """What it is doing; null while it only watches."""
     stalled_seconds: Seconds = 0.0
-    """How long that has not gone forward."""
+    """How long that has made no progress."""
     parked: list[Parked] = field(default_factory=list)
     """Removals that no pass waits for any longer."""
     requests_waiting: Count = 0
     """Commands that wait for a pass."""
     paused_for_seconds: Seconds = 0.0
-    """How long a row rests that was not enough."""
+    """How long until a row that was not enough is tried again."""
     lead_seconds: Seconds = 0.0
-    """What removals have lately taken: a pass begins when the kubelet's mark is nearer than that. 0: lead is 0s."""
+    """What removals have lately taken: a pass begins when the kubelet's mark is less than that away. 0: lead is 0s."""
     conditions: frozenset[NodeCondition] = frozenset()
     """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
     disk_pressure: bool | None = None
-    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
+    """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
     layout: FsLayout | None = None
     """How the roles are spread over filesystems; null while that is not known."""
     observations: list[ObservationJson] = field(default_factory=list)
-    """The last ones, in the order of the signals."""
+    """The last observations, in the order of the signals."""
     thresholds: list[ThresholdStatusJson] = field(default_factory=list)
-    """Those in force."""
+    """The thresholds in force."""
     functions: dict[str, FunctionTotalJson] = field(default_factory=dict)
-    """By the name of the function."""
+    """What each reclaim function has done, by its name."""
     passes: list[PassJson] = field(default_factory=list)
-    """The last 20, the oldest first."""
+    """The last 20 passes, the oldest first."""
     history: dict[str, Any] | LeftOut = LEFT_OUT
-    """With --history: the last observations and decisions, to be replayed. Its form is not part of this contract."""
+    """With --history: the last observations and decisions, for a replay. Their form is not part of this contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """The daemon at one moment.
 
-    `document`: what it says of it. `observations`: the last ones, None before the first. `now`: monotonic seconds.
-    `removal_in_flight_seconds`: since the oldest removal was sent that is not answered. `threads_not_started`: starts
-    of a thread that have failed.
+    `document`: its answer to `status`. `observations`: the last ones, None before the first. `now`: monotonic seconds.
+    `removal_in_flight_seconds`: since the oldest unanswered removal was sent. `threads_not_started`: how many starts of
+    a thread have failed.
     """
 
     document: Status = Status()
@@ -173,19 +170,19 @@ class CheckJson(VersionedJson):
     kind: Literal["Check"]
     """What the document is."""
     endpoint: str
-    """The runtime's."""
+    """The endpoint of the runtime."""
     conditions: list[ConditionName]
     """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
     disk_pressure: bool | None
-    """Whether the kubelet would report DiskPressure now; null where its thresholds are not known."""
+    """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
     layout: LayoutName | None
-    """How the roles are spread over filesystems; null where that is not known."""
+    """How the roles are spread over filesystems; null if that is not known."""
     filesystems: list[FilesystemFacts]
-    """What the filesystems of the signals are."""
+    """The filesystems of the signals."""
     observations: list[ObservationJson]
-    """In the order of the signals."""
+    """What was observed, in the order of the signals."""
     thresholds: list[ThresholdJson]
-    """Those in force."""
+    """The thresholds in force."""
     thresholds_met: list[ThresholdJson]
     """Those that are met."""
     unavailable: list[UnavailableJson]
@@ -193,16 +190,16 @@ class CheckJson(VersionedJson):
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:
-    """Why the daemon should be started anew, as a sentence; None if it works.
+    """Why the daemon should be restarted, as a sentence; None if it works.
 
-    A pass that waits for the runtime goes forward: each call is answered or has a deadline, and a removal is parked. So
-    one that does not is stuck in something else. `late_seconds`: since the next observation was due;
-    `stalled_seconds`: since the pass has gone forward, to which the limit belongs.
+    A pass that waits for the runtime makes progress: each call is answered or times out, and a slow removal is parked.
+    A pass that makes none is stuck in something else. `late_seconds`: since the next observation was due.
+    `stalled_seconds`: since the last progress, which the limit is for.
     """
     if late_seconds > LARGEST_DELAY_SECONDS:
         return f"the next observation is {late_seconds:.1f} s late"
     if stalled_seconds > stalled_limit_seconds:
-        return f"the pass has not gone forward for {stalled_seconds:.0f} s"
+        return f"the pass has made no progress for {stalled_seconds:.0f} s"
     return None
 
 
@@ -213,14 +210,12 @@ def parked_removal(removal: Removal, now: float) -> Parked:
 
 
 def pod_directories(doubt: Doubt | None) -> PodDirectories:
-    """Whether the kubelet's directories of pods are believed, and if not, why."""
     return PodDirectories(True, None, None) if doubt is None else PodDirectories(False, doubt.why, doubt.sentence)
 
 
 def threshold_statuses(
     thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> list[ThresholdStatusJson]:
-    """Each threshold with the seconds until it could be met at the present fill rate."""
     statuses = []
     for threshold in thresholds:
         observation, fill = observations.signals.get(threshold.signal), None
@@ -233,8 +228,8 @@ def threshold_statuses(
 def threshold_status(
     threshold: Threshold, observations: SignalObservations, fill: FillRate | None
 ) -> ThresholdStatusJson:
-    """One threshold with the seconds until it could be met at the present fill rate, as far as the last readings allow
-    it: a jump is no rate, and a fill that has stopped counts less with each second and is none after 30."""
+    """One threshold with the seconds until it would be met at the present fill rate. A jump does not count as a rate,
+    and a fill that has stopped counts less with each second, and not at all after 30."""
     observation, headroom_seconds = observations.signals.get(threshold.signal), None
     if observation is not None:
         above = observation.available - threshold.mark(observation.capacity)

@@ -1,11 +1,11 @@
-"""Amounts, aligned tables and the table of signals, for people. Decides nothing.
+"""Amounts, aligned tables, the table of signals and the conditions in words, for people. Decides nothing.
 
-Data in pipes has all columns, and lines of any length. On a terminal a table fits:
+In a pipe, a table has all columns, and lines of any length. On a terminal, it fits the width:
 
-* Texts go on on further lines of their column. Of a name its beginning is left out, as the end of an image reference
-  tells more; of a sentence in the history its end.
-* Where the narrowest columns are still too wide together, some are left out, in the order of `LEFT_OUT_FIRST`, until
-  the rest fits; the first column never is.
+* Texts wrap within their column. Names are cut at the beginning, as the end of an image reference says more; sentences
+  in the history are cut at the end.
+* If the columns at their narrowest are still too wide together, some are left out, in the order of `LEFT_OUT_FIRST`,
+  until the rest fits. The first column is always kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from textwrap import TextWrapper
-from typing import Literal
+from typing import Any, Literal
 
 from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
 from eviction.reporting.log import escaped
-from eviction.types import Threshold
+from eviction.types import NodeCondition, Threshold
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import KUBELET_ROLES, Signal, SignalObservation, SignalObservations, in_order
 
@@ -27,6 +27,13 @@ NARROWEST_NAME = 24
 NARROWEST_TEXT = 12
 LONGEST_PART = 33  # characters: the longest name of a field of the configuration
 
+# Our mark is crossed before the kubelet's: ReclaimPressure is the normal start of a pass; DiskPressure means that the
+# kubelet is about to taint the node and evict pods.
+NOTHING_IS_REMOVED = "dry run (dryRun): nothing is removed, only reported"
+CROSSED = "below the kubelet's own mark"
+OURS_IS_OVER = "ReclaimPressure is over: no signal is below our mark any more"
+KUBELETS_IS_OVER = "no signal is below the kubelet's own mark any more"
+
 NAMES = frozenset({"NAME", "POD"})
 TEXTS = frozenset(
     {
@@ -34,7 +41,7 @@ TEXTS = frozenset(
         "STATE", "TIME TO THE MARK", "VALUE", "WHAT", "WHAT CAN BE DONE", "WHAT OF ITS NUMBERS CAN JUMP", "WHY",
     }
 )  # fmt: skip
-"""The heads of columns that hold names, and of those that hold texts."""
+"""`NAMES`, `TEXTS`: the heads of the columns of names and of texts."""
 
 Kind = Literal[
     "signals", "thresholds", "objects", "counts", "passes", "functions", "uses", "filesystems", "configuration",
@@ -55,7 +62,7 @@ LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
     "history": ("PASS", "FREED", "REASON", "SIZE", "KIND"),
     "other": (),
 }
-"""Which columns of which table are left out in a narrow terminal, in this order."""
+"""The columns that a table leaves out on a narrow terminal, in this order."""
 
 
 def amount(signal: Signal, value: int) -> str:
@@ -64,14 +71,14 @@ def amount(signal: Signal, value: int) -> str:
 
 
 def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
-    """Two amounts as texts that differ if the amounts differ: in bytes where rounding would make them the same."""
+    """Two amounts as texts that differ if the amounts differ: in bytes if rounding would make them the same."""
     texts = amount(signal, first), amount(signal, second)
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
 
 
 def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A threshold that is met, with the available amount and the mark: `nodefs.available 1.0GiB < 2.0GiB`; one that
-    stays met above its mark with what it must reach."""
+    """A threshold that is met, with the available amount and the mark, such as `nodefs.available 1.0GiB < 2.0GiB`. If
+    it is still met above its mark, with the amount that clears it."""
     observation, signal = observations.signals[threshold.signal], threshold.signal
     mark = threshold.mark(observation.capacity)
     if not short_of_min_reclaim(threshold, observation):
@@ -82,7 +89,7 @@ def below_sentence(threshold: Threshold, observations: SignalObservations) -> st
 
 
 def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> str:
-    """Where the signal of a threshold that was acted on is, and why that is too little, if it is."""
+    """The value of the signal that was acted on, and why that is too little, if it is."""
     signal, mark = threshold.signal, threshold.mark(observation.capacity)
     seen, wanted = distinguishable(signal, observation.available, mark)
     of_mark = f"its mark of {threshold.text()} = {wanted}"
@@ -92,12 +99,12 @@ def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> s
         return f"{signal} is {seen}, not below {of_mark}"
     goal = threshold.mark_with_min_reclaim(observation.capacity)
     seen, reach = distinguishable(signal, observation.available, goal)
-    return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, which is with its minimum reclaim"
+    return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, the mark with its minimum reclaim"
 
 
 def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:
     """Rows as lines with aligned columns; the first row is the head. `width`: of the terminal, None for lines of any
-    length; `kind`: what the table shows, for the order of `LEFT_OUT_FIRST`."""
+    length. `kind`: the key in `LEFT_OUT_FIRST`."""
     cells = [[escaped(cell) for cell in row] for row in rows]
     columns = list(range(len(cells[0])))
     widest = [max(len(row[column]) for row in cells) for column in columns]
@@ -122,7 +129,7 @@ def _sum(widths: Sequence[int], columns: Sequence[int]) -> int:
 
 
 def _least(head: str, cells: Sequence[str]) -> int:
-    """The least width of a column: of a name 24 characters, of a text its longest part, of anything else its own."""
+    """The least width of a column: for names 24 characters, for texts the longest part, for anything else its own."""
     widest = max(map(len, cells))
     if head in NAMES:
         return min(widest, NARROWEST_NAME)
@@ -133,7 +140,7 @@ def _least(head: str, cells: Sequence[str]) -> int:
 
 
 def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]:
-    """The widths of the columns: the least of each, and what is left in equal parts for those that need more."""
+    """The widths of the columns: the least of each, and equal shares of what is left for those that need more."""
     widths = list(least)
     needing = sorted(range(len(widths)), key=lambda column: widest[column] - least[column])
     for place, column in enumerate(needing):
@@ -144,17 +151,17 @@ def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]
 
 
 def _fitted(kind: Kind, head: str, cell: str, width: int) -> list[str]:
-    """The cell as lines of this width. Only a column that cannot be narrowed may be wider."""
+    """The cell as lines of this width. Only columns other than names and texts may be wider."""
     if len(cell) <= width or head not in NAMES | TEXTS:
         return [cell]
     if head in NAMES:
-        sentence = kind == "history" and " " in cell  # a pass has one in place of a name
+        sentence = kind == "history" and " " in cell  # a pass has a sentence in place of a name
         return [f"{cell[: width - 1]}…" if sentence else f"…{cell[len(cell) - width + 1 :]}"]
     return _Text(width).wrap(cell)
 
 
 class _Text(TextWrapper):
-    """A text may go on on the next line after a space, and within paths, names and lists."""
+    """Breaks lines after spaces, and within paths, names and lists."""
 
     wordsep_re = re.compile(r"([^\s./,:=]*[./,:=]+|\s+)")
 
@@ -189,7 +196,7 @@ def signals_table(
 
 
 def not_readable(observations: SignalObservations) -> list[str]:
-    """Why filesystems could not be read, each reason once with all of them."""
+    """Why filesystems could not be read, each reason once, with all filesystems it applies to."""
     roles: dict[str, list[str]] = {}
     for unavailable in observations.unavailable:
         roles.setdefault(unavailable.reason, []).append(str(unavailable.role))
@@ -197,7 +204,7 @@ def not_readable(observations: SignalObservations) -> list[str]:
 
 
 def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:
-    """The layout; without one, whether it will be known. `roles`: the filesystems of the node, or their signals."""
+    """The layout, or why there is none. `roles`: the filesystems of the node, or their signals."""
     if layout is not None:
         return layout
     kubelets = [role.partition(".")[0] in KUBELET_ROLES for role in roles]
@@ -209,3 +216,51 @@ def _state(threshold: Threshold, met: bool) -> str:
         return "UNDER PRESSURE" if met else "clear"
     grace = f"soft, grace {format_duration(threshold.grace_seconds)}"
     return f"UNDER PRESSURE ({grace})" if met else f"clear ({grace})"
+
+
+def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | None) -> bool | None:
+    """Whether the kubelet would report DiskPressure now; None if its thresholds are not known."""
+    return None if kubelets is None else NodeCondition.DISK_PRESSURE in conditions
+
+
+def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, below: bool) -> str:
+    """Both conditions, such as `ReclaimPressure (below our mark), no DiskPressure`; without the kubelet's if its
+    marks are not known. `below`: whether a signal is below a mark of ours at present."""
+    reported = set(conditions)
+    ours = "no ReclaimPressure"
+    if NodeCondition.RECLAIM_PRESSURE in reported:
+        ours = f"ReclaimPressure ({'below our mark' if below else 'was below our mark'})"
+    if NodeCondition.DISK_PRESSURE in reported:
+        return f"{ours}, DiskPressure ({CROSSED})"
+    return f"{ours}, no DiskPressure" if kubelets_known else ours
+
+
+def status_in_words(status: Mapping[str, Any]) -> str:
+    """The conditions in the daemon's answer. An older daemon has only one, which it calls DiskPressure although it is
+    about its own mark."""
+    conditions = status["conditions"]
+    if "disk_pressure" not in status and conditions:
+        conditions = [NodeCondition.RECLAIM_PRESSURE]
+    available = {one["signal"]: one["available"] for one in status["observations"] if not one["stale"]}
+    below = any(
+        one["effective"] is not None and available.get(one["signal"], one["effective"]) < one["effective"]
+        for one in status["thresholds"]
+    )
+    return conditions_in_words(conditions, status.get("disk_pressure") is not None, below=below)
+
+
+def remarks_of(status: Mapping[str, Any]) -> list[str]:
+    """Why the daemon removes nothing, if it does not; an older daemon does not say."""
+    held_off = [f"held off: {escaped(status['held_off'])}"] if status.get("held_off") else []
+    return [*held_off, *([NOTHING_IS_REMOVED] if status.get("dry_run") else [])]
+
+
+def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:
+    """The log's sentence when ReclaimPressure begins, with each signal and its mark."""
+    return f"ReclaimPressure: {', '.join(below_sentence(one, observations) for one in met)}"
+
+
+def kubelets_crossed(kubelets: Iterable[Threshold], observations: SignalObservations) -> str:
+    """The log's sentence when the kubelet's own mark is crossed, with each signal and its mark."""
+    met = ", ".join(below_sentence(one, observations) for one in kubelets)
+    return f"{CROSSED}, so the kubelet would report DiskPressure: {met}"

@@ -13,7 +13,7 @@ from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
-from eviction.reporting import conditions, explain
+from eviction.reporting import explain, tables
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
@@ -87,17 +87,17 @@ class Announcements(Listener):
         fields = {"condition": str(condition), "status": condition in decision.conditions}
         match condition:
             case NodeCondition.RECLAIM_PRESSURE if fields["status"]:
-                self.log.warning(conditions.ours_crossed(decision.thresholds_met, observations), **fields)
+                self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
             case NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
                 self._explained = False
-                self.log.info(conditions.OURS_IS_OVER, **fields)
+                self.log.info(tables.OURS_IS_OVER, **fields)
             case NodeCondition.DISK_PRESSURE if fields["status"]:
                 kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
                 crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
-                self.log.warning(conditions.kubelets_crossed(crossed, observations), **fields)
+                self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
             case NodeCondition.DISK_PRESSURE:
-                self.log.info(conditions.KUBELETS_IS_OVER, **fields)
+                self.log.info(tables.KUBELETS_IS_OVER, **fields)
             case _:
                 assert_never(condition)
 
@@ -130,7 +130,7 @@ class Announcements(Listener):
     def reloaded(self, need_restart: tuple[str, ...]) -> None:
         """After a reload: the fields that differ and only a restart can change."""
         if self._node.dry_run:
-            self.log.warning(conditions.NOTHING_IS_REMOVED)
+            self.log.warning(tables.NOTHING_IS_REMOVED)
         self._configuration_examined = False
         if need_restart:
             self.log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")

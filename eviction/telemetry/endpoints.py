@@ -24,9 +24,9 @@ from eviction.listener import Listener
 from eviction.node.hold_off import Holds
 from eviction.node.node import Node
 from eviction.record import Pass
-from eviction.reporting.conditions import NOTHING_IS_REMOVED, conditions_in_words
 from eviction.reporting.log import Log
 from eviction.reporting.status import NodeStatus
+from eviction.reporting.tables import NOTHING_IS_REMOVED, conditions_in_words
 from eviction.serving.clients import BACKLOG, Client, Clients
 from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision, EvictionError

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.house("config/examples/first-hour.md")
 
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
-DRY_RUN, RELIEVED = "a dry run (dryRun)", "ReclaimPressure (was below our mark)"
+DRY_RUN, RELIEVED = "dry run (dryRun)", "ReclaimPressure (was below our mark)"
 RELOADED = "the configuration was reloaded"
 PASS = re.compile(r"(?:would remove|: removed) .*; took ")
 RELOAD = "systemctl reload reclaimd"

@@ -173,7 +173,7 @@ def test_what_keeps_the_daemon_from_removing_is_on_the_screen() -> None:
     held = "the kubelet does not answer on /healthz; nothing is removed for another 280 s after the start"
     assert f"held off: {held}\n" in screen(held_off=held, width=120)
     assert "held off: paused until 2026-11-23T04:00:00Z" in screen(held_off="paused until 2026-11-23T04:00:00Z (x)")
-    assert "a dry run (dryRun): nothing is removed" in screen(dry_run=True)
+    assert "dry run (dryRun): nothing is removed" in screen(dry_run=True)
     small = " ".join("\n".join(plain(panels(status(held_off=held), {}, 60, 14))).split())
     assert f"held off: {held}" in small, "its end too"
 

@@ -169,14 +169,14 @@ def test_a_process_that_may_not_be_the_nodes_kubelet_is_left_alone(machine: Mach
     if without:
         (entry / "cwd").unlink()
     (warning,) = configuration_warnings(machine.load())
-    assert warning.startswith("the kubelet's defaults are taken for its thresholds: process 100 is called kubelet")
+    assert warning.startswith("assuming the kubelet's default thresholds: process 100 is called kubelet")
     assert why in warning
     machine.usual.write_text(HEAD + "evictionHard: {nodefs.available: 8%}\n")
     found = machine.load()
     assert marks(found) == {"nodefs.available": "8%"}
     (warning,) = configuration_warnings(found)
     assert warning.startswith(
-        f"{machine.usual} is taken for the kubelet's configuration: process 100 is called kubelet"
+        f"{machine.usual} is assumed to be the kubelet's configuration: process 100 is called kubelet"
     )
     assert why in warning
 
@@ -238,7 +238,7 @@ def test_it_is_said_that_the_kubelets_defaults_are_taken(machine: Machine) -> No
     """Where a kubelet was looked for and a mark is its default; not where none was wished, or no mark is left of it."""
     (warning,) = configuration_warnings(machine.load())
     assert warning == (
-        "the kubelet's defaults are taken for its thresholds: no kubelet is seen among the processes, and there is no "
+        "assuming the kubelet's default thresholds: no kubelet is seen among the processes, and there is no "
         f"{machine.usual}; name its file with kubeletConfig"
     )
     own = dict.fromkeys(DEFAULTS, "9%")

@@ -322,7 +322,7 @@ def facts_of(mount: Mount | None, observations: SignalObservations = SEEN) -> tu
         (Mount("/", "8:1", "ext4", "/dev/sda", ("rw", "relatime")), None),
         (Mount("/", "8:1", "ext4", "/dev/sda", ("ro",)), "ext4 on /nodefs, mounted with ro"),
         (Mount("/", "8:1", "xfs", "/dev/sda", ("allocsize=64k",)), "xfs on /nodefs, mounted with allocsize=64k"),
-        (Mount("/", "8:1", "tmpfs", "none", ("rw",)), "tmpfs on /nodefs, mounted with no option that matters for them"),
+        (Mount("/", "8:1", "tmpfs", "none", ("rw",)), "tmpfs on /nodefs, mounted with no option that affects them"),
         (Mount("/", "8:1", "zfs", "tank", ("rw",)), None),
         (None, None),
     ],

@@ -55,7 +55,7 @@ def pass_of(
 
 def parked_ended_record(ended: Outcome, wall: float) -> bytes:
     """A removal that has ended after its pass."""
-    return encoded(ParkedEndedRecordJson(time=timestamp(wall), removals=[outcome_json(ended)]))
+    return encoded(ParkedEndedRecordJson(kind="parked_ended", time=timestamp(wall), removals=[outcome_json(ended)]))
 
 
 def daemon_record(wall: float) -> bytes:
@@ -65,4 +65,4 @@ def daemon_record(wall: float) -> bytes:
 
 def dropped_record(records: int, wall: float) -> bytes:
     """So many records were not written."""
-    return encoded(DroppedRecordJson(time=timestamp(wall), records=records))
+    return encoded(DroppedRecordJson(kind="dropped", time=timestamp(wall), records=records))

@@ -39,7 +39,7 @@ def test_delayed_allocation_is_told_in_blocks(tmp_path: Path) -> None:
     (told,) = kernel_remarks(Mount("/", "8:1", "ext4", "/dev/sda1", ()), 4 * KIB, str(tmp_path))
     assert (told.about, told.bytes) == (About.DELAYED_ALLOCATION, 1200 * KIB)
     assert told.sentence == (
-        "1.2MiB are written and have no place on the disk yet (delayed allocation); they count as used already"
+        "1.2MiB are written but have no place on the disk yet (delayed allocation); they already count as used"
     )
     assert list(kernel_remarks(Mount("/", "8:2", "ext4", "/dev/sda2", ()), 4 * KIB, str(tmp_path))) == []
 
@@ -51,7 +51,7 @@ def test_a_btrfs_is_found_by_any_of_its_devices(tmp_path: Path) -> None:
         Remark(
             About.DELAYED_ALLOCATION,
             64 * MIB,
-            "64.0MiB are written and have no place on the disk yet (delayed allocation); they count as free still",
+            "64.0MiB are written but have no place on the disk yet (delayed allocation); they still count as free",
         ),
         Remark(
             About.BTRFS_CHUNKS,

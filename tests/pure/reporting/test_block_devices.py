@@ -57,7 +57,7 @@ def mount(number: str, source: str) -> Mount:
         ("vg-pool-tpool", "LVM-abcdef-tpool", "the thin pool vg-pool-tpool"),
         ("vg-pool", "LVM-abcdef-pool", None),
         ("vg-carpool", "LVM-abcdef", None),
-        ("docker-253:1-77-pool", "", "docker-253:1-77-pool, by its name a thin pool"),
+        ("docker-253:1-77-pool", "", "docker-253:1-77-pool, a thin pool by its name"),
         ("crypt", "CRYPT-LUKS2-abc-crypt", None),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_thin_pool_is_told_by_the_uuid_of_lvm_else_by_its_name(name: str, uuid
     ("device", "pool"),
     [
         ("dm-3", "the thin pool vg-pool-tpool"),
-        ("dm-6", "containerd-pool, by its name a thin pool"),
+        ("dm-6", "containerd-pool, a thin pool by its name"),
         ("dm-4", None),
         ("sda", None),
         ("no such device", None),
@@ -83,7 +83,7 @@ def test_the_pool_is_found_through_the_devices_below(sysfs: Sysfs, device: str, 
 
 @pytest.mark.parametrize(
     ("number", "pool"),
-    [("253:3", "the thin pool vg-pool-tpool"), ("253:6", "containerd-pool, by its name a thin pool")],
+    [("253:3", "the thin pool vg-pool-tpool"), ("253:6", "containerd-pool, a thin pool by its name")],
 )
 def test_a_filesystem_on_a_pool_is_told_with_what_its_numbers_do_not_show(sysfs: Sysfs, number: str, pool: str) -> None:
     """A pool that only its name tells is no certainty: the sentence says by what it is one."""

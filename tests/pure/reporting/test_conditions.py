@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eviction.reporting.conditions import disk_pressure, kubelets_crossed, ours_crossed, status_in_words
+from eviction.reporting.tables import disk_pressure, kubelets_crossed, ours_crossed, status_in_words
 from signals.types import Signal
 from tests.pure.values import GIB, observation, observations_of, threshold
 

@@ -161,7 +161,7 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
         (
             72 * MIB,
             (
-                "is 72.0MiB, no longer below its mark of 60Mi = 60.0MiB, and short of 80.0MiB, which is with its "
+                "is 72.0MiB, no longer below its mark of 60Mi = 60.0MiB, and short of 80.0MiB, the mark with its "
                 "minimum reclaim"
             ),
             "short of the minimum reclaim above reclaimd's own mark",
@@ -185,7 +185,7 @@ def test_a_threshold_that_stays_met_above_its_mark_is_not_called_below_it(
 @pytest.mark.regression
 def test_no_words_say_of_a_pod_that_never_left_that_it_is_back() -> None:
     """A plan keeps the logs of a pod that is there, and a check before a removal what has a pod again."""
-    assert REASONS[Reason.POD_ALIVE] == "its pod is there"
+    assert REASONS[Reason.POD_ALIVE] == "its pod exists"
 
 
 def test_a_name_of_one_mebibyte_makes_no_table_of_megabytes() -> None:

@@ -36,7 +36,7 @@ def test_each_filesystem_is_told_once() -> None:
     assert head.split() == ["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT", "OF", "ITS", "NUMBERS", "CAN", "JUMP"]
     assert disk == (
         "nodefs, containerfs  ext4  512.0MiB  -                       "
-        "nothing; delayed allocation is taken off the free space at once"
+        "nothing; delayed allocation is deducted from the free space at once"
     )
     assert images.startswith(
         "imagefs              xfs   0B        allocsize=64k,prjquota  speculative preallocation takes"

@@ -78,8 +78,8 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             About.PREALLOCATED,
             64 * MIB,
             (
-                "at least 64.0MiB are allocated behind the end of 2 files open for writing (speculative "
-                "preallocation), most by postgres (pid 12) for /data/wal: nobody's data, and given back later"
+                "at least 64.0MiB are allocated beyond the end of 2 files open for writing (speculative "
+                "preallocation), most by postgres (pid 12) for /data/wal: nobody's data, and freed later"
             ),
         ),
         (
@@ -101,7 +101,7 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             None,
             (
                 "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and "
-                "statvfs in it tells the numbers of the limit"
+                "statvfs in it returns the limit's numbers"
             ),
         ),
         (
@@ -178,7 +178,7 @@ def test_remarks_are_in_the_order_of_what_they_are_about() -> None:
     [
         (0, False, True, None),
         (38, False, True, "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)"),
-        (0, True, True, "those outside of its PID namespace or hidden by hidepid were not seen"),
+        (0, True, True, "those outside its PID namespace or hidden by hidepid were not seen"),
         (0, False, False, "not all were looked at in time"),
     ],
 )

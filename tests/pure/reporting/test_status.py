@@ -13,7 +13,7 @@ from eviction.reporting.status import LARGEST_DELAY_SECONDS, why_not_alive
         (-10.0, 0.0, None),
         (LARGEST_DELAY_SECONDS, 90.0, None),
         (LARGEST_DELAY_SECONDS + 0.1, 0.0, "the next observation is 8.1 s late"),
-        (0.0, 90.1, "the pass has not gone forward for 90 s"),
+        (0.0, 90.1, "the pass has made no progress for 90 s"),
     ],
 )
 def test_a_daemon_is_alive_as_long_as_it_observes_and_its_pass_goes_forward(

@@ -67,7 +67,7 @@ def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
     (facts,) = filesystem_facts(seen, mounts_of([KUBELET, IMAGES], table))
     assert facts.quota == (
         "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and statvfs "
-        "in it tells the numbers of the limit; 1.0GiB of 10.0GiB are available within that of /data/kubelet, which the "
+        "in it returns the limit's numbers; 1.0GiB of 10.0GiB are available within that of /data/kubelet, which the "
         "kubelet does not look at; 2.0GiB of 20.0GiB are available within that of /data/images, which the kubelet does "
         "not look at"
     )

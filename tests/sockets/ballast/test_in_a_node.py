@@ -61,7 +61,7 @@ def test_it_is_released_and_measured_and_nothing_else_goes(small_node: SmallNode
         "size": SIZE,
     }
     assert removal["freed"]["bytes"] == SIZE
-    assert outcomes_table(record.removals)[1].endswith("was set aside to be given up")
+    assert outcomes_table(record.removals)[1].endswith("was set aside to be freed under pressure")
 
 
 def test_a_dry_run_credits_it_and_leaves_it(small_node: SmallNode, settings: BallastSettings) -> None:

@@ -86,7 +86,7 @@ def test_top_keeps_its_state_and_its_gauges(node: str, columns: int, rows: int) 
     assert lines[0].startswith("-- node ")
     assert lines[1].startswith(("no ReclaimPressure", "ReclaimPressure"))
     assert any(line.startswith("held off: ") for line in lines)
-    assert any(line.startswith("a dry run (dryRun): nothing is removed") for line in lines)
+    assert any(line.startswith("dry run (dryRun): nothing is removed") for line in lines)
     where = next(number for number, line in enumerate(lines) if line.startswith("-- filesystems "))
     assert lines[where + 1].split()[:4] == ["SIGNAL", "AVAILABLE", "FREE", "USED"]
     assert [line.split()[0] for line in lines[where + 2 :] if line.startswith("nodefs.")] == GAUGES

@@ -14,7 +14,7 @@ from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here, write_configuration
 
-DRY_RUN = "a dry run (dryRun): nothing is removed, and what would be is only told"
+DRY_RUN = "dry run (dryRun): nothing is removed, only reported"
 
 
 def status_of(file: str) -> dict[str, Any]:

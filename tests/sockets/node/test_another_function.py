@@ -124,7 +124,7 @@ def test_it_is_executed_in_its_row_and_stops_when_the_disk_is_relieved(small_nod
     assert removed == [(BALLAST, name, "set_aside", "removed") for name in "01"]
     assert all(each["freed"]["bytes"] >= 4 * MIB for each in document["removals"])
     assert document["kept_by_reason"] == {"relieved": 2}
-    assert outcomes_table(record.removals)[1].endswith("was set aside to be given up")
+    assert outcomes_table(record.removals)[1].endswith("was set aside to be freed under pressure")
 
 
 def test_where_it_is_not_enough_the_next_function_goes_on(small_node: SmallNode) -> None:

@@ -61,7 +61,7 @@ def test_the_oldest_go_until_the_disk_is_relieved(small_node: SmallNode) -> None
     ]
     assert [each["freed"]["bytes"] for each in document["removals"]] == [2 * MIB] * 2
     assert document["kept_by_reason"] == {"current": 2, "newest_rotated": 2, "relieved": 2}
-    assert "a newer rotated log of its container stays" in outcomes_table(record.removals)[1]
+    assert "a newer rotated log of its container is kept" in outcomes_table(record.removals)[1]
 
 
 def test_a_dry_run_removes_none(small_node: SmallNode) -> None:
