@@ -1,14 +1,13 @@
-"""The report of a drill as one self-contained HTML page, as one SVG picture, and as JUnit XML for a CI; two runs beside
-each other as a page and as a picture.
+"""The report of a drill as a self-contained HTML page, an SVG picture, and JUnit XML for a CI; two runs side by side as
+a page and a picture.
 
-On a page nothing is loaded and nothing runs. Every text that comes from a scenario, a runtime or a pod is escaped. In
-JUnit XML there is one suite for the scenario and one case for each expectation; one that could not be judged is a
-skipped case. Source of the format: the schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`,
-`skipped`).
+A page loads nothing and runs nothing. All text from a scenario, a runtime or a pod is escaped. In JUnit XML the
+scenario is a suite and each expectation a case; one that could not be judged is skipped. Source of the format: the
+schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`, `skipped`).
 
-Times of two runs count from the moment at which each run crossed its first mark. So runs can be compared whose fill
-began at different times, or in which different components (reclaimd, a kubelet) relieved the node. Where one of them
-crossed no mark they count from the beginning of each.
+When two runs are compared, times count from the moment each run crossed its first mark. So it does not matter when the
+fill of each began, or which component (reclaimd, a kubelet) relieved the node. If one of them crossed no mark, times
+count from the start of each run.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ i.line-b {{ border-top: 3px dashed var(--b); }}
 
 def page(report: Report) -> str:
     """The page of one run."""
-    simulated = " (simulated filesystem)" if report.simulated else ""
     body = [
-        f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}{simulated}</p>',
+        f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
         _facts(report),
         "<h2>Timeline</h2>",
         _key(report),
@@ -93,9 +91,9 @@ def comparison_page(first: Report, second: Report) -> str:
 
 
 def picture(report: Report) -> str:
-    """The first chart and the events of one run as one SVG file."""
+    """The first chart and the events of one run, as an SVG file."""
     first, relief = report.from_crossing_to_first_removal_seconds, report.from_crossing_to_relief_seconds
-    facts = ["everything held" if report.held else "NOT everything held"]
+    facts = [report.verdict]
     if first is not None:
         facts.append(f"the first removal {format_duration(first)} after the mark was crossed")
     if relief is not None:
@@ -105,7 +103,7 @@ def picture(report: Report) -> str:
 
 
 def comparison_picture(first: Report, second: Report) -> str:
-    """The first chart and the events of both runs as one SVG file, for a README, a ticket or a slide."""
+    """The first chart and the events of both runs, as an SVG file for a README, a ticket or a slide."""
     runs, origin = _beside(first, second)
     lines = [f"{run.name[0]}: {_outcome(run.report)}" for run in runs]
     lines.append(f"A is solid, B is dashed; seconds from {origin}")
@@ -113,7 +111,7 @@ def comparison_picture(first: Report, second: Report) -> str:
 
 
 def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
-    """Both runs, and from when seconds count."""
+    """Both runs, and the moment from which seconds count, for people."""
     crossed, other = first.crossed_seconds, second.crossed_seconds
     origin = "the moment at which each run crossed its first mark"
     if crossed is None or other is None:
@@ -124,7 +122,7 @@ def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
 
 
 def _outcome(run: Report) -> str:
-    """What became of a run, in one line."""
+    """The outcome of a run, in one line."""
     known = {signal: text for signal, text in lowest(run, "").items() if text and not signal.endswith("inodesFree")}
     least = [f"lowest {signal} {text}" for signal, text in known.items()]
     relief = run.from_crossing_to_first_relief_seconds
@@ -134,7 +132,7 @@ def _outcome(run: Report) -> str:
 
 
 def junit_xml(report: Report) -> str:
-    """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, become escapes."""
+    """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
     suite, held = escaped(f"reclaimd.drill.{report.scenario}"), [check.held for check in report.checks]
     counts = {"tests": str(len(held)), "failures": str(held.count(False)), "skipped": str(held.count(None))}
     head = {"name": suite, **counts, "time": f"{report.ended_seconds:.3f}"}
@@ -155,7 +153,7 @@ def junit_xml(report: Report) -> str:
 
 
 def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
-    """A whole page around a body, with its heading and a sentence below that."""
+    """A page: a heading, a sentence below it, and the body."""
     content = "\n".join(body)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -176,7 +174,7 @@ def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), name: str = "") -> str:
-    """A table whose cells are HTML already. `numbers`: the columns of figures. `name`: the column of long names."""
+    """A table of cells that are HTML. `numbers`: the columns of figures. `name`: the column of long names."""
 
     def cell(column: str, text: str) -> str:
         style = ' class="number"' if column in numbers else ' class="name"' if column == name else ""
@@ -189,7 +187,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
 
 def _figures(runs: Sequence[Run]) -> list[str]:
-    """The drawings, with their captions."""
     return [
         f"<figure><figcaption>{html_text(caption)}</figcaption>{drawing}</figure>"
         for caption, drawing in timeline(runs)
@@ -230,7 +227,7 @@ def _facts(report: Report) -> str:
 
 
 def _lowest(report: Report) -> list[str]:
-    """The lowest points. Signals with the same value share a phrase."""
+    """The lowest points, with one phrase for all signals of the same value."""
     roles: dict[str, list[str]] = {}
     for signal, text in lowest(report, "not measured").items():
         roles.setdefault(text, []).append(signal.partition(".")[0])

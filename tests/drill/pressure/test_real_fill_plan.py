@@ -132,15 +132,15 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
         pressed(bytes_grow(where="imagefs")),
         observations_of(),
         1,
-        "fills imagefs, and the directory is on nodefs",
+        "fills imagefs, but the directory is on nodefs",
     ),
     "already under pressure": (
         pressed(bytes_grow()),
         observations_of(replace(STATS, available_bytes=12 * GIB)),
         1,
-        "under pressure already",
+        "already under pressure",
     ),
-    "too much": (pressed(bytes_grow(amount="30Gi")), observations_of(), 1, "less than the 1.0GiB that have to stay"),
+    "too much": (pressed(bytes_grow(amount="30Gi")), observations_of(), 1, "less than the 1.0GiB that must stay free"),
     "no mark": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2", "where": "imagefs"}),
         observations_of(),
@@ -155,12 +155,12 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
     ),
     "faults": (scenario(faults=FAULT), observations_of(), 1, "faults"),
     "collectors": (scenario(node={"collectors": 2}), observations_of(), 1, "several collectors"),
-    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just booted"),
+    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just rebooted"),
     "millions of files": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2"}),
         observations_of(replace(STATS, inodes_free=3_000_000, inodes_total=5_000_000)),
         1,
-        "more than 1000000",
+        "more than the 1000000",
     ),
 }
 
