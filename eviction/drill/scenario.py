@@ -895,8 +895,9 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     roles = (*KUBELET_ROLES, *node.own)
     one_of = f"must be one of {', '.join(roles)}, but it was {quoted(where)}"
     yield f"{field}.where", where is not None and where not in roles, one_of
-    stays = grows in (Grows.WRITABLE, Grows.PULL)
-    yield f"{field}.remains", stays and not pressure.remains, f"must be true if grows is {grows}"
+    kept = grows in (Grows.WRITABLE, Grows.PULL)
+    must_be = f"must be true if grows is {grows}: the files of containers and images that were pulled are kept"
+    yield f"{field}.remains", kept and not pressure.remains, must_be
     state = {name: each.state for each in node.pods for name in each.names}.get(pod)
     runs = state in (PodState.RUNNING, PodState.INITIALIZED)
     started = state not in (PodState.CREATED, PodState.VANISHED)

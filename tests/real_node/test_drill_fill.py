@@ -294,7 +294,7 @@ def test_at_a_terminal_the_drill_asks_before_it_fills(fill_node: FillNode) -> No
         os.close(follower)
         assert process.returncode == code, printed + question
         assert "continue? [y/N]" in question
-        assert "everything that was filled is given back" in printed
+        assert "everything that was filled is freed" in printed
         assert ("nothing was changed" in question) == bool(code)
         assert (abs(fill_node.node.filesystem.available_bytes() - before) < MIB) == bool(code)
 

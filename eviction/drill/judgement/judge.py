@@ -336,8 +336,8 @@ def should_container_be_restarted(policy: RestartPolicy, newest: LastStatus | No
 def would_start(
     pods: Iterable[PodSpec], containers: Iterable[Container], exit_codes: Mapping[str, int]
 ) -> frozenset[str]:
-    """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows. `exit_codes`: of the
-    containers that have exited, by id."""
+    """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows. `exit_codes`: by id
+    of the containers that have exited."""
     newest: dict[tuple[str, str], Container] = {}
     for container in sorted(containers, key=lambda each: each.created_at_ns):
         newest[container.pod_name, container.name] = container

@@ -179,19 +179,13 @@ class EmbeddedNode:
 
     def describe(self) -> str:
         """The filesystems in one phrase."""
-        many = len(self._disks) > 1
         if self._simulated:
             why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
-            views = "size-limited views of directories" if many else "a size-limited view of a directory"
-            return f"simulated: {views}, because {why}"
+            return f"simulated by size-limited views of directories, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        types = [spec.type for spec in self._spec.filesystems.values()]
-        phrases = []
-        for each in dict.fromkeys(types):
-            one = "an" if each in (FilesystemType.EXT4, FilesystemType.XFS) else "a"
-            count = {1: one, 2: "two", 3: "three"}.get(types.count(each), types.count(each))
-            phrases.append(f"{count} {each}{' on a loop device' * (each in ON_LOOP_DEVICES)}")
-        return f"{' and '.join(phrases)} of {'their' if many else 'its'} own (mounted {how})"
+        types = dict.fromkeys(spec.type for spec in self._spec.filesystems.values())
+        kinds = [f"{each} on loop devices" if each in ON_LOOP_DEVICES else str(each) for each in types]
+        return f"{' and '.join(kinds)}, mounted {how}"
 
     def _make_filesystems(self) -> None:
         """Makes the filesystems, the kubelet's directories, and what the configuration's functions need."""

@@ -30,8 +30,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Order(NamedTuple):
-    """What to write to `path`: `amount` bytes or files (None: no limit), at `rate` per second (0: at once, and bytes are
-    reserved, not written).
+    """What to write to `path`: `amount` bytes or files (None: no limit), at `rate` per second (0: at once, with bytes
+    reserved and not written).
 
     Bytes go to one file at `path`. `file` says what becomes of it: `closed` once written, kept `open`, or kept open but
     `deleted` as soon as it is made; if `unnamed`, `path` is a directory, and the file in it never has a name. Files of

@@ -104,7 +104,7 @@ def plan_lines(plan: FillPlan, directory: str) -> list[str]:
             f"{amount(signal, plan.reserve[inodes])} are never filled",
         ]
     if plan.limited:
-        lines.append("the scenario would fill the disk; here it stops at this reserve")
+        lines.append("the scenario fills until the disk is full; here it stops at this reserve")
     return [*lines, "everything that was filled is freed at the end, even if this process is killed"]
 
 

@@ -53,7 +53,7 @@ Name = Annotated[str, Field(max_length=200)]
 
 
 class ReportError(ConfigurationError):
-    """A file is not the report of a drill. The message is one sentence."""
+    """A file is not a report of a drill. The message is one sentence."""
 
 
 # ---- its shape
@@ -366,7 +366,7 @@ class Report(_Run):
 def report_of(document: Mapping[str, Any], name: str) -> Report:
     """The report in a document, which error messages call `name`. Raises ReportError."""
     if document.get("kind") != KIND:
-        raise ReportError(f"{name}: is not the report of a drill: its kind is not {KIND}")
+        raise ReportError(f"{name}: is not a report of a drill: its kind is not {KIND}")
     try:
         # As JSON: strict validation makes dataclasses of JSON objects, and not of dictionaries.
         return TypeAdapter(Report).validate_json(json.dumps(document), strict=True)
@@ -386,5 +386,5 @@ def read_report(path: str) -> Report:
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: not readable as JSON: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
-        raise ReportError(f"{path}: is not the report of a drill: not a JSON object")
+        raise ReportError(f"{path}: is not a report of a drill: not a JSON object")
     return report_of(document, path)

@@ -217,21 +217,13 @@ def _facts(report: Report) -> str:
         "faults": "; ".join(fault.what for fault in report.faults),
         "relieved by": "another component (observed)" if report.response != "reclaimd" else "",
         **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
-        "lowest": ", ".join(_lowest(report)),
+        "lowest": ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items()),
         "removed": removed if beyond is None else f"{removed}, of which images beyond need: {beyond}",
         "the runtime's lists": "" if apart is None else f"{seconds_text(apart)} apart at most; {earlier}",
         "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     entries = "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text)
     return f"<dl>{entries}</dl>"
-
-
-def _lowest(report: Report) -> list[str]:
-    """The lowest points, with one phrase for all signals of the same value."""
-    roles: dict[str, list[str]] = {}
-    for signal, text in lowest(report, "not measured").items():
-        roles.setdefault(text, []).append(signal.partition(".")[0])
-    return [f"{text} on {' and '.join(names)}" for text, names in roles.items()]
 
 
 def _checks(report: Report) -> str:

@@ -112,7 +112,7 @@ def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None
 
 
 def test_the_confirmation_names_every_amount() -> None:
-    """The prefill, the mark, what is left, the reserve, and that everything is given back."""
+    """The prefill, the mark, what is left, the reserve, and that everything is freed."""
     text = "\n".join(plan_lines(plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1), "/here"))
     for said in (
         "/here",
@@ -120,7 +120,7 @@ def test_the_confirmation_names_every_amount() -> None:
         "nodefs.available<12Gi = 12.0GiB",
         "11.5GiB are left",
         "1.0GiB are never filled",
-        "given back",
+        "is freed at the end",
     ):
         assert said in text
 
