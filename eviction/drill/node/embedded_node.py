@@ -313,7 +313,7 @@ class EmbeddedNode:
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
         container = self._maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
-            raise EmbeddedNodeError(f"the files of the pod {pod_name} do not fit")
+            raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec)
         return container
 
