@@ -362,10 +362,6 @@ class NodeSpec(FilesystemSpec):
     layout: Layout = as_written("single")
     """single: everything on one filesystem. dedicated: images and writable layers on imagefs. split: only images on
     imagefs."""
-    size_bytes: FilesystemSize
-    """Bytes of nodefs; 1Mi to 1Ti."""
-    inodes: int = Field(ge=100, le=10_000_000)
-    """How many inodes nodefs has."""
     imagefs: FilesystemSpec | None = None
     """The filesystem of images, in the layouts dedicated and split."""
     own_filesystems: Several[OwnFilesystemSpec] = Field(alias="filesystems", default_factory=tuple)

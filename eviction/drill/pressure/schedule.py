@@ -24,10 +24,10 @@ from signals.quantity import format_bytes, format_duration
 TICK_SECONDS = 0.005
 FREE_SECONDS = 600.0  # a million files take a minute to remove
 GROWS = {
-    Grows.BYTES: "a process writes on {where}{file}",
-    Grows.INODES: "a process makes files{small} on {where}",
+    Grows.BYTES: "a process writes to {where}{file}",
+    Grows.INODES: "a process creates files{small} on {where}",
     Grows.LOG: "{pod} writes its log{file}",
-    Grows.WRITABLE: "{pod} writes into its writable layer",
+    Grows.WRITABLE: "{pod} writes to its writable layer",
     Grows.PULL: "{images} are pulled",
 }
 FILES = {
@@ -81,7 +81,7 @@ class Grower(Protocol):
 
 
 def describe_pressure(pressure: Pressure) -> str:
-    """A pressure for people: `a process writes on nodefs: 150.0MiB, 60.0MiB a second`."""
+    """A pressure for people: `a process writes to nodefs: 150.0MiB, 60.0MiB a second`."""
     unit = (lambda n: f"{n} files") if pressure.counts_inodes else format_bytes
     amount = "" if pressure.amount is None else unit(pressure.amount)
     if pressure.until_full:

@@ -116,7 +116,7 @@ def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
     origin = "the moment at which each run crossed its first mark"
     if crossed is None or other is None:
         crossed = other = 0.0
-        origin = "the beginning of each run: not both crossed a mark"
+        origin = "the start of each run, as not both crossed a mark"
     names = f"A ({first.title})", f"B ({second.title})"
     return [Run(first, names[0], "line-a", crossed), Run(second, names[1], "line-b", other)], origin
 
@@ -210,7 +210,7 @@ def _key(report: Report) -> str:
 
 def _facts(report: Report) -> str:
     beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
-    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened by that much earlier"
+    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened that much earlier"
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
@@ -219,7 +219,7 @@ def _facts(report: Report) -> str:
         **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
         "lowest": ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items()),
         "removed": removed if beyond is None else f"{removed}, of which images beyond need: {beyond}",
-        "the runtime's lists": "" if apart is None else f"{seconds_text(apart)} apart at most; {earlier}",
+        "the runtime's lists": "" if apart is None else f"polled at most {seconds_text(apart)} apart; {earlier}",
         "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     entries = "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text)

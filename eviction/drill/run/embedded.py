@@ -59,7 +59,7 @@ FAULTS: dict[FaultAction, tuple[str, type[Failpoint] | None]] = {
     FaultAction.FAIL: ("fails ({code})", Fail),
     FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", ActThenFail),
     FaultAction.PRETEND: ("does nothing and reports success", Pretend),
-    FaultAction.CUT: ("ends in the middle of its list ({code})", Cut),
+    FaultAction.CUT: ("breaks off its list ({code})", Cut),
     FaultAction.DISTORT: ("answers wrongly ({how})", Distort),
     FaultAction.DELAY: ("answers {delay} late", Delay),
     FaultAction.HANG: ("hangs", Hang),
