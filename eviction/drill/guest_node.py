@@ -1,6 +1,6 @@
-"""The embedded node as the tests of another project see it: its paths, its objects, and its marks.
+"""The embedded node as another project's tests see it: its paths, its objects, and its marks.
 
-The tool under test gets the endpoint and the paths. The test asks this object before and after.
+The tool under test gets the endpoint and the paths; the test looks at this object before and after.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LONGEST_SECONDS = 60.0
 class GuestNode:
     """The node of a scenario, with real filesystems and a CRI runtime behind a unix socket.
 
-    `endpoint`: the runtime's socket (`unix:///…`). `root_directory`, `pod_logs_directory`: the kubelet's. `path`: the
-    root of nodefs; `disk` names the root of any role's filesystem.
+    `endpoint`: the runtime's socket (`unix:///…`). `root_directory`, `pod_logs_directory`: the kubelet's directories.
+    `path`: the root of nodefs; `disk` has the root of any role's filesystem.
     """
 
     def __init__(self, scenario: Scenario, embedded: EmbeddedNode, node: Node):
@@ -48,12 +48,12 @@ class GuestNode:
 
     @property
     def failpoints(self) -> Failpoints:
-        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`, with the classes of
+        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`. The classes are in
         `eviction.drill.runtime.faults`."""
         return self._embedded.server.failpoints
 
     def close(self) -> None:
-        """Ends what still writes or holds a file open. The node's fixture calls it."""
+        """Ends every process that still writes or holds a file open. The fixture calls it."""
         self._grow.free()
 
     # ---- its objects
@@ -76,44 +76,43 @@ class GuestNode:
 
     @property
     def would_restart(self) -> frozenset[str]:
-        """The containers (`pod/container`) that a kubelet would start now and would not have started at the beginning,
-        because the last record of them was removed."""
+        """The containers (`pod/container`) that a kubelet would start now and would not have started at first, because
+        their last record was removed."""
         return self._would_start() - self._would_start_before
 
     # ---- its marks
 
     @property
     def below_marks(self) -> tuple[str, ...]:
-        """The signals that are below their marks."""
         return self._met(with_min_reclaim=False)
 
     def wait_relieved(self, seconds: float) -> bool:
-        """Waits up to `seconds`. True if every signal is back above its mark, with the minimum reclaim."""
+        """Waits up to `seconds` until every signal is above its mark plus the minimum reclaim. False if that fails."""
         return came_true(lambda: not self._met(with_min_reclaim=True), seconds)
 
     def available(self, signal: str) -> int:
-        """Available bytes or inodes of a signal (`nodefs.available`). Raises KeyError for an unknown signal."""
+        """The bytes or inodes available of a signal (`nodefs.available`). Raises KeyError for an unknown signal."""
         signals = self._node.summary.observe().signals
         return {str(name): observation.available for name, observation in signals.items()}[signal]
 
     # ---- pressure
 
     def fill(self, amount: str, rate: str = "1Gi", grows: str = "bytes", where: str = "nodefs") -> int:
-        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate` a second. What was written stays.
+        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate` per second, and keeps them.
 
-        Waits until it is written or 60 s are over. Returns how much was written. Raises ValueError or ScenarioError for
+        Waits until all is written, up to 60 s. Returns how much was written. Raises ValueError or ScenarioError for
         arguments that are not allowed.
         """
         pressure = part_of(Pressure, {"grows": grows, "rate": rate, "amount": amount, "where": where}, "fill")
         if pressure.grows not in (Grows.BYTES, Grows.INODES):
-            raise ValueError(f"grows is {grows!r}: bytes or inodes are allowed")
+            raise ValueError(f"grows must be bytes or inodes, but it was {grows!r}")
         self._filled += 1
         grower = self._grow(pressure, len(self._scenario.pressures) + self._filled)
         came_true(lambda: not grower.running, LONGEST_SECONDS)
         return grower.stop()
 
     def press(self) -> None:
-        """Applies the pressures of the scenario, and waits until they have ended, for up to 60 s."""
+        """Applies the pressures of the scenario and waits until they have ended, up to 60 s."""
         pressures = PressureSchedule(self._scenario.pressures, self._grow)
         pressures.start(time.monotonic())
         came_true(lambda: not pressures.running, LONGEST_SECONDS)

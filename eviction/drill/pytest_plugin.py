@@ -1,15 +1,15 @@
 """A pytest plugin for other projects: fixtures with a node under disk pressure. Imported by pytest only.
 
-    embedded_runtime    the node of a scenario: small real filesystems, a CRI runtime with images and pods on them
+    embedded_runtime    the node of a scenario: small real filesystems, and on them a CRI runtime with images and pods
     pressured_node      the same node after the pressure of the scenario: it is below its marks
     fill                fills the node of the test: fill("24Mi")
 
-`@pytest.mark.reclaimd_scenario(NAME, FILE or a mapping)` chooses another scenario than the default.
+`@pytest.mark.reclaimd_scenario(…)` chooses another scenario: a name, a file, or a mapping.
 
-Each test has a node of its own. Its filesystems are mounted in a mount namespace of the pytest process, which is
-entered before the first test if a test asks for one of the fixtures. If that is not allowed, the tests are skipped with
-the reason. Without the extra `drill` (grpcio) they fail and say how to install it. Everything else is imported when a
-fixture is used, so other test suites load this module only.
+Each test gets its own node. The filesystems are mounted in a private mount namespace, which the pytest process enters
+before the first test if any test uses a fixture of these. If that is not allowed, those tests are skipped with the
+reason. Without the extra `drill` (grpcio) they fail and say how to install it. Everything else is imported when a
+fixture is used, so other test suites load only this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MARKER = "reclaimd_scenario"
 DEFAULT = "pressured-node"
 FIXTURES = frozenset({"embedded_runtime", "pressured_node", "fill"})
-NO_ROOT = "needs root for filesystems of its own: as another user, unshare -Urm pytest"
+NO_ROOT = "needs root to mount filesystems; as another user, run unshare -Urm pytest"
 
 _MOUNTS: pytest.StashKey[PrivateMounts] = pytest.StashKey()
 
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Enters the mount namespace while there is one thread, if any test will need it."""
+    """Enters the mount namespace if any test needs it, while there is only one thread."""
     wanted = any(FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items)
     if not wanted or session.config.option.collectonly or os.geteuid() != 0:
         return
@@ -57,7 +57,7 @@ def embedded_runtime(request: pytest.FixtureRequest) -> Iterator[GuestNode]:
         pytest.fail(missing, pytrace=False)
     mounts = request.config.stash.get(_MOUNTS, None)
     if mounts is None or not mounts.available:
-        pytest.skip(NO_ROOT if mounts is None else f"needs filesystems of its own: {mounts.reason}")
+        pytest.skip(NO_ROOT if mounts is None else f"cannot mount filesystems: {mounts.reason}")
     from eviction.drill.guest_node import guest_node  # brings grpcio, and with it threads
 
     with guest_node(_scenario_of(request), mounts) as node:
@@ -78,7 +78,7 @@ def fill(embedded_runtime: GuestNode) -> Callable[..., int]:
 
 
 def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
-    """The scenario that the marker names, else the default. Raises UsageError if it cannot be used."""
+    """The scenario of the marker, or the default one. Raises UsageError if it cannot be used."""
     from eviction.drill.scenario import ScenarioError, find_scenario, scenario_of
 
     marker = request.node.get_closest_marker(MARKER)

@@ -1,9 +1,9 @@
-"""A scenario: a node, pressures, faults, and what must hold. The model of its file, and what reads and checks it.
+"""A scenario: a node, pressures, faults, and what must hold. The model of its file, and the code that checks it.
 
-A field has the name that it has in the file, in lower case and with its unit: the file's `age` is `age_seconds`. In the
-file an amount, a percentage or a duration is a text, as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`); here it
-is a number of bytes or inodes, or of seconds. Reading ends at the first problem with one sentence that names the file
-and the field. A guide with an example is `eviction/drill/README.md`.
+Fields are named as in the file, in snake case and with their unit: `age` in the file is `age_seconds` here. The file
+writes amounts, percentages and durations as text, as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`); here they
+are bytes, inodes or seconds. Reading stops at the first problem, with one sentence that names the file and the field.
+`eviction/drill/README.md` is a guide with an example.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from signals.types import (
     signals_about,
 )
 
-ScenarioError = ConfigurationError  # a scenario is refused as a configuration is, with one sentence
+ScenarioError = ConfigurationError  # a scenario is rejected as a configuration is, with one sentence
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
@@ -94,37 +94,19 @@ Code = Literal[
     "INTERNAL",
     "UNAVAILABLE",
 ]
-Wrong = Literal[
-    "half_list",
-    "duplicate_entries",
-    "rotated_ids",
-    "unknown_ids",
-    "short_ids",
-    "empty_ids",
-    "zero_sizes",
-    "largest_sizes",
-    "zero_times",
-    "negative_times",
-    "largest_times",
-    "empty_names",
-    "huge_names",
-    "control_names",
-    "empty_paths",
-    "hostile_paths",
-]
 
 _Part = TypeVar("_Part", bound="Part")
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
 
 
-def as_written(text: str | None) -> Any:
-    """A default as the file would have it."""
+def as_written(text: str) -> Any:
+    """A default, written as in the file."""
     return text
 
 
 def read_amount(text: str, at_least: int = 0) -> int:
-    """Bytes or files; a fraction is rounded up. Raises ValueError unless it is between `at_least` and 1 Ti."""
+    """Bytes or files; fractions are rounded up. Raises ValueError unless it is between `at_least` and 1 Ti."""
     found = whole(parse_quantity(text))
     if not at_least <= found <= LARGEST_BYTES:
         raise ValueError(f"must be between {at_least} and 1Ti, but it was {text!r}")
@@ -135,7 +117,7 @@ def _read_share(text: str) -> int | Percentage:
     return parse_percentage(text) if text.endswith("%") else read_amount(text)
 
 
-# Bytes or files, and so many a second. A share may also be a percentage of them all.
+# Bytes or files, in all or per second. A share may also be a percentage of the capacity.
 Amount = Annotated[int, read_as(Quantity, read_amount), PlainSerializer(str)]
 Rate = Annotated[int, read_as(Quantity, partial(read_amount, at_least=1))]
 FilesystemSize = Annotated[int, read_as(Quantity, partial(read_amount, at_least=SMALLEST_FILESYSTEM_BYTES))]
@@ -147,13 +129,13 @@ def _name_in_file(name: str) -> str:
 
 
 class Part(StrictModel):
-    """What all parts of the file share."""
+    """The base of all parts of the file."""
 
     model_config = ConfigDict(alias_generator=_name_in_file, validate_default=True)
 
 
 class Word(StrEnum):
-    """A word of a closed list, which the file has as a text."""
+    """A word from a closed list, written as text in the file."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
@@ -161,8 +143,8 @@ class Word(StrEnum):
 
 
 class FilesystemType(Word):
-    """`tmpfs`: a filesystem of its own. `ext4`, `xfs`, `btrfs`: of its own too, in a file that a loop device mounts,
-    which needs root. `directory`: a size-limited view of one; the report says `simulated`."""
+    """`ext4`, `xfs` and `btrfs` are in a file on a loop device, which needs root. `directory` is a size-limited view of
+    a directory; the report says `simulated`."""
 
     TMPFS = "tmpfs"
     EXT4 = "ext4"
@@ -171,7 +153,7 @@ class FilesystemType(Word):
     DIRECTORY = "directory"
 
 
-# Types that need a device, with the smallest size in bytes: what their mkfs makes, and for ext4 a journal.
+# Types that need a device, and the smallest size in bytes that mkfs accepts; for ext4, the smallest with a journal.
 ON_LOOP_DEVICES = {FilesystemType.EXT4: 16 << 20, FilesystemType.XFS: 300 << 20, FilesystemType.BTRFS: 110 << 20}
 
 
@@ -181,10 +163,10 @@ class FilesystemSpec(Part):
     size_bytes: FilesystemSize
     """Bytes; 1Mi to 1Ti."""
     inodes: int = Field(ge=100, le=10_000_000)
-    """How many files it takes."""
+    """How many inodes it has."""
     type: FilesystemType = as_written("tmpfs")
-    """tmpfs: a filesystem of its own. ext4, xfs (300Mi at least), btrfs (110Mi): on a loop device, as root. directory:
-    a size-limited view of one."""
+    """ext4, xfs (at least 300Mi) and btrfs (at least 110Mi) are on a loop device, which needs root; directory is a
+    size-limited view of a directory."""
 
 
 def _own_name(name: str) -> FilesystemRole:
@@ -197,20 +179,20 @@ _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pat
 
 
 class OwnFilesystemSpec(FilesystemSpec):
-    """A filesystem of the configuration's own, with `files` entries of `fileSize` bytes, the first one the oldest."""
+    """A filesystem that the configuration adds, with `files` entries of `fileSize` bytes, the oldest first."""
 
     name: Annotated[FilesystemRole, read_as(_OWN_NAME, _own_name)]
-    """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
+    """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
     files: int = Field(0, ge=0, le=10_000)
-    """How many entries it has, each a minute younger than the one before."""
+    """How many entries it holds, each a minute newer than the one before."""
     file_bytes: Amount = Field(as_written("0"), alias="fileSize")
-    """Bytes of each."""
+    """Bytes of each entry."""
 
 
 class ProgramKind(Word):
-    """What a program of a function does. `frees`: removes the oldest entries of its filesystem until what is missing is
-    free. `hangs`: ignores TERM and does not end. `lies`: says that it has freed everything and frees nothing. `fails`:
-    exit 3. `floods`: writes without end. `leaves`: starts a process that outlives it, and ends."""
+    """What a function's program does. `frees`: removes the oldest entries of its filesystem until enough is free.
+    `hangs`: ignores TERM and never exits. `lies`: claims to have freed everything and frees nothing. `fails`: exits
+    with 3. `floods`: writes output without end. `leaves`: exits and leaves a process running."""
 
     FREES = "frees"
     HANGS = "hangs"
@@ -221,27 +203,27 @@ class ProgramKind(Word):
 
 
 class FunctionSpec(Part):
-    """A function of `reclaimFunctions`. `does`: of a program that the drill writes, see `ProgramKind`; the others are
-    named as in the configuration."""
+    """An entry of `reclaimFunctions`. `does` has the drill write a program, see `ProgramKind`; the other fields are
+    those of the configuration."""
 
     name: str
     """As in the configuration."""
     does: ProgramKind | None = None
-    """What the program does: frees the oldest entries first, hangs and ignores TERM, says that it has freed what it has
-    not, fails, writes without end, or leaves a process behind."""
+    """What the program does: it frees the oldest entries first, hangs and ignores TERM, claims to have freed what it
+    has not, fails, floods its output, or leaves a process running."""
     frees: str | None = None
-    """The filesystem on which it frees."""
+    """The filesystem on which it frees space."""
     timeout: Duration | None = None
     """How long the program may run."""
     cooldown: Duration | None = None
-    """How long it rests after a call."""
+    """How long to wait between two calls."""
     size: Amount | None = None
     """Bytes of the ballast."""
     keep: int | None = None
-    """How many rotated logs of each container stay."""
+    """How many rotated logs of each container are kept."""
 
     def entry(self, path_of: Callable[[str], str]) -> dict[str, Any]:
-        """Its entry in the configuration. `path_of`: where the node has its program, or the ballast."""
+        """Its entry in the configuration. `path_of` gives the path of its program, or of the ballast."""
         fields = self.model_dump(exclude={"does"}, exclude_none=True)
         if self.does is not None:
             return {**fields, "exec": [path_of(self.name)]}
@@ -249,32 +231,31 @@ class FunctionSpec(Part):
 
 
 class ImageSpec(Part):
-    """One or `count` images, each with a layer of its own (`size` in `files` files) and a common layer of `shared`
-    bytes."""
+    """One or `count` images. Each has a layer of `size` bytes in `files` files; all share one of `shared` bytes."""
 
     name: str = Field(min_length=1, max_length=200)
-    """A reference, with a tag of its own or else 1. Several are numbered: NAME-01:1."""
+    """A reference; the tag is 1 unless the name has one. Several are numbered: NAME-01:1."""
     count: int = Field(1, ge=1, le=1000)
     """How many there are."""
     size_bytes: Amount
-    """Bytes of the layer of its own."""
+    """Bytes of each image's own layer."""
     files: int = Field(1, ge=1, le=100_000)
-    """In how many files."""
+    """How many files that layer has."""
     shared_bytes: Amount = as_written("0")
-    """Bytes of a layer that all of this entry share."""
+    """Bytes of a layer that all images of this entry share."""
     age_seconds: Seconds = as_written("1h")
-    """How long ago the first of them was first seen; the others follow a second apart."""
+    """How long ago the first image was first seen; the others follow a second apart."""
     pinned: bool = False
     """Whether the runtime pins it."""
 
     @property
     def has_tag(self) -> bool:
-        """Whether the name is a reference with a tag of its own, which only one image can have."""
+        """Whether the name has a tag, which only one image can have."""
         return ":" in self.name.rpartition("/")[2]
 
     @property
     def names(self) -> list[str]:
-        """The references: the name with the tag `1`, or with its own. Several are numbered, with two digits or more."""
+        """The references, with the name's tag or the tag `1`. Several are numbered, with at least two digits."""
         if self.has_tag:
             return [self.name]
         return [f"{name}:1" for name in _numbered(self.name, self.count)]
@@ -287,10 +268,11 @@ def _numbered(name: str, count: int) -> list[str]:
 class PodState(Word):
     """The state of a pod and of its container.
 
-    `running`. `initialized`: an init container has succeeded, the other container runs. `crashed`: the container has
-    dead copies, and the kubelet knows the pod. `completed`: succeeded, and the kubelet knows the pod. `created`: the
-    container was created and not started. `unknown`: the runtime reports the state UNKNOWN. `gone`: dead, and the
-    kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod are left.
+    `running`. `initialized`: its init container has succeeded, its other container runs. `crashed`: the container has
+    dead copies, and the kubelet still knows the pod. `completed`: the container succeeded, and the kubelet still knows
+    the pod. `created`: the container was created and not started. `unknown`: the runtime reports the state UNKNOWN.
+    `gone`: the container is dead, and the kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod
+    are left.
     """
 
     RUNNING = "running"
@@ -309,7 +291,7 @@ class PodState(Word):
 
 
 class RestartPolicy(Word):
-    """A pod's restart policy, as Kubernetes spells it."""
+    """A pod's restart policy, spelled as in Kubernetes."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -317,43 +299,41 @@ class RestartPolicy(Word):
 
 
 class PodSpec(Part):
-    """One or `count` pods with one container each, of an image of the node; see `PodState` for the states."""
+    """One or `count` pods with one container each. `PodState` explains the states."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")
     """Several are numbered: NAME-01."""
     image: str
-    """A reference of an image of the node, with its tag."""
+    """The reference of an image of the node, with its tag."""
     state: PodState
-    """gone: dead, and the kubelet has forgotten it. vanished: only its logs are left."""
+    """gone: dead, and the kubelet has forgotten the pod. vanished: only its logs are left."""
     count: int = Field(1, ge=1, le=1000)
     """How many there are."""
     written_copies: int | None = Field(None, ge=0, le=100, alias="deadCopies")
-    """Dead copies of the container before the last one; left out: one if it crashed."""
+    """How many dead copies of the container there are before the last one. The default is 1 if it crashed, else 0."""
     write_bytes: Amount = Field(as_written("2Mi"), alias="writes")
-    """Bytes that each copy has written into its writable layer."""
+    """Bytes that each copy has written to its writable layer."""
     log_bytes: Amount = Field(as_written("0"), alias="logs")
-    """Bytes of the log of each copy, and of each of its rotated logs."""
+    """Bytes of each copy's log, and of each of its rotated logs."""
     rotated_logs: int = Field(0, ge=0, le=100)
     """How many rotated logs each copy has."""
     dead_seconds: Seconds = as_written("10m")
-    """How long ago the dead copies ended."""
+    """How long ago the dead copies exited."""
     written_policy: RestartPolicy | None = Field(None, alias="restartPolicy")
-    """Left out: OnFailure for a completed pod, else Always."""
+    """The default is OnFailure for a completed pod, else Always."""
 
     @property
     def dead_copies(self) -> int:
-        """How many dead copies of the container there are before its last one."""
         return int(self.state is PodState.CRASHED) if self.written_copies is None else self.written_copies
 
     @property
     def restart_policy(self) -> RestartPolicy:
-        """Its restart policy."""
         usual = RestartPolicy.ON_FAILURE if self.state is PodState.COMPLETED else RestartPolicy.ALWAYS
         return self.written_policy or usual
 
     @property
     def names(self) -> list[str]:
-        """The name. Several pods are numbered, with two digits or more."""
+        """The name. Several pods are numbered, with at least two digits."""
         return _numbered(self.name, self.count)
 
 
@@ -361,61 +341,58 @@ Layout = Annotated[FsLayout, read_as(Literal["single", "dedicated", "split"], LA
 
 
 class RuntimeSpec(Part):
-    """The runtime whose rules the embedded runtime follows, and the rules that the scenario changes."""
+    """The rules of the embedded runtime: those of a dialect, with the scenario's changes."""
 
     dialect: Dialect = "containerd-2"
-    """Whose rules these are."""
+    """The runtime and version whose rules it follows."""
     container_space_delay_seconds: Seconds | None = None
-    """How late the space of a removed container is freed."""
+    """How long after a container's removal its space is freed."""
     pins_sandbox_image: bool | None = None
-    """Whether it pins the image of pod sandboxes."""
+    """Whether it pins the sandbox image."""
     fills_image_id: bool | None = None
-    """Whether it fills Container.image_id."""
+    """Whether it sets Container.image_id."""
     unreferenced_bytes: Amount = as_written("0")
-    """Bytes of content that nothing refers to and CRI does not show."""
+    """Bytes of content that nothing refers to and that CRI does not show."""
 
 
 class NodeSpec(FilesystemSpec):
-    """The node. `size`, `inodes` and `type` are those of nodefs. The first image is the one of pod sandboxes.
-    Thresholds and `configuration` are fields of the configuration file. A threshold that is not named is off."""
+    """The node. `size`, `inodes` and `type` describe nodefs. The first image is the sandbox image. The thresholds and
+    `configuration` are fields of the configuration file; thresholds that are not named are off."""
 
     layout: Layout = as_written("single")
-    """single: everything on one filesystem. dedicated: images and writable layers on imagefs. split: images alone."""
-    size_bytes: FilesystemSize
-    """Bytes of nodefs; 1Mi to 1Ti."""
-    inodes: int = Field(ge=100, le=10_000_000)
-    """How many files nodefs takes."""
+    """single: everything on one filesystem. dedicated: images and writable layers on imagefs. split: only images on
+    imagefs."""
     imagefs: FilesystemSpec | None = None
-    """The filesystem of images in the layouts dedicated and split."""
+    """The filesystem of images, in the layouts dedicated and split."""
     own_filesystems: Several[OwnFilesystemSpec] = Field(alias="filesystems", default_factory=tuple)
-    """Of the configuration's own."""
+    """The filesystems that the configuration adds."""
     functions: Several[FunctionSpec] = Field(default_factory=tuple)
-    """Of the configuration's own; its reclaimTable is in `configuration`."""
+    """The reclaimFunctions of the configuration; its reclaimTable belongs in `configuration`."""
     images: Several[ImageSpec] = Field(min_length=1)
-    """What the runtime has."""
+    """The images that the runtime has."""
     pods: Several[PodSpec] = Field(default_factory=tuple)
-    """What ran or runs."""
+    """The pods that run or have run."""
     eviction_hard: Marks = Field(default_factory=dict)
     """Signal -> mark."""
     eviction_soft: Marks = Field(default_factory=dict)
     """Signal -> mark that acts after a grace period."""
     eviction_soft_grace_period: GracePeriods = Field(default_factory=dict)
-    """Signal -> how long its soft mark must have been crossed."""
+    """Signal -> how long it must be below its soft mark."""
     eviction_minimum_reclaim: Marks = Field(default_factory=dict)
     """Signal -> how far above its mark it must rise before relief is declared."""
     other_fields: dict[str, Any] = Field(alias="configuration", default_factory=dict)
-    """Other fields of the configuration file, without those that the drill sets because it makes the node."""
+    """Other fields of the configuration file, except those that the drill sets itself."""
     runtime: RuntimeSpec = RuntimeSpec()
     """The embedded runtime."""
     collectors: int = Field(1, ge=1, le=4)
-    """How many agents with this configuration run."""
+    """How many agents run with this configuration."""
     rebooted: bool = False
-    """Whether the node has just come up again."""
+    """Whether the node has just rebooted."""
 
     @property
     def thresholds(self) -> dict[str, dict[str, str]]:
-        """The thresholds as fields of the configuration file. Those of the kubelet's defaults that are not named are
-        switched off as the kubelet does it."""
+        """The thresholds as fields of the configuration file. The kubelet's default thresholds that are not named are
+        switched off in the kubelet's way, with 0%."""
         maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
         off = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
         return {**maps, "evictionHard": {**off, **self.eviction_hard}}
@@ -426,8 +403,8 @@ class NodeSpec(FilesystemSpec):
         return {**DEFAULTS, **self.other_fields, **self.thresholds}
 
     def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
-        """`filesystems` and `reclaimFunctions` of the configuration. `path_of`: where the node has a filesystem, the
-        program of a function, or the ballast, by name."""
+        """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a filesystem, of a
+        function's program, or of the ballast, by name."""
         return {
             "filesystems": [{"name": str(role), "path": path_of(role)} for role in self.own],
             "reclaimFunctions": [function.entry(path_of) for function in self.functions],
@@ -435,22 +412,21 @@ class NodeSpec(FilesystemSpec):
 
     @property
     def own(self) -> dict[FilesystemRole, OwnFilesystemSpec]:
-        """The filesystems of the configuration's own, by name."""
+        """The filesystems that the configuration adds, by name."""
         return {spec.name: spec for spec in self.own_filesystems}
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
-        """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those of the configuration's own."""
+        """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those that the configuration adds."""
         imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
         return {FilesystemRole.NODEFS: self, **imagefs, **self.own}
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """All signals that the node can have."""
         return (*KUBELET_SIGNALS, *(signal for role in self.own for signal in signals_about(role)))
 
     def role(self, role: FilesystemRole) -> FilesystemRole:
-        """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one of the configuration's own."""
+        """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one that the configuration adds."""
         if role in self.own:
             return role
         if self.layout is FsLayout.SINGLE or role is FilesystemRole.NODEFS:
@@ -461,8 +437,8 @@ class NodeSpec(FilesystemSpec):
 
 
 class Grows(Word):
-    """What grows. `bytes`: one file. `inodes`: many files, empty or small. `log`: a pod's log. `writable`: a pod's
-    writable layer. `pull`: images are pulled one after the other."""
+    """What grows. `bytes`: one file. `inodes`: the number of files, empty or small. `log`: a pod's log. `writable`: a
+    pod's writable layer. `pull`: images are pulled one after another."""
 
     BYTES = "bytes"
     INODES = "inodes"
@@ -472,8 +448,8 @@ class Grows(Word):
 
 
 class FileEnd(Word):
-    """What becomes of the file that grew when nothing more is written. `closed`: as it is when a program has ended.
-    `open`: the program holds it open. `deleted`: that too, and it has had no name since the first byte."""
+    """What becomes of the file once it has grown. `closed`: it is closed. `open`: its writer keeps it open. `deleted`:
+    its writer keeps it open, and unlinked it before the first byte."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -488,40 +464,39 @@ def _amount_or_full(text: str) -> int | str:
 
 
 class Pressure(Part):
-    """One pressure. `amount` is a quantity or `full`; `for` ends it after a time. `beside`: it begins together with the
-    one before it."""
+    """One pressure. `amount` is a quantity or `full`; `for` limits its duration; with `beside` it starts together with
+    the one before it."""
 
     grows: Grows
-    """One file, many files, the log or the writable layer of a pod, or images that are pulled one after the other."""
+    """One file, many files, a pod's log, a pod's writable layer, or images that are pulled one after another."""
     rate: Rate
-    """Bytes a second, or files a second where inodes grow."""
+    """Bytes per second; files per second if inodes grow."""
     limit: Annotated[int | str, read_as(_AMOUNT_OR_FULL, _amount_or_full)] | None = Field(None, alias="amount")
-    """Bytes or files; full: until the disk is."""
+    """Bytes or files in all, or full: until the disk is full."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
     after_seconds: Seconds = as_written("0s")
-    """How long it waits before it begins."""
+    """How long to wait before it starts."""
     holds_seconds: Seconds = as_written("0s")
-    """How long it stands still at its end."""
+    """How long to hold the disk filled before the next pressure starts."""
     remains: bool = True
-    """False: what was written goes again."""
+    """False: what it wrote is removed at its end."""
     written_where: str | None = Field(None, alias="where")
-    """The filesystem for bytes and inodes; left out: nodefs."""
+    """The filesystem on which bytes or inodes grow. The default is nodefs."""
     file_bytes: Amount = Field(as_written("0"), alias="fileSize")
-    """Bytes of each file where inodes grow."""
+    """Bytes of each file if inodes grow."""
     pod: str = ""
-    """Whose log or writable layer grows."""
+    """The pod whose log or writable layer grows."""
     image: ImageSpec | None = None
-    """What is pulled."""
+    """The images that are pulled."""
     file: FileEnd = as_written("closed")
-    """What becomes of the one file or log that grew; deleted: it has no name from the first byte on, and is held
-    open."""
+    """What becomes of the file or log once it has grown; deleted: it is kept open, and was unlinked before the first
+    byte."""
     beside: bool = False
-    """True: it begins together with the one before it."""
+    """True: it starts together with the one before it."""
 
     @property
     def until_full(self) -> bool:
-        """Whether it writes until the disk is full."""
         return self.limit == FULL
 
     @property
@@ -531,21 +506,20 @@ class Pressure(Part):
 
     @property
     def where(self) -> FilesystemRole:
-        """The filesystem for bytes and inodes."""
         return FilesystemRole(self.written_where or "nodefs")
 
     @property
     def counts_inodes(self) -> bool:
-        """True if `rate` and `amount` are numbers of files."""
+        """True if `rate` and `amount` count files."""
         return self.grows is Grows.INODES
 
 
 class FaultAction(Word):
     """What goes wrong.
 
-    One method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
-    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` ends a list in the middle with an
-    error; `distort` gives a wrong answer. The whole runtime: `restart` restarts it; `away` stops it for a while.
+    With one method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
+    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` breaks a list off with an error;
+    `distort` gives a wrong answer. With the whole runtime: `restart` restarts it; `away` stops it for a while.
     """
 
     FAIL = "fail"
@@ -560,53 +534,75 @@ class FaultAction(Word):
 
     @property
     def of_one_method(self) -> bool:
-        """True if it concerns one method of the runtime, False if it concerns the whole runtime."""
+        """False if it concerns the whole runtime."""
         return self not in (FaultAction.RESTART, FaultAction.AWAY)
 
 
 class Call(Part):
-    """The call that triggers a fault: the `count`th call of a method since the first pressure began."""
+    """The call that triggers a fault."""
 
     method: Method
-    """A call of CRI."""
+    """A method of CRI."""
     count: int = Field(1, ge=1, le=10_000)
-    """The how many-th."""
+    """Which of its calls since the first pressure began, from 1."""
 
 
-def _or_empty(text: str | None) -> str:
-    return text or ""
+class Distortion(Word):
+    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name."""
+
+    HALF_LIST = "half_list"
+    DUPLICATE_ENTRIES = "duplicate_entries"
+    ROTATED_IDS = "rotated_ids"
+    """Every entry has the id of the next one."""
+    UNKNOWN_IDS = "unknown_ids"
+    SHORT_IDS = "short_ids"
+    """The first six characters of each id, which a runtime accepts in place of the id."""
+    EMPTY_IDS = "empty_ids"
+    ZERO_SIZES = "zero_sizes"
+    LARGEST_SIZES = "largest_sizes"
+    """2^63-1 bytes. CRI's sizes are unsigned, so a negative one cannot be sent."""
+    ZERO_TIMES = "zero_times"
+    NEGATIVE_TIMES = "negative_times"
+    LARGEST_TIMES = "largest_times"
+    EMPTY_NAMES = "empty_names"
+    HUGE_NAMES = "huge_names"
+    """One MiB each."""
+    CONTROL_NAMES = "control_names"
+    EMPTY_PATHS = "empty_paths"
+    HOSTILE_PATHS = "hostile_paths"
+    """Paths of logs and mount points that lead out of their directories."""
 
 
 class Fault(Part):
     """One fault: its action and its trigger."""
 
     action: FaultAction
-    """What goes wrong: restart and away of the whole runtime, the others of one method."""
+    """What goes wrong. restart and away concern the whole runtime, all others one method."""
     at_seconds: Seconds | None = None
-    """How long after the first pressure began; this or onCall."""
+    """How long after the first pressure began; either this or onCall."""
     on_call: Call | None = None
     """The call that triggers it."""
-    method: Annotated[str, read_as(Method | None, _or_empty)] = as_written(None)
-    """The call of CRI that goes wrong."""
+    method: Method | None = None
+    """The method of CRI that goes wrong."""
     times: int | None = Field(None, ge=1, le=10_000)
-    """For how many calls; left out: no limit."""
+    """For how many calls. No limit by default."""
     lasts_seconds: Seconds | None = None
-    """How long; left out: no limit. The action away needs it."""
+    """For how long. No limit by default; the action away needs one."""
     by_seconds: Seconds | None = None
     """How late a delayed answer is."""
     code: Code = "UNAVAILABLE"
     """The gRPC status that the client gets."""
     message: str = Field("failed on purpose", max_length=200)
-    """Its message."""
-    how: Annotated[str, read_as(Wrong | None, _or_empty)] = as_written(None)
+    """The message of that status."""
+    how: Distortion | None = None
     """How an answer is distorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:
-    """Names of objects, as shells match file names; `kind` is `image`, `container`, `sandbox`, `log` (the directory of
-    a pod's logs) or `file` (`buildcache/0001`: an entry of a filesystem of the configuration's own; `ballast`), empty
-    for any."""
+    """Matches names of objects as a shell matches file names. `kind` is `image`, `container`, `sandbox`, `log` (a pod's
+    log directory), `file` (`ballast`; `buildcache/0001`, an entry of a filesystem that the configuration adds), or
+    empty for any kind."""
 
     kind: str
     glob: str
@@ -628,15 +624,15 @@ Pattern = Annotated[ObjectPattern, read_as(str, _pattern)]
 
 
 class ConditionExpectation(Part):
-    """When ReclaimPressure has to be reported, and when it has to end. The scenario's thresholds stand for the
-    kubelet's, so it is the DiskPressure of a kubelet that has them."""
+    """When ReclaimPressure must be reported, and when it must end. The scenario's thresholds stand for the kubelet's,
+    so this is the DiskPressure of a kubelet that has them."""
 
     never: bool = False
     """It must not be reported."""
     comes_within_seconds: Seconds | None = None
-    """Of crossing the mark."""
+    """Counted from crossing the mark."""
     goes_within_seconds: Seconds | None = None
-    """Of relief."""
+    """Counted from relief."""
 
 
 _SECONDS_OR_NEVER = Annotated[str, text_form(DURATION_PATTERN, NEVER)]
@@ -647,49 +643,48 @@ def _seconds_or_never(text: str) -> float | str:
 
 
 class Expectation(Part):
-    """What must hold. `relievedWithin` may be `never`. A pattern is a name, or a kind and a name: `image old/*`."""
+    """What must hold. A pattern is a name, or a kind and a name: `image old/*`."""
 
     condition: ConditionExpectation = Field(ConditionExpectation(), alias="diskPressure")
-    """When the condition has to be reported; it must come, unless it says otherwise."""
+    """When the condition must be reported. By default it must be reported at any time."""
     relief: Annotated[float | str, read_as(_SECONDS_OR_NEVER, _seconds_or_never)] | None = Field(
         None, alias="relievedWithin"
     )
-    """Of crossing a mark, each time; never: pressure must remain."""
+    """Counted from crossing a mark, each time. never: pressure must remain."""
     first_removal_within_seconds: Seconds | None = None
-    """Of the first crossing."""
+    """Counted from the first crossing of a mark."""
     first_removal_not_before_seconds: Seconds | None = None
-    """Of the first crossing."""
+    """Counted from the first crossing of a mark."""
     nothing_goes: bool = False
     """No object may be removed."""
     goes: Several[Pattern] = Field(default_factory=tuple)
-    """Patterns of objects that must be removed; one must be there."""
+    """Patterns of objects that must be removed. Each must match an object."""
     stays: Several[Pattern] = Field(default_factory=tuple)
-    """Patterns of objects that must stay; one must be there."""
+    """Patterns of objects that must be kept. Each must match an object."""
     images_left_at_least: int = Field(0, ge=0)
     """How many images must be left."""
     images_lost_beyond_need: int | None = Field(None, ge=0)
-    """How many images may have gone although the others were enough."""
+    """How many images may be removed although the other removals were enough."""
     lowest: Annotated[dict[str, Share], map_by_signal()] = Field(default_factory=dict)
-    """Signal -> the least that may ever be available."""
+    """Signal -> the least that must be available at any time."""
     passes_at_most: int | None = Field(None, ge=0)
-    """How many passes may have tried a removal."""
+    """How many passes may try a removal."""
     says: str = Field("", max_length=200)
-    """A text in the reason of the last pass."""
+    """A text that the reason of the last pass must contain."""
     no_restarts: bool = True
-    """The kubelet's restart rule would start no container that it would not have started before."""
+    """By its restart rule the kubelet would start no container that it would not have started before."""
     new_pod_starts: bool = True
     """A new pod starts afterwards."""
     quiet_seconds: Seconds | None = Field(None, alias="quietFor")
-    """Nothing happens for so long at the end."""
+    """How long nothing must happen at the end."""
 
     @property
     def never_relieved(self) -> bool:
-        """Whether pressure must remain."""
         return self.relief == NEVER
 
     @property
     def relieved_within_seconds(self) -> float | None:
-        """Of crossing a mark, each time; None: nothing is expected."""
+        """Counted from crossing a mark, each time; None: no time is expected."""
         return self.relief if isinstance(self.relief, float) else None
 
 
@@ -710,16 +705,16 @@ class Scenario(Part):
     why: str = Field(min_length=1)
     """What it shows, in one sentence."""
     node: NodeSpec
-    """What the drill makes."""
+    """The node that the drill makes."""
     pressures: Several[Pressure] = Field(alias="pressure", min_length=1, max_length=20)
-    """What fills the disk: one, or several one after the other."""
+    """What fills the disk: one pressure, or several one after another."""
     faults: Several[Fault] = Field(default_factory=tuple, max_length=20)
-    """What goes wrong meanwhile. Each must be triggered."""
+    """What goes wrong meanwhile. Every fault must be triggered."""
     expect: Expectation
     """What must hold."""
 
 
-# Set by the drill, since it makes the node.
+# The drill sets these itself, since it makes the node.
 SET_BY_THE_DRILL = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
     | {
@@ -735,7 +730,7 @@ SET_BY_THE_DRILL = frozenset(
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
 )
-# Fields of the configuration that have a place of their own in a scenario, and where that is.
+# Configuration fields that do not belong under `configuration` in a scenario, and where they belong.
 UNDER_NODE = {
     **dict.fromkeys(map(to_camel, THRESHOLD_MAPS), "node"),
     "filesystems": "node.filesystems",
@@ -752,7 +747,7 @@ def library() -> dict[str, str]:
 
 
 def find_scenario(name: str) -> Scenario:
-    """Reads a built-in scenario by name, or a file by path. Raises ScenarioError."""
+    """The built-in scenario of this name, or the one in the file at this path. Raises ScenarioError."""
     known = library()
     if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
         raise ScenarioError(f"unknown scenario {name!r}; allowed are {', '.join(known)} and paths of files")
@@ -765,7 +760,7 @@ def read_scenario(path: str) -> Scenario:
 
 
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
-    """The scenario in a document. `path` names it in the error message. Raises ScenarioError."""
+    """The scenario in a document, which error messages call `path`. Raises ScenarioError."""
     if isinstance(document.get("pressure"), dict):
         try:
             return scenario_of({**document, "pressure": [document["pressure"]]}, path)
@@ -777,7 +772,7 @@ def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
 
 
 def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
-    """A part of a scenario by itself, not yet beside the others. Raises ScenarioError."""
+    """One part of a scenario, not yet checked against the other parts. Raises ScenarioError."""
     try:
         return part.model_validate(document)
     except ValidationError as error:
@@ -785,7 +780,7 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
 
 
 def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:
-    """The scenario with filesystems of this type where it has tmpfs. Raises ScenarioError if one is too small."""
+    """The scenario with filesystems of this type in place of tmpfs. Raises ScenarioError if one is too small."""
     node = scenario.node
     changed = {
         role: spec.model_copy(update={"type": fstype})
@@ -804,11 +799,11 @@ def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:
 # ---- fields that must agree
 
 Problem = tuple[str, bool, str]
-"""A field, whether something is wrong with it, and what, as the end of a sentence that begins with the field."""
+"""A field, whether it is wrong, and the problem, as the rest of a sentence that begins with the field."""
 
 
 def _refuse(problems: Iterable[Problem], name: str) -> None:
-    """Raises ScenarioError for the first thing that is wrong. What comes after it is not looked at."""
+    """Raises ScenarioError for the first problem, and looks no further."""
     for field, wrong, problem in problems:
         if wrong:
             raise ScenarioError(f"{name}: {field}: {problem}")
@@ -866,7 +861,7 @@ def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
 
 
 def _too_small(field: str, spec: FilesystemSpec) -> Problem:
-    """Whether no filesystem of that type can be so small."""
+    """Whether it is smaller than any filesystem of its type."""
     least, size = ON_LOOP_DEVICES.get(spec.type, 0), spec.size_bytes
     at_least = f"must be at least {format_bytes(least)} for {spec.type}, but it was {format_bytes(size)}"
     return field, size < least, at_least
@@ -896,9 +891,9 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     roles = (*KUBELET_ROLES, *node.own)
     one_of = f"must be one of {', '.join(roles)}, but it was {quoted(where)}"
     yield f"{field}.where", where is not None and where not in roles, one_of
-    goes = not pressure.remains
-    yield f"{field}.remains", goes and grows is Grows.WRITABLE, "what a container has written stays"
-    yield f"{field}.remains", goes and grows is Grows.PULL, "what was pulled stays"
+    kept = grows in (Grows.WRITABLE, Grows.PULL)
+    must_be = f"must be true if grows is {grows}: the files of containers and images that were pulled are kept"
+    yield f"{field}.remains", kept and not pressure.remains, must_be
     state = {name: each.state for each in node.pods for name in each.names}.get(pod)
     runs = state in (PodState.RUNNING, PodState.INITIALIZED)
     started = state not in (PodState.CREATED, PodState.VANISHED)
@@ -921,6 +916,7 @@ def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
         ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
         ("how", fault.how, action is FaultAction.DISTORT),
     ):
-        yield f"{field}.{name}", bool(value) and not needed, f"is not allowed in {action}"
-        yield f"{field}.{name}", needed and not value, f"is missing in {action}"
-    yield f"{field}.lasts", fault.lasts_seconds is None and action is FaultAction.AWAY, "is missing in away"
+        yield f"{field}.{name}", bool(value) and not needed, f"is not allowed with the action {action}"
+        yield f"{field}.{name}", needed and not value, f"is missing; the action {action} needs it"
+    endless = fault.lasts_seconds is None and action is FaultAction.AWAY
+    yield f"{field}.lasts", endless, "is missing; the action away needs it"

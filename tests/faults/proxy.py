@@ -17,7 +17,7 @@ from typing import Any, Self
 import grpc
 
 from eviction.drill.runtime.faults import Distortion, distorted
-from eviction.drill.runtime.server import METHODS, Call, Failpoints, InjectedError, failing
+from eviction.drill.runtime.server import METHODS, Failpoints, InjectedError, failing
 
 WORKERS = 32  # a call that hangs occupies one
 LONGEST_SECONDS = 86400.0
@@ -76,9 +76,9 @@ class Proxy:
         try:
             if method not in _ANSWERS:
                 return iter((behind(),))
-            return iter((self.failpoints.apply(method, Call(behind, b"", changed)),))
+            return iter((self.failpoints.apply(method, behind, b"", changed),))
         except InjectedError as error:
-            return failing(() if error.partial is None else (error.partial,), error, context)
+            return failing(error, context)
         except grpc.RpcError as error:
             context.abort(error.code(), error.details() or "")
 

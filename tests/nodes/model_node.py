@@ -15,7 +15,7 @@ import grpc
 
 from eviction.drill.runtime.faults import ActThenFail, Cut, Failpoint
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import METHODS, Call, EmbeddedServer, Failpoints, Method
+from eviction.drill.runtime.server import METHODS, EmbeddedServer, Failpoints, Method
 from tests.model.bounded import Bounded
 from tests.model.truth import TrueRuntime
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -72,11 +72,11 @@ class Interruptions(Failpoints):
         self.before_call: Callable[[int], None] = lambda _: None
         self.triggered: list[tuple[str, Failpoint]] = []
 
-    def apply(self, method: str, call: Call[Any]) -> Any:
+    def apply(self, method: str, act: Callable[[], Any], empty: Any, distort: Callable[[Any, Any], Any]) -> Any:
         """Runs `before_call`, then the call under the fault that applies to it, if any."""
         runtime = self._runtime
         if runtime.is_about_an_ended_call:  # it belongs to no pass, and comes at no certain moment
-            return call.act()
+            return act()
         with self._one:
             runtime.calls += 1
             number = runtime.calls
@@ -84,17 +84,17 @@ class Interruptions(Failpoints):
             with runtime.as_the_kubelet():
                 self.before_call(number)
 
-        def act() -> Any:
+        def watched() -> Any:
             runtime.asking(method)
             try:
-                return call.act()
+                return act()
             finally:
                 runtime.asking("")
                 if not runtime.is_failing:
                     runtime.answered_calls[method] = max(runtime.answered_calls.get(method, 0), number)
                     runtime.answered_at[method] = self._now()
 
-        return super().apply(method, Call(act, call.empty, call.distort))
+        return super().apply(method, watched, empty, distort)
 
     def _arrive(self, method: str) -> Any:
         armed = super()._arrive(method)

@@ -242,10 +242,10 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
         "on none of the node's filesystems": (2, ["--yes"], {"fill": elsewhere}),
         "only bytes and inodes can grow": (2, ["--yes"], {"pressure": pull}),
         "faults, which only the embedded runtime can have": (2, ["--yes"], {"faults": fault}),
-        "have to stay": (2, ["--yes"], {"pressure": on_imagefs}),
+        "must stay free": (2, ["--yes"], {"pressure": on_imagefs}),
         "several collectors": (2, ["--yes"], {"node": {**NODE, "collectors": 2}}),
         "no threshold counts inodes": (2, ["--yes"], {"pressure": {"grows": "inodes", "rate": "1", "amount": "2"}}),
-        "under pressure already": (2, ["--yes", "--eviction-hard", "nodefs.available<1000Mi"], {}),
+        "already under pressure": (2, ["--yes", "--eviction-hard", "nodefs.available<1000Mi"], {}),
         "--fill takes one scenario": (2, ["--yes", "--all"], {}),
         "held off": (2, ["--yes", "--config-dir", str(held_off)], {}),
     }
@@ -294,7 +294,7 @@ def test_at_a_terminal_the_drill_asks_before_it_fills(fill_node: FillNode) -> No
         os.close(follower)
         assert process.returncode == code, printed + question
         assert "continue? [y/N]" in question
-        assert "everything that was filled is given back" in printed
+        assert "everything that was filled is freed" in printed
         assert ("nothing was changed" in question) == bool(code)
         assert (abs(fill_node.node.filesystem.available_bytes() - before) < MIB) == bool(code)
 

@@ -1,9 +1,9 @@
 """Judges each expectation of a scenario against the measurements of a run, on the embedded node or on a real one.
 
-On a real node those are judged that can be judged there: relief, the first removal, the lowest point, quiet, and
-objects of a name that exists; the condition only if the daemon that reports it runs in the drill. In place of "no
-container starts again" the drill checks that no pod that ran has ended. All other expectations depend on images, pods
-and a configuration that the scenario would have made; they are reported as not judged.
+On a real node only some can be judged: relief, the first removal, the lowest point, quiet, objects whose name exists,
+and the condition if the daemon that reports it runs in the drill. Instead of "no container starts again" the drill
+checks there that no pod that ran has ended. All other expectations depend on the images, pods and configuration of the
+scenario, and are reported as not judged.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ NOT_ON_A_REAL_NODE = {
     "last pass says": BUILT,
     "new pod": "a drill makes no pods on a real node",
 }
-"""The checks that cannot be judged on a real node, by name, and why."""
+"""The checks that cannot be judged on a real node, by name, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation."""
+    """One expectation, and whether it held."""
 
     name: str
-    """What is expected to hold."""
+    """What the expectation is about."""
     expected: str
-    """In words."""
+    """What was expected, for people."""
     seen: str
-    """In words."""
+    """What was measured, for people."""
     held: bool | None
-    """Null: it could not be judged."""
+    """Whether it held; null: it could not be judged."""
 
 
 class Response(StrEnum):
-    """What relieves the node: the daemon in this process, or another component that the drill only observes."""
+    """What relieves the node: the daemon in this process, or another component, which the drill only observes."""
 
     OURS = "reclaimd"
     OBSERVED = "observed"
@@ -74,8 +74,8 @@ class Response(StrEnum):
 class DrillResult:
     """A run and its verdict.
 
-    `history`: the daemon's own last observations, if an expectation did not hold. `lists_apart_seconds`: the longest
-    time between two polls of the runtime's lists; None if removals are known from the embedded runtime's own record.
+    `history`: the daemon's last observations, if an expectation did not hold. `lists_apart_seconds`: the longest time
+    between two polls of the runtime's lists; None if the removals are from the embedded runtime's record.
     """
 
     name: str
@@ -91,13 +91,13 @@ class DrillResult:
 
     @property
     def held(self) -> bool:
-        """True if every expectation held that could be judged."""
+        """True if every expectation that could be judged held."""
         return all(check.held is not False for check in self.checks)
 
 
 def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple[Check, ...]:
-    """Every expectation of a scenario, judged, in the order of the report. `faults`: how many it has; with fewer the
-    run did not test what the scenario says."""
+    """All expectations of a scenario, judged, in the order of the report. `faults` is the number of its faults: unless
+    all were triggered, the run did not test what the scenario says."""
     return (
         *_conditions(expect, measured),
         *_relief(expect, measured),
@@ -110,7 +110,7 @@ def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple
 
 
 def judge_real(expect: Expectation, measured: Measurements, response: Response) -> tuple[Check, ...]:
-    """Every expectation on a real node: those that are judged first."""
+    """All expectations on a real node: first those that were judged, then the others."""
     reasons = dict(NOT_ON_A_REAL_NODE)
     if response is Response.OBSERVED:
         reasons["ReclaimPressure"] = "reclaimd does not run in this drill"
@@ -137,9 +137,9 @@ def judge_real(expect: Expectation, measured: Measurements, response: Response) 
 def lost_beyond_need(measured: Measurements) -> int:
     """The number of images that were removed although the other removals of their pass were enough.
 
-    Goes through each satisfied pass from its last image back. An image was not needed if the surplus (available beyond
-    mark and minimum reclaim at the end of the pass) is at least the size of its layers, without those that another
-    image shares. What was written during the pass lowers the surplus, so the number is never too high.
+    Walks each satisfied pass back from its last image. An image was not needed if the surplus (what was available above
+    the mark and the minimum reclaim at the end of the pass) is at least the size of its layers, except those that
+    another image shares. Anything written during the pass lowers the surplus, so the number is never too high.
     """
     layers = measured.layers or {}
     needed = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
@@ -162,7 +162,7 @@ def lost_beyond_need(measured: Measurements) -> int:
 
 
 def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) -> list[tuple[Threshold, int]]:
-    """The surplus of each threshold that removing images relieves; empty if it is not known."""
+    """The surplus of each threshold that removing images relieves; empty if unknown."""
     after, layout = one.record.after, one.record.decision.layout
     if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
         return []
@@ -246,7 +246,7 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
 
 
 def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> int:
-    """The least amount; a percentage is one of the filesystem that was measured."""
+    """The least amount. A percentage is of the capacity that was measured."""
     if isinstance(share, int):
         return share
     sizes = [
@@ -303,24 +303,24 @@ def _time(seconds: float) -> str:
 
 # ---- the kubelet's restart rule
 #
-# A garbage collector can do harm that no list shows: if it removes the last record of a container that has done its
-# work, the kubelet runs that container again. So the drill applies the kubelet's own rule before and after a run. It
-# is for pods that are not being deleted, without back-off, probes and sidecars.
+# A garbage collector can do harm that no list shows: if it removes the last record of a container that has finished,
+# the kubelet runs that container again. So the drill applies the kubelet's rule before and after a run. It covers pods
+# that are not being deleted, and no back-off, probes or sidecars.
 #
 # Source: kubelet, `pkg/kubelet/container/helpers.go`, ShouldContainerBeRestarted; for init containers, which run again
-# only if they failed or if nothing says that they ran, `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
+# only if they failed or if no record says that they ran, `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 
 
 @dataclass(frozen=True, slots=True)
 class LastStatus:
-    """The runtime's status of the newest copy of a container. `exit_code` is valid if it has EXITED."""
+    """The runtime's status of a container's newest copy. `exit_code` is valid if it has EXITED."""
 
     state: ContainerState
     exit_code: int = 0
 
 
 def should_container_be_restarted(policy: RestartPolicy, newest: LastStatus | None) -> bool:
-    """True if the kubelet would start the container. `newest` is None if the runtime has no record of it."""
+    """Whether the kubelet would start the container. `newest` is None if the runtime has no record of it."""
     if newest is None:
         return True
     match newest.state:
@@ -336,10 +336,8 @@ def should_container_be_restarted(policy: RestartPolicy, newest: LastStatus | No
 def would_start(
     pods: Iterable[PodSpec], containers: Iterable[Container], exit_codes: Mapping[str, int]
 ) -> frozenset[str]:
-    """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows.
-
-    `exit_codes`: by id of the containers that have exited.
-    """
+    """The containers (`pod/container`) that the kubelet would start now, of the pods that it knows. `exit_codes`: by id
+    of the containers that have exited."""
     newest: dict[tuple[str, str], Container] = {}
     for container in sorted(containers, key=lambda each: each.created_at_ns):
         newest[container.pod_name, container.name] = container
@@ -349,7 +347,7 @@ def would_start(
             continue
         rules = {CONTAINER: pod.restart_policy}
         if pod.state is PodState.INITIALIZED:
-            rules[INIT_CONTAINER] = RestartPolicy.ON_FAILURE  # an init container that ended well is never run again
+            rules[INIT_CONTAINER] = RestartPolicy.ON_FAILURE  # an init container that succeeded is never run again
         for pod_name in pod.names:
             for name, policy in rules.items():
                 found = newest.get((pod_name, name))

@@ -1,1 +1,1 @@
-"""Measurements of a drill, taken by the drill itself and independent of the component that relieves the node."""
+"""A drill's own measurements, independent of the component that relieves the node."""

@@ -1,4 +1,4 @@
-"""What a drill measured: everything that is judged and reported. Values only; a run fills in its measurements.
+"""What a drill measured: everything that is judged and reported. Values only, filled in by a run.
 
 Times are seconds since the first pressure began. Only `passes` and `condition_periods` come from the daemon. The drill
 reads the filesystems itself, and the embedded runtime records what it really removed and when.
@@ -18,11 +18,11 @@ from eviction.reporting.pass_record import ConditionName
 from eviction.types import Threshold
 from signals.types import Signal, SignalObservations
 
-OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing, and act, before the observer's next reading
+OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing and act before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
 
 Size = Annotated[Count, Field(le=2**63)]
-"""Bytes, or files. No disk is larger, so what a report says can be drawn."""
+"""Bytes or inodes. No disk is larger, and within this bound a report can be drawn."""
 
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
@@ -38,22 +38,22 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFilesystem:
-    """One filesystem, named for its first role."""
+    """One filesystem."""
 
     name: RoleName
     """Its first role."""
     roles: tuple[RoleName, ...]
-    """All of them."""
+    """All its roles."""
     capacity_bytes: Size
-    """Its size."""
+    """Its capacity in bytes."""
     inodes_total: Size
-    """How many files it takes."""
+    """How many inodes it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """From crossing a mark (`crossed`) until every threshold is clear, with its minimum reclaim (`relieved`; None: not
-    yet). `first_rise`: when the available amount rose for the first time, which is the first relief."""
+    """One stretch of pressure: from crossing a mark (`crossed`) until every threshold is clear with its minimum reclaim
+    (`relieved`; None: not yet). `first_rise`: when the available amount first rose, which is the first relief."""
 
     crossed: float
     relieved: float | None = None
@@ -65,25 +65,25 @@ class ConditionPeriod:
     """A period during which a node condition was reported."""
 
     condition: ConditionName
-    """Which one."""
+    """The condition."""
     from_seconds: Moment
     """Since the start."""
     to_seconds: Moment | None = None
-    """Null: until the end."""
+    """Since the start; null: until the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRemoval:
-    """An object that went, whoever removed it."""
+    """An object that was removed, by whatever component."""
 
     seconds: Moment
     """Since the start."""
     kind: str
-    """What it was: container, sandbox, image, log, or of another function."""
+    """Its kind: container, sandbox, image, log, or a kind of another function."""
     name: str
-    """For people."""
+    """Its name for people."""
     id: Annotated[str, SkipValidation] = ""
-    """The runtime's id of it."""
+    """Its id in the runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class EndedPod:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPass:
-    """One pass: when it began, its record, and the number of the collector that made it (the first is 1)."""
+    """One pass: when it began, its record, and the number of its collector, from 1."""
 
     seconds: float
     record: Pass
@@ -128,10 +128,10 @@ class ImageLayer:
 class Measurements:
     """A whole run.
 
-    `observations`: the last complete ones. `before` and `after`: the objects on the node. `layers`: reference of an
-    image -> its layers. `would_restart`: containers that the kubelet would start after the run and would not have
-    started before it. `new_pod_problem`: why no new pod starts; empty if one did, None if it was not tried.
-    `last_change`: when something happened for the last time.
+    `observations`: the last complete ones. `before` and `after`: the objects on the node. `layers`: the layers of each
+    image, by its reference. `would_restart`: containers that the kubelet would start after the run and would not have
+    started before it. `new_pod_problem`: why a new pod could not start; empty if it did, None if none was tried.
+    `last_change`: when something last happened.
     """
 
     filesystems: Sequence[MeasuredFilesystem] = ()
@@ -160,7 +160,7 @@ class Measurements:
 
     @property
     def first_removal(self) -> float | None:
-        """When the first object was removed. Removals before the first crossing do not count."""
+        """When the first object was removed; removals before the first crossing do not count."""
         since = 0.0 if self.crossed is None else self.crossed - OBSERVER_LAG_SECONDS
         return next((removal.seconds for removal in self.removals if removal.seconds >= since), None)
 
@@ -185,12 +185,12 @@ class Measurements:
 
     @property
     def to_relief(self) -> float | None:
-        """The longest time from crossing to relief; None without a crossing, or if one was never relieved."""
+        """The longest time from crossing to relief; None if no mark was crossed or pressure remained."""
         took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
         return max(took, default=None) if len(took) == len(self.episodes) else None
 
     def series(self, signal: Signal) -> list[tuple[float, int]]:
-        """The available amount of a signal as (seconds, amount); empty if its filesystem was not measured."""
+        """A signal's available amount over time, as (seconds, amount); empty if its filesystem was not measured."""
         for index, filesystem in enumerate(self.filesystems):
             if signal.filesystem in filesystem.roles:
                 unit = int(signal.counts_inodes)
@@ -198,15 +198,15 @@ class Measurements:
         return []
 
     def lowest(self, signal: Signal) -> int | None:
-        """The lowest amount of a signal; None if it was not measured."""
+        """A signal's lowest amount; None if it was not measured."""
         return min((amount for _, amount in self.series(signal)), default=None)
 
 
 def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
-    """At most `limit` samples, in their order. `limit` must be at least two for each filesystem.
+    """At most `limit` samples, in their order. `limit` must be at least two per filesystem.
 
-    The samples are divided into stretches of equal length. Of each stretch the samples with the lowest bytes and the
-    lowest inodes of each filesystem are kept, so that the lowest point of every line is among them.
+    Of each of several equally long stretches the samples with the lowest bytes and the lowest inodes of each filesystem
+    are kept, so the lowest point of every line is among them.
     """
     if len(samples) <= limit:
         return list(samples)

@@ -1,13 +1,13 @@
 """The drill's own measurement of a node: its filesystems, its objects, and what the daemon reports of itself.
 
-`Observer` turns readings and reported conditions into samples, pressure episodes and condition periods. An observation
-reads a node until nothing changes any more; another component relieves the node, or the loops of daemons run beside it.
-It only reads.
+`Observer` turns readings and reported conditions into samples, pressure episodes and condition periods. An
+`Observation` reads a node until nothing changes any more, while the loops of daemons in this process, or another
+component, relieve the node. It only reads.
 
-A node that the drill did not build keeps no record of its removals. So a thread with a connection of its own asks for
-the lists again and again (`InventoryPoller`): an object that is in one list and not in the next was removed in between.
-Its filesystems are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that observing it
-for hours costs little.
+A node that the drill did not build has no record of its removals. So a thread with its own connection polls the
+runtime's lists (`InventoryPoller`): an object that is in one list and not in the next was removed in between. The
+filesystems of such a node are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that
+it costs little to observe it for hours.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from signals.types import FilesystemRole, FsLayout, SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
-CLOSE_OBSERVATION_SECONDS = 30.0  # of a longer episode the milliseconds do not matter
+CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
 PROGRESS_SECONDS = 0.04
 START_SECONDS = 10.0
 LOG = "log"
@@ -62,7 +62,7 @@ FEWER_SAMPLES = 20_000
 
 
 class Observer(Measurements):
-    """The measurements of a run while it lasts: samples, crossings and reliefs, and the conditions that the daemon
+    """The measurements of a run while it lasts: samples, episodes of pressure, and the conditions that the daemon
     reports.
 
     `thresholds` returns the thresholds in force in a layout. Call `record_conditions` from one thread only; `sample`
@@ -82,7 +82,7 @@ class Observer(Measurements):
 
     @property
     def under_pressure(self) -> bool:
-        """True from crossing a mark until every threshold is clear with its minimum reclaim."""
+        """True from the crossing of a mark until every threshold is clear with its minimum reclaim."""
         return bool(self.episodes) and self.episodes[-1].relieved is None
 
     @property
@@ -93,8 +93,8 @@ class Observer(Measurements):
     def sample(self, observations: SignalObservations, seconds: float) -> None:
         """Takes one observation of the filesystems, the observer's own or the daemon's.
 
-        Both count, since on a busy machine one may miss a crossing that the other sees. Ignored are observations in
-        which a filesystem could not be read (an old number proves no relief) and those older than the last sample.
+        Both count: on a busy machine one may miss a crossing that the other sees. Ignores observations in which a
+        filesystem could not be read (a stale number proves no relief), and those older than the last sample.
         """
         unread = observations.layout is None or any(each.stale for each in observations.signals.values())
         with self._lock:
@@ -123,7 +123,7 @@ class Observer(Measurements):
             self.episodes[-1] = replace(self.episodes[-1], relieved=seconds)
 
     def _has_risen(self, available: tuple[Available, ...], met: tuple[Threshold, ...]) -> bool:
-        """True if an amount that was below its mark has risen above its lowest since the crossing."""
+        """True if an amount that fell below its mark has risen from its lowest point since the crossing."""
         below = {
             (index, threshold.signal.counts_inodes)
             for threshold in met
@@ -138,7 +138,7 @@ class Observer(Measurements):
         return risen
 
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
-        """Takes the conditions that the daemon reports after an observation of its own."""
+        """Takes the conditions that the daemon reports after one of its observations."""
         for index, period in enumerate(self.condition_periods):
             if period.to_seconds is None and period.condition not in reported:
                 self.condition_periods[index] = replace(period, to_seconds=seconds)
@@ -159,15 +159,15 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
 
 
 class Lists(RuntimeService, ImageService, Protocol):
-    """Both services of one runtime; only their lists are asked for."""
+    """Both services of one runtime. Only the lists are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """Everything on the node at one moment.
 
-    `objects`: (kind, id) -> name; of a log directory, its name is both. `ready_pods`: by UID, the name of each pod
-    whose sandbox is READY.
+    `objects`: (kind, id) -> name; a log directory's id is its name. `ready_pods`: UID -> name of the pods whose sandbox
+    is READY.
     """
 
     objects: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -194,9 +194,9 @@ def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
 class InventoryPoller(Schedule):
     """Polls the runtime's lists until it is stopped: often while `under_pressure` returns True, else once a second.
 
-    The constructor takes the first inventory, and raises RuntimeUnavailable if it fails. A later failure changes
-    nothing; the first failure of each series is kept in `outages`. `longest_gap_seconds`: the longest time between two
-    complete answers.
+    The constructor takes the first inventory, and raises RuntimeUnavailable if it cannot. Later failures are skipped;
+    the first one of each outage is recorded in `outages`. `longest_gap_seconds`: the longest time between two complete
+    answers.
     """
 
     def __init__(self, runtime: Lists, pod_logs_directory: str, under_pressure: Callable[[], bool]):
@@ -219,7 +219,7 @@ class InventoryPoller(Schedule):
         return len(self.removals) + len(self.ended_pods)
 
     def stop(self) -> None:
-        """Ends polling, after one last poll so that no removal at the end is missed."""
+        """Stops after one last poll, so that no late removal is missed."""
         super().stop()
         self._poll()
 
@@ -233,7 +233,7 @@ class InventoryPoller(Schedule):
                 due, calm = now + PAUSE_PER_POLL * took, now + CALM_PAUSE_SECONDS
 
     def _poll(self) -> float:
-        """Takes one inventory and compares it with the last one. Returns the seconds that the answer took."""
+        """Takes an inventory and compares it with the last one. Returns how many seconds that took."""
         asked = time.monotonic()
         try:
             found = take_inventory(self._runtime, self._pod_logs_directory)
@@ -245,7 +245,7 @@ class InventoryPoller(Schedule):
             return time.monotonic() - asked
         answered, self._unreachable = time.monotonic(), False
         for key, name in found.objects.items():
-            if name == key[1]:  # a runtime removes the names of an image before the image, which keeps its last one
+            if name == key[1]:  # a runtime removes an image's names before the image: the last name is kept
                 found.objects[key] = self.last.objects.get(key, name)
         self.longest_gap_seconds = max(self.longest_gap_seconds, answered - self._answered)
         self._answered = answered
@@ -263,15 +263,15 @@ class InventoryPoller(Schedule):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When an observation ends: `longest_seconds` after it began (None: no limit), or once nothing has changed for
-    `quiet_seconds`; on a node that the drill did not build only after pressure was relieved."""
+    `quiet_seconds`, which on a node that the drill did not build counts only after relief."""
 
     quiet_seconds: float
     longest_seconds: float | None = None
 
 
 class Observation:
-    """Observes one node. `progress` is called with the seconds and the observation, about 25 times a second, and `show`
-    with every pass of the daemons beside it."""
+    """Observes one node. `progress` is called about 25 times a second, with the seconds and the observation; `show` is
+    called with every pass of the daemons beside it."""
 
     _until_relief = False
 
@@ -291,7 +291,7 @@ class Observation:
 
     @contextmanager
     def beside(self, managers: Mapping[Node, Manager]) -> Iterator[None]:
-        """Runs the loops of daemons; the block begins when each of them has observed its node."""
+        """Runs the loops of daemons while the block lasts. It begins once each has observed its node, or after 10 s."""
         collectors = [_Collector(self, number) for number in range(1, len(managers) + 1)]
         loops = [threading.Thread(target=each.run, name="manager", daemon=True) for each in managers.values()]
         for node, collector in zip(managers, collectors, strict=True):
@@ -315,7 +315,7 @@ class Observation:
                     loop.join()
 
     def begin(self) -> None:
-        """From now on all times are counted, and the daemon's observations too."""
+        """All times count from now, and so do the daemon's observations."""
         self.began, self.began_wall = time.monotonic(), time.time()
         self._measuring = True
 
@@ -340,15 +340,15 @@ class Observation:
         self.measured.ended = time.monotonic() - self.began
 
     def changes(self, _: float) -> int:
-        """How much has happened by now, so many seconds after the begin."""
+        """How much has happened so far: a number that grows."""
         return len(self.measured.episodes)
 
     def in_progress(self, _: float) -> bool:
-        """While it is True the node does not count as quiet."""
+        """While True, the node does not count as quiet."""
         return self.measured.under_pressure
 
     def heard(self, observations: SignalObservations, decision: Decision) -> None:
-        """The first daemon has observed the node."""
+        """Takes an observation and a decision of the first daemon."""
         self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
         if self._measuring:
             self.measured.sample(observations, observations.time - self.began)
@@ -359,7 +359,7 @@ class Observation:
 
 
 class _Collector(Listener):
-    """Hears one of the daemons; only the first one's observations count."""
+    """Listens to one of the daemons. Only the observations of the first one count."""
 
     def __init__(self, observation: Observation, number: int):
         self._observation = observation
@@ -378,8 +378,8 @@ class _Collector(Listener):
 
 
 class NodeObservation(Observation):
-    """Observes a node that the drill did not build. The constructor raises RuntimeUnavailable if the runtime cannot be
-    reached. `fills`: whether a pressure lasts."""
+    """Observes a node that the drill did not build. `fills` returns True while a pressure lasts. The constructor raises
+    RuntimeUnavailable if the runtime cannot be reached."""
 
     _until_relief = True
 
@@ -399,7 +399,7 @@ class NodeObservation(Observation):
             raise
 
     def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
-        """Polls the runtime's lists meanwhile."""
+        """As for any node, and polls the runtime's lists meanwhile."""
         self.inventory.start(self.began)
         super().watch(limits, give_up)
         inventory, measured = self.inventory, self.measured
@@ -409,11 +409,9 @@ class NodeObservation(Observation):
         measured.faults = inventory.outages
 
     def changes(self, _: float) -> int:
-        """Crossings, removals and ended pods."""
         return self.inventory.changes + len(self.measured.episodes)
 
     def in_progress(self, _: float) -> bool:
-        """Under pressure, or while one lasts."""
         return self.measured.under_pressure or self.fills()
 
     def _interval(self, seconds: float) -> float:
@@ -422,12 +420,11 @@ class NodeObservation(Observation):
         return PRESSURE_INTERVAL_SECONDS if recent else CALM_INTERVAL_SECONDS
 
     def close(self) -> None:
-        """Closes the connection for the lists."""
         self._client.close()
 
 
 def without_margin(configuration: Configuration) -> Configuration:
-    """The configuration with the kubelet's own marks: without our margin and our default minimum reclaim."""
+    """The configuration with the kubelet's own marks, without our margin and our default minimum reclaim."""
     ours = {name for name, origin in configuration.origins.items() if origin == "default"}
     thresholds = tuple(
         replace(

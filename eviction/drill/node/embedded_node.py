@@ -1,8 +1,9 @@
 """The embedded node of a drill: small filesystems, an embedded CRI runtime on them, images and pods.
 
-Everything above the runtime's socket is the product's own code. Each filesystem is a tmpfs in a mount namespace of
-this process (as root, or in a user namespace) and ends with the process, or as root one on a loop device. If no tmpfs
-is allowed, or if the scenario asks for it, a filesystem is a size-limited view of a directory, and `simulated` is True.
+Everything above the runtime's socket is the product's own code. Filesystems are mounted in a private mount namespace
+(entered as root, or with a user namespace) and end with the process: each is a tmpfs, or as root one on a loop device.
+If mounting is not allowed, or the scenario asks for it, a filesystem is a size-limited view of a directory, and
+`simulated` is True.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsLayout, FsStats
 
-LEFT_BEHIND = "left-behind"  # content of an interrupted pull
+LEFT_BEHIND = "left-behind"  # the content of an interrupted pull
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
 SPACING_SECONDS = 60  # between the ages of two entries
-SETTLED_SECONDS = 60.0  # a pod began this long before its newest container ended
+SETTLED_SECONDS = 60.0  # from the start of a pod to the exit of its newest container
 ROTATED_EVERY_SECONDS = 600.0
-LOST_EXIT_CODE = 255  # the exit code that a runtime reports for a container that did not survive a reboot
+LOST_EXIT_CODE = 255  # reported by a runtime for a container that did not survive a reboot
 
 FREES = """\
 mode=$1
@@ -78,8 +79,8 @@ _Answer = TypeVar("_Answer")
 
 
 def until_answered(ask: Callable[[], _Answer]) -> _Answer:
-    """The answer to a call that changes nothing: the runtime may have just started, on a busy machine. Repeats the call
-    for up to 10 s, then raises RuntimeUnavailable."""
+    """Repeats a call that changes nothing until it is answered: on a busy machine the runtime may have just started.
+    Raises RuntimeUnavailable after 10 s."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -93,8 +94,8 @@ def until_answered(ask: Callable[[], _Answer]) -> _Answer:
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
-    `mounts`: the result of `enter_private_mounts`, called while the process had one thread. Raises EmbeddedNodeError
-    if the node cannot be built.
+    `mounts`: the result of `enter_private_mounts`, called while the process had one thread. Entering the block raises
+    EmbeddedNodeError if the node cannot be built.
     """
 
     def __init__(self, scenario: Scenario, mounts: PrivateMounts):
@@ -109,17 +110,17 @@ class EmbeddedNode:
             if spec.type is FilesystemType.DIRECTORY or (spec.type is FilesystemType.TMPFS and not mounts.available)
         }
         self.simulated = bool(self._simulated)
-        """True if any of the filesystems is only a view of a directory."""
+        """True if any filesystem is only a view of a directory."""
         nodefs = self._disks[FilesystemRole.NODEFS]
         self.root_directory = os.path.join(nodefs, "kubelet")
         self.pod_logs_directory = os.path.join(nodefs, "log", "pods")
         self.container_logs_directory = os.path.join(nodefs, "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
-        self.image_names: dict[str, str] = {}  # reference of an image by its id
-        self.layers: dict[str, tuple[LayerSpec, ...]] = {}  # of an image by its reference, the lowest first
-        self.records: dict[str, ImageRecord] = {}  # of an image by its id
-        self.exit_codes: dict[str, int] = {}  # of an exited container by its id
-        self.running: dict[str, str] = {}  # container by pod
+        self.image_names: dict[str, str] = {}  # image id -> reference
+        self.layers: dict[str, tuple[LayerSpec, ...]] = {}  # reference of an image -> its layers, the lowest first
+        self.records: dict[str, ImageRecord] = {}  # by image id
+        self.exit_codes: dict[str, int] = {}  # by id of the exited container
+        self.running: dict[str, str] = {}  # pod -> container
         self.log_files: dict[str, str] = {}  # by pod
 
     def __enter__(self) -> Self:
@@ -139,7 +140,7 @@ class EmbeddedNode:
 
     @property
     def reader(self) -> FilesystemReader:
-        """Reads what is below a simulated filesystem as that filesystem, and everything else with statvfs."""
+        """Reads paths on a simulated filesystem from its view, and all others with statvfs."""
 
         def read(path: str, now: float) -> Reading:
             for directory, spec in self._simulated.items():
@@ -150,7 +151,7 @@ class EmbeddedNode:
         return read
 
     def path_of(self, name: str) -> str:
-        """Where a filesystem of the configuration's own is, the program of a function, or the ballast."""
+        """The path of a filesystem that the configuration adds, of a function's program, or of the ballast."""
         if name in self._spec.own:
             return self._disks[FilesystemRole(name)]
         if name == BALLAST:
@@ -159,8 +160,8 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """What functions of the configuration may remove, by name: `buildcache/0001`, `ballast`, `content/left-behind`,
-        and rotated logs by their paths below the directory of pods' logs."""
+        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`, `content/left-behind`,
+        and rotated logs by their paths below the pod log directory."""
         found = {
             f"{role}/{name}"
             for role in self._spec.own
@@ -177,23 +178,17 @@ class EmbeddedNode:
         return self._disks[self._spec.role(role)]
 
     def describe(self) -> str:
-        """What the filesystems are, in one phrase."""
-        many = len(self._disks) > 1
+        """The filesystems in one phrase."""
         if self._simulated:
             why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
-            views = "size-limited views of directories" if many else "a size-limited view of a directory"
-            return f"simulated: {views}, because {why}"
+            return f"simulated by size-limited views of directories, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        types = [spec.type for spec in self._spec.filesystems.values()]
-        phrases = []
-        for each in dict.fromkeys(types):
-            one = "an" if each in (FilesystemType.EXT4, FilesystemType.XFS) else "a"
-            count = {1: one, 2: "two", 3: "three"}.get(types.count(each), types.count(each))
-            phrases.append(f"{count} {each}{' on a loop device' * (each in ON_LOOP_DEVICES)}")
-        return f"{' and '.join(phrases)} of {'their' if many else 'its'} own (mounted {how})"
+        types = dict.fromkeys(spec.type for spec in self._spec.filesystems.values())
+        kinds = [f"{each} on loop devices" if each in ON_LOOP_DEVICES else str(each) for each in types]
+        return f"{' and '.join(kinds)}, mounted {how}"
 
     def _make_filesystems(self) -> None:
-        """The filesystems, the kubelet's directories, and what the configuration's own functions need."""
+        """Makes the filesystems, the kubelet's directories, and what the configuration's functions need."""
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
             if self._disks[role] not in self._simulated:
@@ -236,7 +231,6 @@ class EmbeddedNode:
         until_answered(self._maker.version)
 
     def _populate(self) -> None:
-        """What is on the node."""
         if self._spec.runtime.unreferenced_bytes:
             self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
         for image in self._spec.images:
@@ -250,14 +244,14 @@ class EmbeddedNode:
     # ---- its images and pods
 
     def _add_images(self, spec: ImageSpec) -> None:
-        """Adds images, known for as long as the spec says. Raises EmbeddedNodeError if they do not fit."""
+        """Adds images, first seen as long ago as the spec says. Raises EmbeddedNodeError if they do not fit."""
         now = time.monotonic()
         for place, name in enumerate(spec.names):
             image_id = self.pull(spec, name)
             self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
 
     def pull(self, spec: ImageSpec, name: str) -> str:
-        """Pulls one new image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
+        """Pulls one image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
         own = LayerSpec(name, spec.size_bytes, spec.files)
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
         image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
@@ -266,17 +260,17 @@ class EmbeddedNode:
         return image_id
 
     def start_new_pod(self, image: str) -> None:
-        """Starts a new pod. Raises RuntimeUnavailable with the runtime's own message."""
+        """Starts a new pod. Raises RuntimeUnavailable with the runtime's message."""
         sandbox = self._run_sandbox("new-pod")
         self._maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
 
     def _reboot(self) -> None:
-        """The node reboots: every container has ended, and the kubelet has not acted on it yet."""
+        """Reboots the node: every container has exited, and the kubelet has not reacted yet."""
         self.runtime.reboot()
         self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
 
     def _run_sandbox(self, name: str) -> str:
-        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as the kubelet does it
+        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as in the kubelet
         return self._maker.run_pod(name, _uid(name), self._logs_of(name))
 
     def _directory_of(self, name: str) -> str:
@@ -291,7 +285,7 @@ class EmbeddedNode:
             self._write_logs(name, CONTAINER, 0, spec)
             return
         sandbox = self._run_sandbox(name)
-        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as being started
+        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as starting
         self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
         os.utime(self._directory_of(name), (began, began))
         if spec.state is PodState.INITIALIZED:
@@ -319,17 +313,17 @@ class EmbeddedNode:
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
         container = self._maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
-            raise EmbeddedNodeError(f"what the pod {pod_name} has to write does not fit")
+            raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec)
         return container
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, spec: PodSpec) -> None:
-        """The log of a container, and what the kubelet has rotated of it (kubelet, container_log_manager.go)."""
+        """Writes a container's log and its rotated logs, named as by the kubelet (container_log_manager.go)."""
         path = self.log_files[pod_name] = os.path.join(self._logs_of(pod_name), name, f"{attempt}.log")
         if not spec.log_bytes:
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and at last the log itself
+        for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and the log itself last
             at = time.time() - ROTATED_EVERY_SECONDS * age
             log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
             with open(log, "wb") as file:
@@ -338,37 +332,36 @@ class EmbeddedNode:
 
     def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
         self.runtime.exit_container(container_id, exit_code)
-        self.runtime.age(container_id, spec.dead_seconds)  # called in order, so the order of creation is kept
+        self.runtime.age(container_id, spec.dead_seconds)  # copy by copy, so the order of creation is kept
         self.exit_codes[container_id] = exit_code
 
 
 def _read_directory(root: str, spec: FilesystemSpec, path: str, now: float) -> Reading:
-    """One reading of a whole tree as if its root were a filesystem of the size and the inodes of `spec`. Raises
-    OSError.
+    """Reads a tree as if its root were a filesystem with the size and inodes of `spec`. Raises OSError.
 
-    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes, with
-    blocks counted as the filesystem below counts them.
+    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes, in the
+    blocks of the filesystem below.
     """
     os.stat(path)
     found = os.stat(root)
     used_bytes = used_inodes = 0
     for directory, directories, files in os.walk(root):
         for name in (*directories, *files):
-            with suppress(FileNotFoundError):  # removed meanwhile
+            with suppress(FileNotFoundError):  # it was removed meanwhile
                 used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
                 used_inodes += 1
     free_bytes, free_inodes = max(spec.size_bytes - used_bytes, 0), max(spec.inodes - used_inodes, 0)
     stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
-    return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device of its own: two directories, two filesystems
+    return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device per directory: two are two filesystems
 
 
 def _entries(disk: str) -> str:
-    """The directory of the entries on a filesystem of the configuration's own."""
+    """The directory of the entries on a filesystem that the configuration adds."""
     return os.path.join(disk, "entries")
 
 
 def write_entries(disk: str, count: int, size_bytes: int) -> None:
-    """Entries of so many bytes, numbered from 0001, the first one the oldest. Raises OSError."""
+    """Writes entries of `size_bytes` each, numbered from 0001, the oldest first. Raises OSError."""
     directory = _entries(disk)
     os.mkdir(directory, 0o755)
     for number in range(1, count + 1):
@@ -380,7 +373,7 @@ def write_entries(disk: str, count: int, size_bytes: int) -> None:
 
 
 def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Mapping[FilesystemRole, str]) -> None:
-    """The programs of these functions, each by the name of its function. Raises OSError."""
+    """Writes the programs of these functions, each under the name of its function. Raises OSError."""
     os.mkdir(directory, 0o755)
     for function in functions:
         if function.does is None:

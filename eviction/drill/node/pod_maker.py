@@ -1,6 +1,6 @@
 """Makes pods over CRI as a kubelet does, for the drill and the tests.
 
-The daemon and the command `reclaim` never use it: they only list and remove.
+The daemon and the command `reclaim` never use it; they only list and remove.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Answer = TypeVar("Answer")
 
 
 class PodMaker(CriClient):
-    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's own message."""
+    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's message."""
 
     def run_pod(self, name: str, uid: str, log_directory: str, attempt: int = 0) -> str:
-        """RunPodSandbox on the host's network, as for a pod of the API server; the id of the sandbox."""
+        """Calls RunPodSandbox on the host's network, as for a pod from the API server. Returns the sandbox's id."""
         config = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace="default", attempt=attempt),
             hostname=name,
@@ -39,14 +39,14 @@ class PodMaker(CriClient):
         return answer.pod_sandbox_id
 
     def run_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
-        """CreateContainer and StartContainer in a sandbox; `pod` is (name, uid). The id of the container."""
+        """Calls CreateContainer and StartContainer; `pod` is (name, uid). Returns the container's id."""
         container_id = self.create_container(sandbox_id, pod, name, image, attempt)
         start = pb.StartContainerRequest(container_id=container_id)
         self._make("StartContainer", start, pb.StartContainerResponse)
         return container_id
 
     def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
-        """CreateContainer alone, so the container is CREATED. The id of the container."""
+        """Calls CreateContainer only, so the container stays CREATED. Returns its id."""
         pod_name, uid = pod
         request = pb.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,

@@ -1,1 +1,1 @@
-"""What fills the filesystems during a drill, and the faults that are injected meanwhile."""
+"""What fills the filesystems during a drill."""

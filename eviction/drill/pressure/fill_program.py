@@ -1,10 +1,10 @@
-"""The program that fills a filesystem, of an embedded node or of a real one. Standard library only.
+"""The program that fills a filesystem of an embedded or a real node. Standard library only.
 
     python fill_program.py '{"path": "/var/lib/x", "grows": "bytes", …}'    # an `Order` as JSON
 
-It prints `ready` before it writes and the amount after. It ends when its standard input is closed: by the drill, or by
-the kernel when the drill has ended in any way. Unless it `remains`, what was written is freed then; a file without a
-name is also freed after kill -9.
+It prints `ready` before it writes, and the amount afterwards. It ends when its standard input is closed: by the drill,
+or by the kernel once the drill has ended, however that happened. It then frees what it wrote, unless that `remains`. A
+file without a name is freed even after kill -9.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 PREFIX = ".reclaimd-drill-"
 BLOCK_BYTES = 1 << 18
-STEP_BYTES = 64 << 20  # reserved at a time; between two steps it can be stopped
+STEP_BYTES = 64 << 20  # reserved at a time: it can be stopped between two steps
 PAUSE_SECONDS = 0.1
 RETRY_SECONDS = 0.002
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -30,16 +30,16 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Order(NamedTuple):
-    """What to write where: `amount` bytes or files (None: without end), at `rate` a second (0: at once; bytes are
-    reserved without writing them), to `path`.
+    """What to write to `path`: `amount` bytes or files (None: no limit), at `rate` per second (0: at once, with bytes
+    reserved and not written).
 
-    Bytes go to a `file` of that name (`closed`: when it is written; `open`: it is held open; `deleted`: it is held open
-    and has had no name since it was made), or `unnamed` in that directory. Files of `file_bytes` each go to a new
-    directory of that name, or with a known prefix in it (`unnamed`), which is locked while the program lives, so that a
-    later drill can find and remove them (`leftovers`).
+    Bytes go to one file at `path`. `file` says what becomes of it: `closed` once written, kept `open`, or kept open but
+    `deleted` as soon as it is made; if `unnamed`, `path` is a directory, and the file in it never has a name. Files of
+    `file_bytes` each go to a new directory at `path`; if `unnamed`, to one in `path` with a known prefix. The program
+    locks that directory while it lives, so that a later drill can find and remove what is left (`remove_leftovers`).
 
     Writing ends when the amount is written, when only `reserve` bytes or inodes are left, or on SIGTERM. On a full disk
-    it is repeated, or ends if it was to last `until_full`.
+    it ends if it lasts `until_full`, and is tried again otherwise.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Order(NamedTuple):
 
 
 class Bytes:
-    """Fills bytes: one file. If the filesystem has no O_TMPFILE, an unnamed one has a name for a moment."""
+    """Fills bytes, with one file. If the filesystem lacks O_TMPFILE, an unnamed file has a name for a moment."""
 
     def __init__(self, order: Order):
         self.descriptor = _unnamed(order.path) if order.file == "unnamed" else os.open(order.path, APPEND, 0o600)
@@ -70,7 +70,7 @@ class Bytes:
         return found.f_bavail * found.f_frsize
 
     def grow(self, most: int) -> int:
-        """Takes up to `most` bytes more. Returns how many."""
+        """Takes up to `most` more bytes. Returns how many."""
         if self._block:
             size = os.write(self.descriptor, self._block[:most])
         else:
@@ -80,7 +80,7 @@ class Bytes:
         return size
 
     def free(self) -> None:
-        """Removes the name; the rest ends with this process."""
+        """Removes the name; the space is freed when this process ends."""
         if self._path is not None:
             os.unlink(self._path)
 
@@ -98,7 +98,7 @@ def _unnamed(directory: str) -> int:
 
 
 class Files:
-    """Fills inodes: a locked directory of many files."""
+    """Fills inodes, with many files in a locked directory."""
 
     def __init__(self, order: Order):
         unnamed = os.path.join(order.path, f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
@@ -122,7 +122,7 @@ class Files:
         return 1
 
     def free(self) -> None:
-        """Removes the files and the directory. A file that is missing already is no error."""
+        """Removes the files and the directory. A missing file is no error."""
         for number in range(self._count):
             with suppress(FileNotFoundError):
                 os.unlink(f"f{number}", dir_fd=self.descriptor)
@@ -130,13 +130,13 @@ class Files:
 
 
 def stdin_closed(seconds: float) -> bool:
-    """Waits up to `seconds`. True if standard input was closed."""
+    """Waits up to `seconds` for the end of standard input."""
     readable, _, _ = select.select([0], [], [], seconds)
     return bool(readable) and not os.read(0, 1024)
 
 
 def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
-    """Writes until the end. Returns how much was written. Raises EOFError if standard input is closed."""
+    """Carries out the order. Returns the amount written. Raises EOFError if standard input is closed."""
     written, began = 0, time.monotonic()
     while not stopped:
         most = sys.maxsize if order.amount is None else order.amount - written
@@ -164,7 +164,7 @@ def fill(order: Order) -> None:
     """Fills, prints the amount, waits for the end of standard input, frees."""
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    # A drill blocks it in all its threads, and a child inherits that.
+    # A drill blocks SIGTERM in all its threads, and a child inherits that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if order.file != "unnamed":
         os.makedirs(os.path.dirname(order.path), exist_ok=True)

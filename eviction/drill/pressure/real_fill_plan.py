@@ -1,11 +1,11 @@
 """How the pressure of a scenario is applied to a real node: the prefill, the pressures, and the reserve.
 
-The amounts and rates of the scenario stay as they are written. A prefill before the clock starts makes up for the size
-of the node: after it, the first pressure crosses the highest mark when half of it is written. So the mark is crossed at
-the scenario's own rate, and without relief the node ends half the amount below it.
+The scenario's amounts and rates are not scaled. A prefill, before the clock starts, makes up for the size of the node:
+after it, the first pressure crosses the highest mark with half of its amount. So the mark is crossed at the scenario's
+own rate, and without relief the node ends half the amount below it.
 
-Covers: bytes and inodes, in one directory. Does not cover: logs, writable layers and pulls, which need pods and images
-that the scenario made; faults, which need the embedded runtime.
+Covers: bytes and inodes, in one directory. Does not cover: logs, writable layers and pulls, which need a scenario's own
+pods and images; faults, which need the embedded runtime.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from signals.types import FilesystemIdentity, Signal, SignalObservations
 
 RESERVE_DIVISOR = 100  # a hundredth of the filesystem is never filled
 SMALLEST_RESERVE = {False: 64 << 20, True: 500}  # bytes, and inodes
-MOST_PREFILL_FILES = 1_000_000  # a minute to make and a minute to remove
-BLOCK_BYTES = 4096  # of the filesystem: a small file takes one
-FULL_HEADROOM_SECONDS = 0.5  # a pressure that goes on until the disk is full crosses the mark after this time
+MOST_PREFILL_FILES = 1_000_000  # they take a minute to make and a minute to remove
+BLOCK_BYTES = 4096  # the least that a small file takes
+FULL_HEADROOM_SECONDS = 0.5  # a pressure that lasts until the disk is full crosses the mark after this time
 
-UNITS = {False: Signal.NODEFS_AVAILABLE, True: Signal.NODEFS_INODES_FREE}  # only to name an amount
+UNITS = {False: Signal.NODEFS_AVAILABLE, True: Signal.NODEFS_INODES_FREE}  # only to format an amount
 
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """What is done on one filesystem. The maps are by unit: False bytes, True inodes.
+    """What to do on one filesystem. The maps are by unit: False for bytes, True for inodes.
 
-    `crossed`: the highest mark of each unit that is written, with its amount. `prefill`: what is written before the
-    clock starts. `reserve`: what is never filled. `lowest`: what is left without relief. `limited`: a pressure that
-    would go on until the disk is full ends at the reserve.
+    `crossed`: the highest mark of each unit that is filled, and its amount. `prefill`: what is written before the clock
+    starts. `reserve`: what is never filled. `lowest`: what is left without relief. `limited`: True if a pressure that
+    would last until the disk is full ends at the reserve.
     """
 
     identity: FilesystemIdentity
@@ -48,14 +48,14 @@ class FillPlan:
 def plan_fill(
     scenario: Scenario, observations: SignalObservations, thresholds: Iterable[Threshold], device_id: int
 ) -> FillPlan:
-    """The plan for a directory on the filesystem `device_id`. Raises ScenarioError if there can be none."""
+    """The plan for a directory on the filesystem `device_id`. Raises ScenarioError if the scenario does not fit it."""
     _refuse_what_needs_a_node_of_its_own(scenario)
     roles = {role: found for role, found in observations.filesystems.items() if found[0].device_id == device_id}
     if not roles:
         raise ScenarioError("the directory is on none of the node's filesystems, so filling it causes no pressure")
     for pressure in scenario.pressures:
         if pressure.where not in roles:
-            raise ScenarioError(f"the scenario fills {pressure.where}, and the directory is on {', '.join(roles)}")
+            raise ScenarioError(f"the scenario fills {pressure.where}, but the directory is on {', '.join(roles)}")
     identity, stats = next(iter(roles.values()))
     thresholds = tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
     units = sorted({pressure.counts_inodes for pressure in scenario.pressures})
@@ -67,7 +67,7 @@ def plan_fill(
         crossed[inodes] = threshold, mark = _highest_mark(thresholds, observations, inodes=inodes)
         if available[inodes] <= mark:
             raise ScenarioError(
-                f"the node is under pressure already: {threshold.signal} is "
+                f"the node is already under pressure: {threshold.signal} is "
                 f"{amount(threshold.signal, available[inodes])}, its mark {amount(threshold.signal, mark)}"
             )
         first = next(pressure for pressure in scenario.pressures if pressure.counts_inodes == inodes)
@@ -84,43 +84,43 @@ def plan_fill(
     for inodes in sorted(filled_units):
         if lowest[inodes] < reserve[inodes]:
             left, needed = (amount(UNITS[inodes], max(each, 0)) for each in (lowest[inodes], reserve[inodes]))
-            raise ScenarioError(f"it would leave {left}, less than the {needed} that have to stay")
+            raise ScenarioError(f"it would leave {left}, less than the {needed} that must stay free")
     if prefill.get(True, 0) > MOST_PREFILL_FILES:
         raise ScenarioError(
-            f"it would take {prefill[True]} files to come near the mark, more than {MOST_PREFILL_FILES}"
+            f"it would take {prefill[True]} files to come close to the mark, more than the {MOST_PREFILL_FILES} allowed"
         )
     return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest, limited=bool(full))
 
 
 def plan_lines(plan: FillPlan, directory: str) -> list[str]:
-    """What will be done, for the person who is asked to confirm it."""
+    """What will be done, for the person who has to confirm it."""
     lines: list[str] = []
     for inodes, (threshold, mark) in plan.crossed.items():
         signal = threshold.signal
         lines += [
-            f"in {directory} {amount(signal, plan.prefill[inodes])} are filled at once",
+            f"{amount(signal, plan.prefill[inodes])} are filled at once in {directory}",
             f"then the pressure crosses {signal}<{threshold.text()} = {amount(signal, mark)}",
             f"without relief {amount(signal, max(plan.lowest[inodes], plan.reserve[inodes]))} are left",
             f"{amount(signal, plan.reserve[inodes])} are never filled",
         ]
     if plan.limited:
-        lines.append("the scenario goes on until the disk is full; here it ends at this reserve")
-    return [*lines, "everything that was filled is given back at the end, also if this process is killed"]
+        lines.append("the scenario fills until the disk is full; here it stops at this reserve")
+    return [*lines, "everything that was filled is freed at the end, even if this process is killed"]
 
 
 def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
-    """Refuses a scenario that can run on the embedded node only: without its faults or pods it would test less."""
+    """Refuses a scenario that needs the embedded node: without its faults or pods it would test less than it says."""
     for pressure in scenario.pressures:
         if pressure.grows not in (Grows.BYTES, Grows.INODES):
-            raise ScenarioError(f"what grows is {pressure.grows}: in a directory only bytes and inodes can grow")
+            raise ScenarioError(f"in a directory only bytes and inodes can grow, but it was {pressure.grows}")
     node = scenario.node
     for has, what in (
         (scenario.faults, "faults, which only the embedded runtime can have"),
         (node.collectors > 1, "several collectors"),
-        (node.rebooted, "a node that has just booted"),
+        (node.rebooted, "a node that has just rebooted"),
     ):
         if has:
-            raise ScenarioError(f"the scenario is about {what}; it runs on the embedded node")
+            raise ScenarioError(f"the scenario is about {what}; it runs only on the embedded node")
 
 
 def _highest_mark(
@@ -143,7 +143,7 @@ def _headroom(first: Pressure) -> int:
 
 
 def _largest_amount(pressure: Pressure) -> int:
-    """The most that a pressure writes; 0 for one that goes on until the disk is full."""
+    """The most that a pressure writes; 0 if it lasts until the disk is full."""
     timed = None if pressure.for_seconds is None else int(pressure.rate * pressure.for_seconds)
     known = [limit for limit in (pressure.amount, timed) if limit is not None]
     return min(known, default=0)

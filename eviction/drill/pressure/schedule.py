@@ -1,6 +1,6 @@
-"""Applies the pressures of a scenario in their order, and fills filesystems through processes of their own.
+"""Applies the pressures of a scenario in their order, and fills filesystems, with a process for each fill.
 
-What grows through the embedded runtime, writable layers and images being pulled, is in `run.embedded`.
+Does not cover: writable layers and pulled images, which grow through the embedded runtime; see `run.embedded`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from eviction.drill.scenario import FileEnd, Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
-FREE_SECONDS = 600.0  # removing a million files takes a minute
+FREE_SECONDS = 600.0  # a million files take a minute to remove
 GROWS = {
-    Grows.BYTES: "a process writes on {where}{file}",
-    Grows.INODES: "a process makes files{small} on {where}",
+    Grows.BYTES: "a process writes to {where}{file}",
+    Grows.INODES: "a process creates files{small} on {where}",
     Grows.LOG: "{pod} writes its log{file}",
-    Grows.WRITABLE: "{pod} writes into its writable layer",
+    Grows.WRITABLE: "{pod} writes to its writable layer",
     Grows.PULL: "{images} are pulled",
 }
 FILES = {
@@ -38,7 +38,7 @@ FILES = {
 
 
 Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
-"""Seconds since the first pressure began. No drill lasts longer, so what a report says can be drawn."""
+"""Seconds since the first pressure began. No drill lasts longer, and within this bound a report can be drawn."""
 
 
 # Injected by the drill, or on a real node an outage of its runtime.
@@ -47,7 +47,7 @@ class FaultOccurrence:
     """A fault that was triggered."""
 
     what: str
-    """In words."""
+    """The fault, for people."""
     seconds: Moment
     """Since the start."""
 
@@ -57,13 +57,13 @@ class PressurePeriod:
     """A period during which something grew."""
 
     what: str
-    """In words."""
+    """The pressure, for people."""
     from_seconds: Moment
     """Since the start."""
     to_seconds: Moment | None = None
-    """Null: until the end."""
+    """Since the start; null: until the end."""
     written: int = 0
-    """Bytes, or files."""
+    """How many bytes or files were written."""
 
 
 class Grower(Protocol):
@@ -74,14 +74,14 @@ class Grower(Protocol):
         """True while it writes."""
 
     def stop(self) -> int:
-        """Ends the writing. Returns what was written, in bytes or files."""
+        """Stops writing. Returns the bytes or files written."""
 
     def free(self) -> object:
         """Removes what was written."""
 
 
 def describe_pressure(pressure: Pressure) -> str:
-    """A pressure in words: `a process writes 150.0MiB at 60.0MiB a second`."""
+    """A pressure for people: `a process writes to nodefs: 150.0MiB, 60.0MiB a second`."""
     unit = (lambda n: f"{n} files") if pressure.counts_inodes else format_bytes
     amount = "" if pressure.amount is None else unit(pressure.amount)
     if pressure.until_full:
@@ -96,10 +96,10 @@ def describe_pressure(pressure: Pressure) -> str:
 
 
 class Fill:
-    """Fills, and holds what it has filled until `free`.
+    """A process that fills, and holds what it has filled until `free`.
 
-    If the process is killed, the space of an unnamed file becomes free although nothing relieved the node; `problem`
-    says so then.
+    If the process is killed, the space of an unnamed file is freed although nothing relieved the node; `problem` then
+    says so.
     """
 
     def __init__(self, order: Order):
@@ -107,8 +107,8 @@ class Fill:
         self._failed = ""
         self._freed = False
         self._written: int | None = None
-        # A session of its own: Ctrl-C on the terminal reaches the drill only, which then frees everything in order.
-        # Without a buffer, so that `select` sees every line that is not read yet.
+        # A new session, so that Ctrl-C on the terminal reaches only the drill, which then frees everything in order. No
+        # buffer, so that `select` sees every line not yet read.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", program, json.dumps(order._asdict())],
             bufsize=0,
@@ -127,7 +127,7 @@ class Fill:
         return self._written is None
 
     def stop(self) -> int:
-        """Ends the writing and keeps what was written. Returns how much that is, in bytes or files."""
+        """Stops writing and keeps what was written. Returns the bytes or files written."""
         if self._written is None:
             self._process.terminate()
             self._written = int(self._line() or 0)
@@ -135,13 +135,13 @@ class Fill:
 
     @property
     def problem(self) -> str:
-        """Why it could not fill, or lost what it had filled; empty while all is well."""
+        """Why it could not fill or lost what it had filled; empty while all is well."""
         killed = not self._freed and self._written is not None and self._process.poll() is not None
         return self._failed or ("the process that keeps the disk filled was killed" if killed else "")
 
     def free(self) -> str:
-        """Lets go of everything, and returns when that is done: the process ends with its standard input. Returns its
-        stderr; empty the second time."""
+        """Closes the standard input of the process and waits until it has freed everything. Returns its stderr; empty
+        the second time."""
         if self._freed:
             return ""
         self._freed = True
@@ -149,7 +149,7 @@ class Fill:
         return stderr.decode(errors="replace")
 
     def _line(self) -> bytes:
-        """Waits for the next line of the process. Where it ends without one, nothing was written, and the reason is
+        """Waits for the next line of the process. If it ends without one, nothing was written, and the reason is
         kept."""
         line = self._process.stdout.readline() if self._process.stdout else b""
         if not line:
@@ -159,7 +159,7 @@ class Fill:
 
 
 class Fills:
-    """Everything that one drill fills."""
+    """All the fills of one drill."""
 
     def __init__(self) -> None:
         self._started: list[Fill] = []
@@ -171,17 +171,17 @@ class Fills:
 
     @property
     def problem(self) -> str:
-        """The first problem of any fill; empty while all is well. Read it before `free`."""
+        """The first problem of any fill; empty while all is well. Only valid before `free`."""
         return next((fill.problem for fill in self._started if fill.problem), "")
 
     def free(self) -> None:
-        """Ends what still writes, closes every file, and frees what does not remain. May come more than once."""
+        """Stops all writing, closes every file, and frees what does not remain. May be called more than once."""
         for fill in self._started:
             fill.free()
 
 
 def came_true(condition: Callable[[], bool], seconds: float) -> bool:
-    """Waits up to `seconds` for a condition. Whether it came true."""
+    """Waits up to `seconds` for a condition. Returns whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -191,8 +191,8 @@ def came_true(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class Schedule:
-    """What happens during a run, each thing on a thread of its own. `began`: monotonic seconds from which all times are
-    counted."""
+    """Things that happen during a run, each on its own thread. `began`: monotonic seconds, from which all times
+    count."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -204,25 +204,23 @@ class Schedule:
 
     @property
     def running(self) -> bool:
-        """True while something lasts or is still to come."""
+        """True while anything lasts or is still to come."""
         return any(thread.is_alive() for thread in self._threads)
 
     def start(self, began: float) -> None:
-        """Begins."""
         self._began = began
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ends what lasts, and begins nothing else."""
+        """Ends what lasts, and starts nothing more."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
 
 
 class PressureSchedule(Schedule):
-    """Applies the pressures of a scenario in their order. `grow` starts one; it is called with the pressure and its
-    number, from 0."""
+    """Applies the pressures of a scenario in their order. `grow` starts a pressure, given with its number, from 0."""
 
     def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
         super().__init__()
@@ -241,11 +239,11 @@ class PressureSchedule(Schedule):
 
     @property
     def ended(self) -> float:
-        """When the last of those that have ended did; 0 if none has."""
+        """When a pressure last ended; 0 if none has."""
         return max((period.to_seconds or 0.0 for period in self.periods), default=0.0)
 
     def _apply(self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]) -> None:
-        """Waits for the pressures before, and applies this one."""
+        """Waits for the earlier pressures, and applies this one."""
         for thread in earlier:
             thread.join()
         if self._stopping.wait(pressure.after_seconds):

@@ -1,8 +1,8 @@
 """The report of a run: one JSON document, made from the result of a drill, and read back to be drawn.
 
 The page, the picture, JUnit XML and the comparison are made from the document, so they can also be made from the file
-of an earlier run. That may come from another version, or from another person: unknown fields are ignored, a field that
-older versions did not have may be missing, and what is drawn is checked.
+of an earlier run. That file may come from another version or another person: unknown fields are ignored, fields that
+older versions lacked may be missing, and everything that is drawn is checked.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
 LARGEST_POINTS = 2000
 
-# With these bounds every number can be drawn.
+# Every number within these bounds can be drawn.
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
-# A sum of sizes that a runtime reports, each of which may be as large as a CRI message can hold.
+# A sum of sizes that a runtime reports. Each may be as large as a CRI message can hold.
 Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
 Name = Annotated[str, Field(max_length=200)]
 
 
 class ReportError(ConfigurationError):
-    """A file that is not the report of a drill. The message is one sentence."""
+    """A file is not a report of a drill. The message is one sentence."""
 
 
 # ---- its shape
@@ -63,18 +63,18 @@ class MarkJson(ThresholdJson):
     """A threshold with its mark."""
 
     filesystem: RoleName | None
-    """The filesystem that it is on; null: not observed."""
+    """The filesystem of its signal; null: not observed."""
     effective_with_min_reclaim: Count | None
-    """The mark with the minimum reclaim on top; null while the capacity is not known."""
+    """The mark plus the minimum reclaim; null: the capacity is not known."""
 
 
 class MeasuredPassJson(PassJson):
-    """One pass, and when it was."""
+    """One pass, and when it began."""
 
     from_seconds: float
     """Since the start."""
     collector: Count
-    """Of several agents the how many-th."""
+    """The number of the agent that made it, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class AvailableJson:
     """What was available on one filesystem."""
 
     available_bytes: Amount
-    """Bytes."""
+    """In bytes."""
     inodes_free: Amount
-    """Inodes."""
+    """In inodes."""
 
 
-# The names of the further filesystems are keys.
+# The names of all other filesystems are keys.
 PointJson = Annotated[
     dict[str, AvailableJson],
     Keywords(
@@ -106,48 +106,48 @@ PointJson = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What the document and the report that is drawn share."""
+    """What the document and the report that is read back share."""
 
     apiVersion: Annotated[Literal["reclaimd.io/v1alpha1"], SkipValidation] = "reclaimd.io/v1alpha1"  # noqa: N815 # JSON
     """The version of this format. Fields may be added to it."""
     kind: Literal["DrillReport"] = "DrillReport"
     """What the document is."""
     scenario: Name
-    """Its name."""
+    """The scenario's name."""
     why: str
-    """What it shows."""
+    """What the scenario shows."""
     response: Annotated[Name, one_of(Response)] = "reclaimd"
-    """What relieved the node: our daemon, or another component that was only observed."""
+    """What relieved the node: reclaimd, or another component, which was only observed."""
     held: bool
-    """Whether every expectation held that could be judged."""
+    """Whether every expectation that could be judged held."""
     simulated: bool
-    """Whether the filesystem was a size-limited view of a directory."""
+    """Whether a filesystem was a size-limited view of a directory."""
     filesystem: str
-    """What it was made of, in words."""
+    """The filesystems of the node, for people."""
     layout: Annotated[str, Keywords({"enum": [*map(str, FsLayout), "unknown"]})]
-    """How the roles are spread over filesystems."""
+    """How the roles are spread over the filesystems."""
     crossed_seconds: Moment | None = None
     """When a mark was first crossed; null: never."""
     first_removal_seconds: Annotated[float | None, SkipValidation] = None
-    """When the first object went; null: none did."""
+    """When the first object was removed; null: never."""
     relieved_seconds: Annotated[float | None, SkipValidation] = None
     """When every threshold was clear again; null: never."""
     ended_seconds: Annotated[float, Field(gt=0, le=1e6)]
-    """When it ended."""
+    """When the run ended."""
     from_crossing_to_first_removal_seconds: Moment | None = None
-    """Null where there was no such thing."""
+    """Null: no mark was crossed, or nothing was removed."""
     from_crossing_to_first_relief_seconds: Moment | None = None
-    """Until something was freed; null where nothing was."""
+    """Until the first space was freed. Null: no mark was crossed, or nothing was freed."""
     from_crossing_to_relief_seconds: Moment | None = None
-    """Null where there was no such thing."""
+    """The longest time from crossing to relief. Null: no mark was crossed, or pressure remained."""
     images_lost_beyond_need: Count | None = 0
-    """Images that went although the others were enough; null where their layers are not known."""
+    """How many images were removed although the other removals were enough; null: their layers are not known."""
     lowest: dict[SignalName, Amount | None] = field(default_factory=dict)
     """Signal -> the least that was available; null: not measured."""
     checks: list[Check]
     """The expectations, judged."""
     filesystems: list[MeasuredFilesystem]
-    """Those that were measured."""
+    """The filesystems that were measured."""
     conditions: list[ConditionPeriod]
     """When conditions were reported."""
     pressures: list[PressurePeriod]
@@ -155,33 +155,33 @@ class _Run:
     faults: list[FaultOccurrence]
     """What went wrong on purpose."""
     removals: list[MeasuredRemoval]
-    """The objects that went."""
+    """The objects that were removed."""
     ended_pods: list[EndedPod] = field(default_factory=list)
     """The pods that ended."""
     lists_apart_seconds: Moment | None = None
-    """The longest time between two looks at the runtime's lists; null where removals are known without."""
+    """The longest time between two polls of the runtime's lists; null: removals are known without polling."""
     history: Annotated[dict[str, Any], SkipValidation] = field(default_factory=dict)
-    """The last observations and decisions, where an expectation did not hold. Its form is not part of this contract."""
+    """The last observations and decisions, if an expectation did not hold. Its form is not part of this contract."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillReportJson(_Run):
-    """A run of a drill: the answer of `reclaimd drill`, and its file. Times are seconds since its start."""
+    """A run of a drill, as `reclaimd drill` prints and writes it. Times are seconds since its start."""
 
     marks: list[MarkJson]
     """The thresholds in force."""
     passes: list[MeasuredPassJson]
-    """Those of our own daemon."""
+    """The passes of reclaimd."""
     timeline: list[PointJson]
-    """At most 2 000 points: seconds, and what was available on the first filesystem; on each further one under its
-    name."""
+    """At most 2 000 points: the seconds, what was available on the first filesystem, and by name what was available on
+    the others."""
 
 
 # ---- made from a result
 
 
 def result_json(result: DrillResult) -> dict[str, Any]:
-    """The document of a run: expectations, times, passes, and the timeline downsampled to at most 2 000 points."""
+    """The document of a run."""
     measured = result.measurements
     report = DrillReportJson(
         scenario=result.name,
@@ -221,13 +221,12 @@ def result_json(result: DrillResult) -> dict[str, Any]:
 
 
 def _rounded(record: Any) -> Any:
-    """The same record with its times in tenths of a millisecond."""
+    """The record with its times rounded to a tenth of a millisecond."""
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     return replace(record, **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)})
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
-    """A threshold in force, with its filesystem and its mark with minimum reclaim."""
     names = [str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles]
     observation = None if measured.observations is None else measured.observations.signals.get(threshold.signal)
     release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
@@ -246,7 +245,7 @@ def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DrawnMark:
-    """Of a threshold what is drawn."""
+    """What is drawn of a threshold."""
 
     signal: str
     value: str
@@ -257,12 +256,11 @@ class DrawnMark:
 
     @property
     def counts_inodes(self) -> bool:
-        """True if the mark is a number of inodes."""
         return self.signal.endswith(".inodesFree")
 
 
 class ActedOn(Model):
-    """The threshold that a pass acted on."""
+    """The threshold on which a pass acted."""
 
     signal: str
 
@@ -275,7 +273,7 @@ class Freed(Model):
 
 
 class Timings(Model):
-    """Where the time of a pass went."""
+    """How long the parts of a pass took."""
 
     list_seconds: Moment
     plan_seconds: Moment
@@ -284,7 +282,7 @@ class Timings(Model):
 
 
 class DrawnPass(Model):
-    """Of a pass what is shown."""
+    """What is shown of a pass."""
 
     from_seconds: Moment
     row: list[str]
@@ -314,7 +312,7 @@ DrawnPoint = Annotated[dict[str, Any], read_as(dict[str, DrawnValue], _with_seco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(_Run):
-    """A report that was read."""
+    """A report that was read back."""
 
     marks: list[DrawnMark]
     passes: list[DrawnPass]
@@ -322,29 +320,27 @@ class Report(_Run):
 
     @property
     def reclaim_pressure(self) -> list[ConditionPeriod]:
-        """The periods of our own condition. Older reports have them under the kubelet's name."""
+        """The periods of ReclaimPressure. Older reports have it under the kubelet's name."""
         return [one for one in self.conditions if one.condition != NodeCondition.DISK_PRESSURE] or self.conditions
 
     @property
     def disk_pressure(self) -> list[ConditionPeriod]:
-        """The periods in which the kubelet would have reported DiskPressure."""
         ours = self.reclaim_pressure
         return [one for one in self.conditions if one not in ours]
 
     @property
     def verdict(self) -> str:
-        """The verdict in words, with the number of expectations that could not be judged."""
+        """The verdict, with the number of expectations that could not be judged."""
+        verdict = "everything held" if self.held else "NOT everything held"
+        if open_ := sum(check.held is None for check in self.checks):
+            verdict += f" of what could be judged; {open_} of {len(self.checks)} could not be judged"
         if not self.checks:
-            return "observed; nothing was expected"
-        open_ = sum(check.held is None for check in self.checks)
-        verdict = "everything held" if self.held else "not everything held"
-        if not open_:
-            return verdict
-        return f"{verdict} of what could be judged; {open_} of {len(self.checks)} could not be judged"
+            verdict = "observed; nothing was expected"
+        return f"{verdict} (simulated filesystem)" if self.simulated else verdict
 
     @property
     def times(self) -> dict[str, float | None]:
-        """How long after the first crossing what came; None where there was no such thing."""
+        """How long after the first crossing each of these came; None: never."""
         return {
             "first removal": self.from_crossing_to_first_removal_seconds,
             "first relief": self.from_crossing_to_first_relief_seconds,
@@ -353,11 +349,11 @@ class Report(_Run):
 
     @property
     def title(self) -> str:
-        """The name of the scenario; with `observed` if another component relieved the node."""
+        """The scenario's name, with `observed` if another component relieved the node."""
         return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
 
     def series(self, filesystem: str, *, inodes: bool) -> list[tuple[float, float]]:
-        """What was available on one filesystem: (seconds, bytes or inodes)."""
+        """What was available on one filesystem, as (seconds, bytes or inodes)."""
         unit = "inodes_free" if inodes else "available_bytes"
         first = bool(self.filesystems) and self.filesystems[0].name == filesystem
         found = [
@@ -368,11 +364,11 @@ class Report(_Run):
 
 
 def report_of(document: Mapping[str, Any], name: str) -> Report:
-    """The report in a document. `name` names it in the error message. Raises ReportError."""
+    """The report in a document, which error messages call `name`. Raises ReportError."""
     if document.get("kind") != KIND:
         raise ReportError(f"{name}: is not a report of a drill: its kind is not {KIND}")
     try:
-        # As JSON, whose objects are dataclasses even if no type is turned into another.
+        # As JSON: strict validation makes dataclasses of JSON objects, and not of dictionaries.
         return TypeAdapter(Report).validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         raise ReportError(first_problem(error, name, Model)) from None
@@ -390,5 +386,5 @@ def read_report(path: str) -> Report:
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: not readable as JSON: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
-        raise ReportError(f"{path}: is not a report of a drill: not one JSON object")
+        raise ReportError(f"{path}: is not a report of a drill: not a JSON object")
     return report_of(document, path)

@@ -1,4 +1,4 @@
-"""What a drill measured, as lines for a terminal: of one run, and of two beside each other."""
+"""What a drill measured, as lines for a terminal: one run, or two side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
 from signals.quantity import counted, format_bytes, format_duration
 
-NAMED = 5  # objects of each kind named on a terminal; the report names all
+NAMED = 5  # objects of each kind that a terminal names; the report names all
 
 
 def verdict_lines(report: Report, width: int | None = None) -> list[str]:
@@ -27,12 +27,11 @@ def verdict_lines(report: Report, width: int | None = None) -> list[str]:
             f"from crossing the mark to relief:            {format_duration(relief)}",
             f"lowest point:                                {lowest(report).get(acted_on, '-')}",
         ]
-    verdict = report.verdict.replace("not everything", "NOT everything", 1)
-    return [*lines, "", f"{report.scenario}: {verdict}{' (simulated filesystem)' * report.simulated}"]
+    return [*lines, "", f"{report.scenario}: {report.verdict}"]
 
 
 def observation_lines(report: Report, width: int | None = None) -> list[str]:
-    """What was measured on a real node, for a run without expectations."""
+    """What was measured on a real node, in a run without expectations."""
     crossed = report.crossed_seconds
     rows = [
         ["WHAT", "MEASURED"],
@@ -56,7 +55,7 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
 
 
 def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
-    """The rows as lines for a terminal, with a note if the scenarios differ."""
+    """The rows as lines, with a note if the scenarios differ."""
     lines = table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
     if first.scenario != second.scenario:
         lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
@@ -89,12 +88,11 @@ def lowest(report: Report, unknown: str = "-") -> dict[str, str]:
 
 
 def amount_text(signal: str, amount: int) -> str:
-    """An amount of a signal, whatever name a report gives that: `1.4GiB`, `17 inodes`."""
+    """An amount of a signal of any name: `1.4GiB`, `17 inodes`."""
     return counted(amount, "inode") if signal.endswith(".inodesFree") else format_bytes(amount)
 
 
 def seconds_text(seconds: float | None, unknown: str = "-") -> str:
-    """A time for people."""
     return unknown if seconds is None else format_duration(seconds)
 
 

@@ -1,14 +1,13 @@
-"""The report of a drill as one self-contained HTML page, as one SVG picture, and as JUnit XML for a CI; two runs beside
-each other as a page and as a picture.
+"""The report of a drill as a self-contained HTML page, an SVG picture, and JUnit XML for a CI; two runs side by side as
+a page and a picture.
 
-On a page nothing is loaded and nothing runs. Every text that comes from a scenario, a runtime or a pod is escaped. In
-JUnit XML there is one suite for the scenario and one case for each expectation; one that could not be judged is a
-skipped case. Source of the format: the schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`,
-`skipped`).
+A page loads nothing and runs nothing. All text from a scenario, a runtime or a pod is escaped. In JUnit XML the
+scenario is a suite and each expectation a case; one that could not be judged is skipped. Source of the format: the
+schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`, `skipped`).
 
-Times of two runs count from the moment at which each run crossed its first mark. So runs can be compared whose fill
-began at different times, or in which different components (reclaimd, a kubelet) relieved the node. Where one of them
-crossed no mark they count from the beginning of each.
+When two runs are compared, times count from the moment each run crossed its first mark. So it does not matter when the
+fill of each began, or which component (reclaimd, a kubelet) relieved the node. If one of them crossed no mark, times
+count from the start of each run.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ i.line-b {{ border-top: 3px dashed var(--b); }}
 
 def page(report: Report) -> str:
     """The page of one run."""
-    simulated = " (simulated filesystem)" if report.simulated else ""
     body = [
-        f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}{simulated}</p>',
+        f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
         _facts(report),
         "<h2>Timeline</h2>",
         _key(report),
@@ -93,9 +91,9 @@ def comparison_page(first: Report, second: Report) -> str:
 
 
 def picture(report: Report) -> str:
-    """The first chart and the events of one run as one SVG file."""
+    """The first chart and the events of one run, as an SVG file."""
     first, relief = report.from_crossing_to_first_removal_seconds, report.from_crossing_to_relief_seconds
-    facts = ["everything held" if report.held else "NOT everything held"]
+    facts = [report.verdict]
     if first is not None:
         facts.append(f"the first removal {format_duration(first)} after the mark was crossed")
     if relief is not None:
@@ -105,7 +103,7 @@ def picture(report: Report) -> str:
 
 
 def comparison_picture(first: Report, second: Report) -> str:
-    """The first chart and the events of both runs as one SVG file, for a README, a ticket or a slide."""
+    """The first chart and the events of both runs, as an SVG file for a README, a ticket or a slide."""
     runs, origin = _beside(first, second)
     lines = [f"{run.name[0]}: {_outcome(run.report)}" for run in runs]
     lines.append(f"A is solid, B is dashed; seconds from {origin}")
@@ -113,18 +111,18 @@ def comparison_picture(first: Report, second: Report) -> str:
 
 
 def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
-    """Both runs, and from when seconds count."""
+    """Both runs, and the moment from which seconds count, for people."""
     crossed, other = first.crossed_seconds, second.crossed_seconds
     origin = "the moment at which each run crossed its first mark"
     if crossed is None or other is None:
         crossed = other = 0.0
-        origin = "the beginning of each run: not both crossed a mark"
+        origin = "the start of each run, as not both crossed a mark"
     names = f"A ({first.title})", f"B ({second.title})"
     return [Run(first, names[0], "line-a", crossed), Run(second, names[1], "line-b", other)], origin
 
 
 def _outcome(run: Report) -> str:
-    """What became of a run, in one line."""
+    """The outcome of a run, in one line."""
     known = {signal: text for signal, text in lowest(run, "").items() if text and not signal.endswith("inodesFree")}
     least = [f"lowest {signal} {text}" for signal, text in known.items()]
     relief = run.from_crossing_to_first_relief_seconds
@@ -134,7 +132,7 @@ def _outcome(run: Report) -> str:
 
 
 def junit_xml(report: Report) -> str:
-    """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, become escapes."""
+    """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
     suite, held = escaped(f"reclaimd.drill.{report.scenario}"), [check.held for check in report.checks]
     counts = {"tests": str(len(held)), "failures": str(held.count(False)), "skipped": str(held.count(None))}
     head = {"name": suite, **counts, "time": f"{report.ended_seconds:.3f}"}
@@ -155,7 +153,7 @@ def junit_xml(report: Report) -> str:
 
 
 def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
-    """A whole page around a body, with its heading and a sentence below that."""
+    """A page: a heading, a sentence below it, and the body."""
     content = "\n".join(body)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -176,7 +174,7 @@ def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), name: str = "") -> str:
-    """A table whose cells are HTML already. `numbers`: the columns of figures. `name`: the column of long names."""
+    """A table of cells that are HTML. `numbers`: the columns of figures. `name`: the column of long names."""
 
     def cell(column: str, text: str) -> str:
         style = ' class="number"' if column in numbers else ' class="name"' if column == name else ""
@@ -189,7 +187,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
 
 def _figures(runs: Sequence[Run]) -> list[str]:
-    """The drawings, with their captions."""
     return [
         f"<figure><figcaption>{html_text(caption)}</figcaption>{drawing}</figure>"
         for caption, drawing in timeline(runs)
@@ -213,28 +210,20 @@ def _key(report: Report) -> str:
 
 def _facts(report: Report) -> str:
     beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
-    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened by that much earlier"
+    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened that much earlier"
     facts = {
         "node": f"{report.filesystem}; layout {report.layout}",
         "pressure": "; then ".join(pressure.what for pressure in report.pressures),
         "faults": "; ".join(fault.what for fault in report.faults),
         "relieved by": "another component (observed)" if report.response != "reclaimd" else "",
         **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
-        "lowest": ", ".join(_lowest(report)),
+        "lowest": ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items()),
         "removed": removed if beyond is None else f"{removed}, of which images beyond need: {beyond}",
-        "the runtime's lists": "" if apart is None else f"{seconds_text(apart)} apart at most; {earlier}",
+        "the runtime's lists": "" if apart is None else f"polled at most {seconds_text(apart)} apart; {earlier}",
         "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
     }
     entries = "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text)
     return f"<dl>{entries}</dl>"
-
-
-def _lowest(report: Report) -> list[str]:
-    """The lowest points. Signals with the same value share a phrase."""
-    roles: dict[str, list[str]] = {}
-    for signal, text in lowest(report, "not measured").items():
-        roles.setdefault(text, []).append(signal.partition(".")[0])
-    return [f"{text} on {' and '.join(names)}" for text, names in roles.items()]
 
 
 def _checks(report: Report) -> str:

@@ -1,7 +1,7 @@
-"""Draws the timeline of one run, or of several over each other: charts and events as inline SVG, or as one SVG file.
+"""Draws the timeline of one run, or of several overlaid: charts and events as inline SVG, or as one SVG file.
 
-A chart has lines, marks, bands, and ticks whose names show on hover. No script, and nothing is loaded: a browser shows
-`<title>` on hover, and colours are CSS classes. Every text is escaped here. Light or dark by the reader's preference.
+A chart has lines, marks, bands, and ticks whose names show on hover. It runs no script and loads nothing: browsers show
+`<title>` on hover, and colours are CSS classes, light or dark as the reader prefers. All text is escaped here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ svg {{ font: 11px system-ui, sans-serif; }}
 
 
 def html_text(text: str) -> str:
-    """A text as HTML, for an element or an attribute: markup and unprintable characters are escaped."""
+    """A text as HTML, for an element or an attribute: escapes markup and unprintable characters."""
     return escape(escaped(text))
 
 
@@ -87,8 +87,8 @@ def html_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run in a timeline: its name there if there are several, the CSS class of its lines, and the moment of the run
-    from which seconds count."""
+    """A run in a timeline: its name if there are several, the CSS class of its lines, and the moment from which seconds
+    count."""
 
     report: Report
     name: str = ""
@@ -96,23 +96,21 @@ class Run:
     origin: float = 0.0
 
     def end(self, seconds: float | None) -> float:
-        """The end of a period, which may be that of the run."""
+        """The end of a period; None: that of the run."""
         return (self.report.ended_seconds if seconds is None else seconds) - self.origin
 
     def event(self, what: str, seconds: float, style: str) -> Event:
-        """What happened at one moment of the run."""
         return Event(f"{what}, {seconds - self.origin:.3f} s", style, seconds - self.origin)
 
     def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str, digits: int = 3) -> Event:
-        """What lasted for a while."""
         began, ended = period.from_seconds - self.origin, self.end(period.to_seconds)
         until = "the end" if period.to_seconds is None else f"{ended:.{digits}f} s"
         return Event(f"{what}, {began:.{digits}f} s to {until}", style, began, ended)
 
 
 def timeline(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Name and SVG of the charts of the first run, each with the lines of the others that have the same filesystem; and
-    last of the events of all."""
+    """Name and SVG of the charts of the first run, each with the other runs' lines for the same filesystem, and last of
+    the events of all runs."""
     first, alone = runs[0], len(runs) == 1
     began, ended = min(-run.origin for run in runs), max(run.end(None) for run in runs)
     events = _chart_events(first) if alone else ()
@@ -137,7 +135,7 @@ def timeline(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
-    """The lines of a chart: one for each amount that is a mark, and one for each mark with minimum reclaim."""
+    """The horizontal lines of a chart: one per amount that is a mark, and one per mark plus minimum reclaim."""
     mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
     lines: dict[tuple[int, str], list[DrawnMark]] = {}
     for mark in mine:
@@ -166,7 +164,7 @@ def _chart_events(run: Run) -> list[Event]:
 
 
 def _lanes(run: Run, prefix: str) -> list[Lane]:
-    """Pressures, conditions, faults and removals, each in a lane of its own. `prefix`: of the lanes' names."""
+    """Pressures, conditions, faults and removals, with a lane for each kind. `prefix`: of the lanes' names."""
     report = run.report
     lanes = {
         "pressure": [run.period(one.what, one, "pressure", digits=2) for one in report.pressures],
@@ -182,8 +180,8 @@ def _lanes(run: Run, prefix: str) -> list[Lane]:
 
 
 def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
-    """One SVG file, for a README, a ticket or a slide: a title, some lines of text, and of a timeline the first chart
-    and the events below it, each with its caption."""
+    """An SVG file for a README, a ticket or a slide: a title, lines of text, and the first chart and the events of a
+    timeline, each with its caption."""
     parts, top = [_text(MARGIN, 26.0, title, "title")], FIRST_LINE
     for line in lines:
         parts.append(_text(MARGIN, top, line, "axis"))
@@ -207,7 +205,7 @@ def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]])
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: (seconds, amount) in order of time. `style` is a CSS class."""
+    """One line: (seconds, amount) in the order of time. `style` is a CSS class."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -225,7 +223,7 @@ class MarkLine:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A period with its label; without an end it is one moment."""
+    """A period with its label, or a moment if it has no end."""
 
     label: str
     style: str
@@ -247,8 +245,8 @@ def chart_svg(
     *,
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from `began` to `ended` (seconds), as one `<svg>` element that takes the width of its
-    container. Periods are behind the lines, moments in front of them."""
+    """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Periods are
+    behind the lines, moments in front of them."""
     most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
     step = _step(most, binary=not inodes)
     top = step * max(math.ceil(most / step), 1)
@@ -271,7 +269,7 @@ def chart_svg(
 
 
 def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane]) -> str:
-    """Events over time: one lane for each kind, with the same time axis as the charts."""
+    """Events over time, in lanes, with the same time axis as the charts."""
     x = _scale(began, ended)
     top = TOP
     parts: list[str] = []
@@ -301,8 +299,8 @@ def _scale(began: float, ended: float) -> Callable[[float], float]:
 
 
 def _step(most: float, *, binary: bool) -> float:
-    """The distance of grid lines, for about `TICKS` lines: 1, 2, 5, 10 … of a binary unit for bytes, or of one
-    inode."""
+    """The distance between grid lines, for about `TICKS` of them: 1, 2, 5, 10 … inodes, or of a binary unit of
+    bytes."""
     least = max(most, 1.0) / TICKS
     unit = 1024.0 ** int(math.log(least, 1024)) if binary and least >= 1 else 1.0
     return unit * _rounded_up(max(least / unit, 1.0))
@@ -327,7 +325,7 @@ def _time_axis(began: float, ended: float, floor: float) -> list[str]:
 
 
 def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
-    """The lines at their amounts; their labels are moved apart where they would cover each other."""
+    """The lines at their amounts. Labels are moved apart so that none covers another."""
     parts: list[str] = []
     place = float("inf")
     for mark in sorted(marks, key=lambda each: each.amount):
@@ -346,8 +344,8 @@ def _path(series: Series, x: Callable[[float], float], y: Callable[[float], floa
 
 
 def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that can be told apart in the drawing: of each unit of its width the first, the highest, the lowest
-    and the last one, and none between two of the same height."""
+    """The points that make a visible difference: the first, highest, lowest and last one per unit of width, except
+    those between two of the same height."""
     kept: list[tuple[float, float]] = []
     for _, column in groupby(points, key=lambda point: int(point[0])):
         these = list(column)
@@ -363,8 +361,7 @@ def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def _event(event: Event, x: Callable[[float], float], top: float, floor: float) -> str:
-    """A period as a rectangle; a moment as a thin line, with a broad invisible one over it, so that it is easy to point
-    at."""
+    """A period as a rectangle; a moment as a thin line, under a broad invisible one that is easy to point at."""
     style, title, left = html_text(event.style), f"<title>{html_text(event.label)}</title>", x(event.began)
     if event.ended is not None:
         size = f'width="{max(x(event.ended) - left, 1.5):.1f}" height="{floor - top:.1f}"'

@@ -1,7 +1,7 @@
 """Runs a scenario on the embedded node: the daemon's own loop, pressures, faults, and an independent observer.
 
-The measured times do not come from the daemon: the observer reads the filesystems every 2 ms, and the runtime records
-when it really removed something.
+No measured time comes from the daemon: the observer reads the filesystems every 2 ms, and the runtime records when it
+really removed something.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from eviction.drill.runtime.faults import (
     Cut,
     Delay,
     Distort,
-    Distortion,
     Fail,
     Failpoint,
     Hang,
@@ -49,25 +48,25 @@ from signals.types import SignalObservations
 
 QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
-SHORTEST_WAIT_SECONDS = 3.0  # how long to wait at least for relief that does not come
+SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not come
 FILE = "file"
-CONDITION_SLACK_SECONDS = 1.0  # waited beyond the time in which a condition must end
+CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
 WRITE_BYTES = 256 * 1024  # a container writes this much at a time
-PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as the kubelet does, but sooner
+PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as by the kubelet, but sooner
 WAIT_SECONDS = 0.05
 
 FAULTS: dict[FaultAction, tuple[str, type[Failpoint] | None]] = {
     FaultAction.FAIL: ("fails ({code})", Fail),
     FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", ActThenFail),
     FaultAction.PRETEND: ("does nothing and reports success", Pretend),
-    FaultAction.CUT: ("ends in the middle of its list ({code})", Cut),
+    FaultAction.CUT: ("breaks off its list ({code})", Cut),
     FaultAction.DISTORT: ("answers wrongly ({how})", Distort),
     FaultAction.DELAY: ("answers {delay} late", Delay),
     FaultAction.HANG: ("hangs", Hang),
     FaultAction.RESTART: ("restarts", None),
     FaultAction.AWAY: ("is down", None),
 }
-"""Each fault in words, and as a failpoint if it concerns one method."""
+"""Each fault as text, and as a failpoint if it concerns one method."""
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
@@ -90,8 +89,8 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
 
 
 def describe_fault(fault: Fault) -> str:
-    """A fault in words."""
-    who = fault.method if fault.action.of_one_method else "the runtime"
+    """A fault as text."""
+    who = fault.method or "the runtime"
     delay = format_duration(fault.by_seconds or 0.0)
     words = FAULTS[fault.action][0].format(code=fault.code, how=fault.how, delay=delay)
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
@@ -109,20 +108,20 @@ def failpoint_of(fault: Fault) -> Failpoint:
         "message": fault.message,
         "times": fault.times,
         "seconds": fault.by_seconds or 0.0,
-        "how": Distortion(fault.how) if fault.how else None,
+        "how": fault.how,
     }
     return kind(**{name: known[name] for name in kind.__annotations__})
 
 
 class FaultSchedule(Schedule):
-    """Injects the faults of a scenario into an embedded runtime when their trigger comes: so many seconds after the
-    first pressure began, or with a call."""
+    """Injects each fault of a scenario into an embedded runtime when it is due: some time after the first pressure
+    began, or with a certain call."""
 
     def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
         self._server = server
         self.triggered: list[FaultOccurrence] = []
-        """The faults that were injected so far, in order."""
+        """The faults injected so far, in order."""
         self._whole_runtime = threading.Lock()  # a restart must not run while another fault keeps the runtime down
         self._active = {number for number, fault in enumerate(faults) if fault.at_seconds is not None}
         self._calls_before = server.failpoints.calls
@@ -131,17 +130,17 @@ class FaultSchedule(Schedule):
 
     @property
     def active(self) -> bool:
-        """True while a fault is in force or a fixed time of one is still to come. A fault that waits for a call does
-        not count: the call may never come."""
+        """True while a fault is in force or due at a later time. A fault that waits for a call does not count: the call
+        may never come."""
         return bool(self._active)
 
     def start(self, began: float) -> None:
-        """Begins, and counts calls from now on."""
+        """Starts, and counts calls from now on."""
         self._calls_before = self._server.failpoints.calls
         super().start(began)
 
     def stop(self) -> None:
-        """Injects no more, releases the calls that hang, and leaves the runtime running."""
+        """Injects no more, releases calls that hang, and leaves the runtime running."""
         self._stopping.set()
         self._server.failpoints.clear()
         super().stop()
@@ -154,10 +153,10 @@ class FaultSchedule(Schedule):
         self._active.discard(number)
 
     def _wait_for_trigger(self, fault: Fault) -> bool:
-        """Waits until the fault is due. False if the run ended before."""
+        """Waits until the fault is due. False if the run ends first."""
         if fault.at_seconds is not None:
             return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
-        assert fault.on_call is not None  # one of the two triggers it
+        assert fault.on_call is not None  # a fault has one trigger or the other
         method, wanted = fault.on_call.method, self._calls_before[fault.on_call.method] + fault.on_call.count
         while not self._stopping.is_set():
             if self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS):
@@ -166,7 +165,7 @@ class FaultSchedule(Schedule):
 
     def _inject(self, fault: Fault) -> None:
         self.triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))
-        if fault.action.of_one_method:
+        if fault.method is not None:
             self._server.failpoints[fault.method] = failpoint_of(fault)
             if fault.lasts_seconds is not None:
                 self._stopping.wait(fault.lasts_seconds)
@@ -183,15 +182,14 @@ class FaultSchedule(Schedule):
 
 
 class EmbeddedGrowers(Fills):
-    """Starts the pressures of one embedded node: bytes, files and logs by a process of its own, writable layers and
-    pulls through the runtime, by a thread of this process."""
+    """Starts the pressures of one embedded node. Bytes, files and logs are written by a process each; writable layers
+    and pulls grow through the runtime, on a thread of this process."""
 
     def __init__(self, node: EmbeddedNode):
         super().__init__()
         self._node = node
 
     def __call__(self, pressure: Pressure, number: int) -> Grower:
-        """Starts the `number`th pressure."""
         match pressure.grows:
             case Grows.BYTES | Grows.INODES:
                 return self._fill(pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number)))
@@ -210,8 +208,7 @@ class EmbeddedGrowers(Fills):
         return self.start(order._replace(until_full=pressure.until_full, remains=pressure.remains))
 
     def _pull(self, image: ImageSpec, names: list[str]) -> int:
-        """Pulls the first image of those that are left. Returns the bytes pulled, 0 if it did not fit, and -1 after the
-        last one."""
+        """Pulls the next image. Returns the bytes pulled, 0 if it did not fit, -1 if none is left."""
         if not names:
             return -1
         try:
@@ -223,8 +220,8 @@ class EmbeddedGrowers(Fills):
 
 
 class _Thread:
-    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns how many
-    it wrote: 0 if there was no space, -1 at the end."""
+    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns the
+    number written: 0 if there was no space, -1 at the end."""
 
     def __init__(self, pressure: Pressure, write: Callable[[int], int]):
         self._pressure = pressure
@@ -244,7 +241,7 @@ class _Thread:
         return self._written
 
     def free(self) -> None:
-        """Nothing: files of a runtime are not removed behind its back. The reader refuses `remains: false` here."""
+        """Does nothing: a runtime's files are not removed behind its back. No scenario may ask for it."""
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -293,7 +290,7 @@ class Drill(Observation):
         self._faults = FaultSchedule(scenario.faults, embedded.server)
 
     def run(self) -> DrillResult:
-        """Applies the pressures and faults, observes until nothing changes any more, and judges."""
+        """Applies the pressures and faults, observes until nothing changes any more, and judges the run."""
         scenario, embedded = self._scenario, self._embedded
         quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
         with self.beside(self._managers):
@@ -336,13 +333,13 @@ class Drill(Observation):
     # ---- observing
 
     def changes(self, seconds: float) -> int:
-        """Passes, removals that the runtime has recorded, and paths that are missing."""
+        """The number of passes, of removals in the runtime's record, and of paths that are missing."""
         missing = self._paths_before - self._removed_paths.keys() - self._paths()
         self._removed_paths |= dict.fromkeys(missing, seconds)
         return len(self.measured.passes) + len(self._embedded.runtime.removals) + len(self._removed_paths)
 
     def in_progress(self, seconds: float) -> bool:
-        """True while a pressure or a fault lasts, or while relief or the end of a condition is still to come."""
+        """True while a pressure or a fault lasts, or while relief or the end of a condition is awaited."""
         measured, expect = self.measured, self._scenario.expect
         if self._pressures.running or self._faults.active:
             return True
@@ -355,7 +352,7 @@ class Drill(Observation):
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
 
     def _give_up(self, seconds: float) -> bool:
-        """True once pressure has lasted too long without a removal: the run ends without relief."""
+        """True once pressure has lasted too long without a removal."""
         expect = self._scenario.expect
         if self._pressures.running or self._faults.active or not self.measured.under_pressure or expect.never_relieved:
             return False
@@ -367,7 +364,7 @@ class Drill(Observation):
     # ---- reading the node
 
     def _inventory(self) -> Inventory:
-        """The objects that the runtime lists, the log directories, and what functions of the configuration may
+        """The objects that the runtime lists, the log directories, and the files that the configuration's functions may
         remove."""
         found = until_answered(lambda: take_inventory(self.node.client, self._embedded.pod_logs_directory))
         names = self._embedded.image_names
@@ -375,12 +372,12 @@ class Drill(Observation):
         return replace(found, objects={**listed, **{(FILE, name): name for name in self._embedded.files}})
 
     def _paths(self) -> set[tuple[str, str]]:
-        """Kind and name of what no runtime knows."""
+        """Kind and name of the log directories and files, which no runtime lists."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
         return logs | {(FILE, name) for name in self._embedded.files}
 
     def _removals(self, names: dict[str, str]) -> tuple[MeasuredRemoval, ...]:
-        """What the runtime recorded as removed, and the paths that the observer saw disappear."""
+        """The removals in the runtime's record, and the paths that the observer saw disappear."""
         removals = [
             MeasuredRemoval(each.wall_seconds - self.began_wall, each.kind, names.get(each.id, each.id), each.id)
             for each in self._embedded.runtime.removals
@@ -394,7 +391,7 @@ class Drill(Observation):
         return would_start(self._scenario.node.pods, until_answered(self.node.client.list_containers), exit_codes)
 
     def _new_pod_problem(self) -> str:
-        """Why no new pod starts; empty if one did."""
+        """Why a new pod could not start; empty if it did."""
         node = self._scenario.node
         known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
         try:

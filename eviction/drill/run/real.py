@@ -1,7 +1,7 @@
 """Runs a scenario on a real node: files in a directory make the pressure.
 
-The daemon's own loop relieves the node in this process, or another component does and is only observed. Processes of
-their own keep the disk filled; everything they filled is freed at the end, in every case.
+The daemon's own loop relieves the node in this process, or another component does and is only observed. Separate
+processes keep the disk filled, and free everything at the end, however the drill ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from eviction.types import EvictionError
 from reclaim.pod_logs.directories import identity_of, remove_tree
 
 QUIET_SECONDS = 0.3
-SHORTEST_WAIT_SECONDS = 10.0  # how long to wait at least for relief by our own daemon
-OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be as old
+SHORTEST_WAIT_SECONDS = 10.0  # wait at least this long for relief by our own daemon
+OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be 10 s old
 NEVER_CROSSED_SECONDS = 5.0
 TICK_SECONDS = 0.01
-LARGEST_FOUND = 3  # a message names no more foreign entries
+LARGEST_FOUND = 3  # foreign entries that a message names at most
 
 
 class FillFailed(EvictionError):
@@ -42,13 +42,13 @@ class DrillStillRunning(EvictionError):
 
 
 class Interrupted(Exception):
-    """The drill was stopped by a signal. Everything has been freed."""
+    """A signal stopped the drill. Everything has been freed."""
 
 
 class RealDrill:
     """Runs one scenario in a directory of a node. `show` is called with every pass of the daemon in this process.
 
-    `hold_off`: when that daemon may begin to remove. None: no daemon runs here, another component is observed.
+    `hold_off` says when that daemon may begin to remove. None: no daemon runs here, and another component is observed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RealDrill:
         return Response.OURS if self._managers else Response.OBSERVED
 
     def run(self) -> DrillResult:
-        """Prefills, applies the pressures, observes, frees, and judges.
+        """Prefills, applies the pressures, observes, frees, and judges the run.
 
         Raises FillFailed, or Interrupted if `observation.stopping` is set; everything has been freed then, too.
         """
@@ -104,7 +104,7 @@ class RealDrill:
     # ---- filling
 
     def _prefill(self) -> None:
-        """Writes the prefill, before the clock starts and before anything is measured."""
+        """Writes the prefill, before the clock starts and anything is measured."""
         for inodes, amount in self._plan.prefill.items():
             grows = Grows.INODES if inodes else Grows.BYTES
             fill = self._fills.start(Order(self._directory, grows, 0, amount, self._plan.reserve[inodes]))
@@ -127,7 +127,7 @@ class RealDrill:
     # ---- observing
 
     def _give_up(self, seconds: float) -> bool:
-        """True if the fill failed, if no mark was crossed, or if pressure has lasted too long without a removal."""
+        """True if the fill failed, no mark was crossed, or pressure has lasted too long without a removal."""
         if self._fills.problem:
             return True
         if self._pressures.running:
@@ -169,7 +169,7 @@ class RealDrill:
 
 
 def remove_leftovers(directory: str) -> int:
-    """Removes what earlier drills left in a directory. Returns the number of entries removed, those below included.
+    """Removes what earlier drills left in a directory. Returns how many entries it removed, at every depth.
 
     Removes only entries with the drill's prefix that belong to our own user. Raises DrillStillRunning if a running
     drill has locked one of them, and OSError.
@@ -190,12 +190,12 @@ def remove_leftovers(directory: str) -> int:
 
 
 def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
-    """Raises DrillStillRunning if the directory is locked: the kernel frees the lock when its process ends."""
+    """Raises DrillStillRunning if the directory is locked. The kernel frees the lock when its process ends."""
     left = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
     try:
         fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise DrillStillRunning(f"another drill fills {directory}: it has locked {name}") from None
+        raise DrillStillRunning(f"another drill is filling {directory}: it has locked {name}") from None
     finally:
         os.close(left)
 
@@ -210,7 +210,7 @@ def mount_point(directory: str) -> str:
 
 
 def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
-    """Paths of the first few entries on the directory's filesystem that are neither in `own` nor on the way to them.
+    """The first few paths on the directory's filesystem that are neither in `own` nor lead to one of those.
 
     Raises OSError if a directory cannot be read.
     """

@@ -1,9 +1,9 @@
-"""The rules in which container runtimes differ, as values: the embedded runtime follows one set of them.
+"""The rules in which container runtimes differ, as values. The embedded runtime follows one set of them.
 
 Sources: github.com/containerd/containerd internal/cri/server (container_list.go, images/image_remove.go). For CRI-O:
 github.com/cri-o/cri-o server/image_remove.go and internal/storage/image.go, cri-o/cri-o issue 7143 (image_ref is a
-repository digest), github.com/containers/storage (an image in use is not deleted; before a deletion it writes the new
-list beside the old one, for which a full filesystem has no space).
+repository digest), github.com/containers/storage (an image in use is not deleted; before a deletion the new list is
+written beside the old one, and a full filesystem has no room for it).
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 class Dialect:
     """The rules of one runtime and version.
 
-    `fills_image_id`: Container.image_id is set. `lists_digests`: ListContainers has a repository digest in `image_ref`,
-    if the image has one, and not its id. `bare_image_ids`: image ids are 64 hex digits, without "sha256:" before them.
-    `name_only_untags`: RemoveImage by a name removes that name, and the image only with its last name; otherwise it
-    removes the image with all its names. `refuses_image_in_use`: RemoveImage fails for the image of a container.
+    `fills_image_id`: Container.image_id is set. `lists_digests`: in ListContainers `image_ref` is a repository digest
+    if the image has one, and not its id. `bare_image_ids`: image ids are 64 hex digits without a leading "sha256:".
+    `name_only_untags`: RemoveImage with a name removes that name, and the image only with its last name; otherwise it
+    removes the image with all its names. `refuses_image_in_use`: RemoveImage fails for a container's image.
     `needs_room_to_delete`: nothing can be removed while the filesystem of images has no free block or no free inode.
     `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: verbose status calls name it.
-    `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next RemoveImage that
-    frees at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: a larger
-    answer fails with RESOURCE_EXHAUSTED.
-    `serves_leases`: containerd's leases service is at the same socket.
+    `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next removal that frees
+    at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: larger answers fail
+    with RESOURCE_EXHAUSTED. `serves_leases`: containerd's leases service is on the same socket.
     """
 
     runtime_name: str
@@ -58,7 +57,7 @@ CRI_O_1_31 = Dialect(
     serves_leases=False,
 )
 CRI_O_1_28 = replace(CRI_O_1_31, runtime_version="1.28.4", fills_image_id=False)
-"""CRI has the field `image_id` since Kubernetes 1.29."""
+"""CRI has had the field `image_id` since Kubernetes 1.29."""
 
 DIALECTS = {
     "containerd-1.6": CONTAINERD_1_6,
@@ -67,4 +66,4 @@ DIALECTS = {
     "cri-o-1.28": CRI_O_1_28,
     "cri-o": CRI_O_1_31,
 }
-"""The dialects by the names that a scenario uses."""
+"""The dialects by their names in a scenario."""

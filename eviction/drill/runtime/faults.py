@@ -1,11 +1,10 @@
 """Faults of single methods as values: how a method misbehaves, and what a wrong answer looks like.
 
-A distortion changes a copy of one answer. The node itself is not changed, so a test can compare both. A list that lacks
-entries without an error (`half_list`) cannot be told from a true one; the fault `Cut` sends such a list before its
-error.
+A distortion changes a copy of one answer and not the node, so a test can compare both. Nothing tells a list that lacks
+entries without an error (`half_list`) from a complete one; the fault `Cut` sends such a list before its error.
 
-Names are those for people: of containers, pods and namespaces, and the tags of images. The label with the pod UID, on
-which decisions rest, is not changed.
+The names that distortions change are for people: those of containers, pods and namespaces, and image tags. The label
+with the pod UID, on which decisions rest, stays as it is.
 
 Does not cover: injecting faults; see `Failpoints` in `server`.
 """
@@ -14,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from eviction.drill.scenario import Distortion as Distortion
+
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
 
 HUGE_NAME_CHARACTERS = 1 << 20
-# A line break, a terminal's escape, a NUL, a line separator, text that runs backwards, a byte order mark, and quotes.
+# A line break, a terminal escape, a NUL, a line separator, right-to-left text, a byte order mark, and quotes.
 CONTROL_CHARACTERS = "a\nb\x1b[31mc\x00d\u2028e\u202ef\ufeffg\x7f\x9b\"'\\"
 HOSTILE_PATH = "/var/log/pods/../../../proc/self/../..//dev/null\n/etc"
 _SHORT_ID = 6
@@ -32,36 +32,10 @@ _LARGEST = (1 << 63) - 1
 _Answer = TypeVar("_Answer", bound=Message)
 
 
-class Distortion(StrEnum):
-    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name."""
-
-    HALF_LIST = "half_list"
-    DUPLICATE_ENTRIES = "duplicate_entries"
-    ROTATED_IDS = "rotated_ids"
-    """Every entry has the id of the next one."""
-    UNKNOWN_IDS = "unknown_ids"
-    SHORT_IDS = "short_ids"
-    """The first six characters of each id, which a runtime accepts in place of the id."""
-    EMPTY_IDS = "empty_ids"
-    ZERO_SIZES = "zero_sizes"
-    LARGEST_SIZES = "largest_sizes"
-    """2^63-1 bytes. CRI's sizes are unsigned, so a negative one cannot be sent."""
-    ZERO_TIMES = "zero_times"
-    NEGATIVE_TIMES = "negative_times"
-    LARGEST_TIMES = "largest_times"
-    EMPTY_NAMES = "empty_names"
-    HUGE_NAMES = "huge_names"
-    """One MiB each."""
-    CONTROL_NAMES = "control_names"
-    EMPTY_PATHS = "empty_paths"
-    HOSTILE_PATHS = "hostile_paths"
-    """Paths of logs and mount points that lead out of their directories."""
-
-
 class Failpoint:
-    """What happens to a call, or to as many calls as `times` says (None: to every one): it starts `seconds` late (None:
-    when the failpoint is deleted or replaced), `acts` or does nothing, and is answered in a wrong way (`how`), with an
-    error (`code`), or with a part of its answer and then an error."""
+    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None: when the failpoint is
+    deleted or replaced), acts or does nothing (`acts`), and gets a wrong answer (`how`), an error (`code`), or, with
+    both, part of its answer and then the error."""
 
     acts = True
     seconds: float | None = 0.0
@@ -83,7 +57,7 @@ class Fail(Failpoint):
 
 @dataclass(frozen=True)
 class ActThenFail(Failpoint):
-    """Calls act, and then answer with an error: the caller must not conclude that nothing was done."""
+    """Calls act and then answer with an error: the caller must not conclude that nothing was done."""
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"
@@ -92,7 +66,7 @@ class ActThenFail(Failpoint):
 
 @dataclass(frozen=True)
 class Pretend(Failpoint):
-    """Calls do nothing and answer with success: the caller must not conclude that it was done."""
+    """Calls do nothing and report success: the caller must not conclude that anything was done."""
 
     acts = False
     times: int | None = None
@@ -116,7 +90,7 @@ class Hang(Failpoint):
 
 @dataclass(frozen=True)
 class Cut(Failpoint):
-    """Calls act, send one message with the first half of their list, and end with an error."""
+    """Calls act, send the first half of their list, and end with an error."""
 
     how = Distortion.HALF_LIST
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
@@ -126,7 +100,7 @@ class Cut(Failpoint):
 
 @dataclass(frozen=True)
 class Distort(Failpoint):
-    """Calls act, and give a distorted answer."""
+    """Calls act and give a distorted answer."""
 
     how: Distortion
     times: int | None = None
@@ -136,7 +110,7 @@ class Distort(Failpoint):
 
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:
-    """A copy of the answer that is wrong in this way; an equal copy if the answer has nothing to distort."""
+    """A copy of the answer that is wrong in this way, or an equal copy if there is nothing to distort."""
     changed = type(answer)()
     changed.CopyFrom(answer)
     if how in _OF_THE_LIST:
@@ -166,7 +140,7 @@ def _rotate(entries: Any) -> None:
 
 
 def _entries(answer: Message) -> Iterator[Any]:
-    """The objects in an answer: the entries of a list, or the one object of a status call."""
+    """The objects in an answer: the entries of a list, or the single object of a status call."""
     for field, value in answer.ListFields():
         if field.name in ("status", "image"):
             yield value
@@ -175,8 +149,8 @@ def _entries(answer: Message) -> Iterator[Any]:
 
 
 def _change(message: Any, place: str, change: Callable[[Any], Any]) -> None:
-    """Changes what is at a place, if the message has it: a field, each text of a list, one below a field, or a
-    label."""
+    """Changes the value at a place, if the message has one there: a field, each text of a list, a field of a field, or
+    a label."""
     name, _, below = place.partition(".")
     if name not in message.DESCRIPTOR.fields_by_name:
         return

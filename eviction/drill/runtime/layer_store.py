@@ -1,9 +1,9 @@
-"""Layers and writable layers as real files, so that statvfs changes with them and a deletion frees real space.
+"""Layers and writable layers as real files, which statvfs sees and whose deletion frees real space.
 
     <images root>/layers/<64 hex>/<directory>/<file>     one layer, shared by every image that names it
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
-The content neither compresses nor leaves holes. Deleting creates no file, so it works with 0 bytes and 0 inodes free.
+The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes and 0 inodes free.
 The caller holds one lock around every method except `unpack`, which is slow and changes no table.
 """
 
@@ -27,10 +27,10 @@ _CONTENT = memoryview(os.urandom(1 << 20))
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer of an image: `files` files of about equal size, `size_bytes` together.
+    """One layer of an image: `files` files of about equal size, `size_bytes` in all.
 
-    `name` is a digest ("sha256:" and 64 hex digits) or any other text; the digest is then made of the text and the two
-    numbers. Layers of equal digest are one layer on disk. Raises ValueError for a negative size, for bytes without a
+    `name` is a digest ("sha256:" and 64 hex digits) or any other text, of which, with the two numbers, the digest is
+    made. Layers with the same digest are one layer on disk. Raises ValueError for a negative size, for bytes without a
     file, and for a malformed digest.
     """
 
@@ -53,7 +53,7 @@ class LayerSpec:
 
     @property
     def inodes(self) -> int:
-        """How many inodes the layer takes: its files, the directories that hold them, and its own directory."""
+        """The inodes that it takes: its files, the directories that hold them, and its own directory."""
         return self.files + -(-self.files // _FILES_PER_DIRECTORY) + 1
 
 
@@ -61,8 +61,8 @@ class LayerSpec:
 class LayerStore:
     """The layers under `images_root` and the writable layers under `containers_root` (the same directory by default).
 
-    Both directories are made if they are missing. They may be on two filesystems, and need not be mount points. Raises
-    EmbeddedNodeError if one of them is the root of another node already.
+    Both directories are made if missing. They may be on two filesystems, and need not be mount points. Raises
+    EmbeddedNodeError if one of them is already the root of another node.
     """
 
     images_root: str
@@ -80,16 +80,16 @@ class LayerStore:
                 raise EmbeddedNodeError(f"{root} cannot be the root of a new node: {caught.strerror}") from caught
 
     def acquire(self, digest: str) -> bool:
-        """Adds one reference to a layer. False, and nothing is changed, if the layer is not here."""
+        """Adds a reference to a layer. Returns False, and changes nothing, if there is no such layer."""
         if digest not in self._references:
             return False
         self._references[digest] += 1
         return True
 
     def unpack(self, spec: LayerSpec) -> None:
-        """Writes the files of a new layer; `commit` adds it to the table. The one method that needs no lock.
+        """Writes the files of a new layer, which `commit` then adds to the table. The one method that needs no lock.
 
-        Raises EmbeddedNodeError if it does not fit or cannot be written; its files are removed then.
+        Raises EmbeddedNodeError if the layer does not fit or cannot be written, and removes its files.
         """
         path = self._layer_path(spec.digest)
         try:
@@ -104,16 +104,16 @@ class LayerStore:
             raise EmbeddedNodeError(f"layer {spec.name} cannot be unpacked: {caught.strerror}") from caught
 
     def commit(self, spec: LayerSpec) -> None:
-        """Adds a layer that `unpack` has written to the table, with one reference."""
+        """Adds to the table a layer that `unpack` has written, with one reference."""
         self._references[spec.digest] = 1
         block_bytes = os.statvfs(self.images_root).f_frsize
         used_bytes = sum(_in_blocks(part, block_bytes) for part in even_parts(spec.size_bytes, spec.files))
         self._used[self.images_root][self._layer_path(spec.digest)] = used_bytes, spec.inodes
 
     def release(self, digests: Iterable[str]) -> None:
-        """Drops one reference to each layer, the uppermost first, and deletes the layers without references.
+        """Drops one reference to each layer, the uppermost first, and deletes layers without references.
 
-        Raises EmbeddedNodeError if the filesystem refuses; the layers after it then keep their references.
+        Raises EmbeddedNodeError if the filesystem refuses a deletion; the remaining layers keep their references.
         """
         for digest in reversed(tuple(digests)):
             if self._references[digest] == 1:
@@ -131,11 +131,8 @@ class LayerStore:
         self._used[self.containers_root][self._writable_path(container_id)] = 0, 1
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
-        """Appends to a file of a writable layer, and makes the file if it is missing. Returns the bytes that fitted.
-
-        They are fewer than asked if the filesystem is full; what fitted stays, as for any writer. Raises
-        EmbeddedNodeError for every other error.
-        """
+        """Appends to a file of a writable layer, which is made if missing. Returns the bytes that fitted: fewer than
+        `size_bytes` if the filesystem is full. Raises EmbeddedNodeError for every other error."""
         layer = self._writable_path(container_id)
         path = os.path.join(layer, file_name)
         before = os.path.getsize(path) if os.path.exists(path) else None
@@ -157,8 +154,8 @@ class LayerStore:
         self._used[self.containers_root].pop(self._writable_path(container_id), None)
 
     def usage(self) -> dict[str, tuple[int, int]]:
-        """The bytes and inodes taken under each root: one entry, or two if layers and writable layers have a root
-        each. Reads no filesystem, which may be dead: a runtime answers from what it has counted."""
+        """The bytes and inodes taken under each root; layers and writable layers may share one. Reads no filesystem,
+        which may be dead: a runtime answers from what it has counted."""
         return {
             root: (sum(used[0] for used in layers.values()), sum(used[1] for used in layers.values()))
             for root, layers in self._used.items()
@@ -178,7 +175,7 @@ class LayerStore:
 
 
 def even_parts(size_bytes: int, parts: int) -> Iterator[int]:
-    """The sizes of `parts` parts that make `size_bytes` together; they differ by one byte at most."""
+    """The sizes of `parts` parts that add up to `size_bytes` and differ by one byte at most."""
     for number in range(parts):
         yield size_bytes * (number + 1) // parts - size_bytes * number // parts
 
@@ -188,8 +185,8 @@ def _in_blocks(size_bytes: int, block_bytes: int) -> int:
 
 
 def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
-    """Appends to a file, and makes it if it is missing. Returns the bytes that fitted: fewer on a full disk, unless the
-    `whole` is wanted. Raises OSError."""
+    """Appends to a file, which is made if missing. Returns the bytes that fitted: fewer on a full disk. With `whole` a
+    full disk raises OSError, as every other error does."""
     fitted = 0
     with open(path, "ab", buffering=0) as file:
         while fitted < size_bytes:
@@ -204,7 +201,7 @@ def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
 
 def _remove_tree(path: str) -> None:
     try:
-        shutil.rmtree(path)  # relative to descriptors, and without creating a file: works on a full filesystem
+        shutil.rmtree(path)  # creates no file, so it works on a full filesystem
     except FileNotFoundError:
         return
     except OSError as caught:

@@ -1,10 +1,9 @@
 """What an embedded node needs of this machine: grpcio, and private mounts.
 
-Private mounts are small real filesystems of this process alone: a mount namespace is entered, as root or through a user
-namespace, and a tmpfs of a given size is mounted in it, or as root a filesystem in a file, by a loop device. There is
-no way out of the namespace. A mount in it is visible to no other process and ends with the last process in the
-namespace; the file is unlinked as soon as it is mounted, and the loop device detaches itself at the unmount. So even
-after `kill -9` only an empty directory is left.
+Private mounts are small real filesystems that only this process sees. It enters a mount namespace, as root or through a
+user namespace, and mounts a tmpfs of a given size there, or as root a filesystem in a file, on a loop device. It cannot
+leave that namespace. The mounts end with the last process in it; the file is unlinked as soon as it is mounted, and the
+loop device detaches itself when it is unmounted. So even `kill -9` leaves only an empty directory.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from signals.filesystems import read_statvfs
 from signals.quantity import format_bytes
 
 ENDING_SECONDS = 1.0
-SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # where mkfs and mount are; the PATH of a user often lacks them
+SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # of mkfs and mount; a user's PATH often lacks them
 TOOL_SECONDS = 60.0
-# No discard: it would write to a file that has nothing yet. ext4 as the kubelet's own tests make it, without a reserve.
+# No discard: the file is still empty. ext4 as in the kubelet's own tests, without reserved blocks.
 MAKE: dict[str, Sequence[str]] = {
     "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard"),
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),  # mixed: as btrfs(5) has it for small devices
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),  # mixed: as btrfs(5) recommends for small devices
 }
-# btrfs tells what was written or freed when it commits, which is every 30 s unless something calls sync.
+# btrfs shows what was written or freed only when it commits: every 30 s, unless something calls sync.
 OPTIONS: dict[str, Sequence[str]] = {"btrfs": ("commit=1", "flushoncommit")}
 
 _CLONE_NEWNS = 0x00020000
@@ -50,22 +49,22 @@ _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 class EmbeddedNodeError(Exception):
-    """The embedded node cannot do what was asked. The message is one sentence."""
+    """The embedded node cannot do something. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateMounts:
-    """Whether this process has private mounts, how it got them, and if not, why."""
+    """Whether this process has private mounts, and how it got them or why it has none."""
 
     available: bool
     how: Literal["root", "user namespace", "none"]
     reason: str
-    """Why there are none, as a sentence; empty when `available`."""
+    """Why there are none, as a sentence; empty if `available`."""
 
 
 def missing_extra() -> str | None:
-    """The sentence that says that grpcio is missing, which the server of the embedded runtime needs, and how to install
-    it; None where it is there. Imports nothing of it."""
+    """The sentence that says how to install grpcio, which the server of the embedded runtime needs; None if it is
+    installed. Does not import it."""
     try:
         found = find_spec("grpc") is not None
     except ImportError:
@@ -74,7 +73,7 @@ def missing_extra() -> str | None:
 
 
 def _threads() -> int:
-    """How many threads there are, without those that are about to end, as one does that has read a file in time."""
+    """The number of threads. Waits up to 1 s for threads that are about to end, such as one that has read a file."""
     deadline = time.monotonic() + ENDING_SECONDS
     while (threads := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -82,19 +81,18 @@ def _threads() -> int:
 
 
 def enter_private_mounts() -> PrivateMounts:
-    """Moves this process into a mount namespace of its own. Other processes do not see what is mounted there; what the
-    others unmount is unmounted there as well, where their mounts are shared (mount_namespaces(7)).
+    """Moves this process into a new mount namespace. Other processes do not see what it mounts there; what they unmount
+    of shared mounts is unmounted there, too (mount_namespaces(7)).
 
-    With CAP_SYS_ADMIN this is one `unshare`. Without it the process also enters a user namespace, in which its user and
-    group are mapped to 0: from then on `os.geteuid()` returns 0, files of the caller still belong to it, and files of
-    other users appear as owned by the overflow user (65534).
+    With CAP_SYS_ADMIN this is one `unshare`. Without it the process also enters a user namespace, which maps its user
+    and group to 0: from then on `os.geteuid()` returns 0, the caller's files still belong to it, and other users' files
+    appear to belong to the overflow user (65534).
 
-    Must be called while the process is single-threaded, before a server, a pool or a watcher has started:
-    `unshare(CLONE_NEWUSER)` refuses otherwise, and `unshare(CLONE_NEWNS)` would move the calling thread alone.
-    It cannot be undone.
+    Call it while the process has one thread, before any server, pool or watcher starts: otherwise
+    `unshare(CLONE_NEWUSER)` refuses, and `unshare(CLONE_NEWNS)` moves only the calling thread. It cannot be undone.
 
     If neither way is allowed, the result gives the reason, and the process is unchanged. If the kernel allows the user
-    namespace and then refuses the rest, the result is "none" as well, and the process stays in that namespace.
+    namespace and then refuses the rest, the result is "none", too, and the process stays in that namespace.
     """
     threads = _threads()
     if threads > 1:
@@ -104,22 +102,22 @@ def enter_private_mounts() -> PrivateMounts:
         return _made_private("root")
     if error != errno.EPERM:
         return _none(f"a mount namespace was refused: {os.strerror(error)}")
-    # Read now: inside the new namespace, before the maps are written, both answer 65534.
+    # Read now: inside the new namespace both answer 65534 until the maps are written.
     user, group = os.geteuid(), os.getegid()
     error = _unshare(_CLONE_NEWUSER | _CLONE_NEWNS)
     if error != 0:
         return _none(
-            "this process is not root and may not make a user namespace either "
+            "this process is not root and may not create a user namespace "
             f"({os.strerror(error)}; see user.max_user_namespaces, seccomp and the distribution's own switches)"
         )
-    # setgroups first: the kernel accepts a group map from an unprivileged process only once it is denied.
+    # setgroups first: the kernel accepts a group map of an unprivileged process only once setgroups is denied.
     for path, text in (
         ("/proc/self/setgroups", b"deny"),
         ("/proc/self/uid_map", b"0 %d 1" % user),
         ("/proc/self/gid_map", b"0 %d 1" % group),
     ):
         try:
-            with open(path, "wb", buffering=0) as file:  # one write: the kernel accepts each exactly once
+            with open(path, "wb", buffering=0) as file:  # a single write: the kernel accepts no second one
                 file.write(text)
         except OSError as caught:
             return _none(f"the user namespace could not be mapped: {path}: {caught.strerror}")
@@ -129,16 +127,16 @@ def enter_private_mounts() -> PrivateMounts:
 def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
     """Mounts an empty tmpfs over the directory `path`. Call `enter_private_mounts` first.
 
-    `size_bytes` is at least 1 and is rounded up to whole pages (4096 bytes on most machines); the bytes are memory of
-    this machine while they are in use. `inodes` is at least 2, and one of them is the root directory of the mount.
-    Both are limits that statvfs reports and that ENOSPC enforces. Raises EmbeddedNodeError if a limit is out of range,
-    the directory does not exist, or the kernel refuses.
+    `size_bytes` is at least 1 and is rounded up to whole pages (4096 bytes on most machines); bytes in use take memory
+    of this machine. `inodes` is at least 2, since the root directory of the mount takes one. statvfs reports both
+    limits, and ENOSPC enforces them. Raises EmbeddedNodeError if a limit is out of range, the directory does not exist,
+    or the kernel refuses.
     """
     if size_bytes < 1:
         raise EmbeddedNodeError(f"a filesystem of {size_bytes} bytes cannot be made: at least 1 is needed")
     if inodes < 2:
         raise EmbeddedNodeError(f"a filesystem of {inodes} inodes cannot be made: at least 2 are needed")
-    # For tmpfs 0 would mean "no limit", which is why the bounds above are checked and not left to the kernel.
+    # The bounds above are not left to the kernel, since 0 means "no limit" to tmpfs.
     options = f"size={size_bytes},nr_inodes={inodes},mode=0755"
     if _libc.mount(b"reclaimd", os.fsencode(path), b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode()) != 0:
         raise EmbeddedNodeError(
@@ -151,15 +149,15 @@ def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
     """Mounts an empty filesystem over the directory `path`. Call `enter_private_mounts` as root first.
 
     Its capacity by statvfs is `size_bytes` or a little more: the device is larger by what the type keeps for itself,
-    such as the log of XFS. `inodes` counts for ext4 alone; XFS and btrfs make inodes as they are needed. Raises
-    EmbeddedNodeError if the program that makes it is missing, there is no loop device, or there is not twice the room
-    for its file, which is beside `path` until it is mounted.
+    such as the log of XFS. `inodes` matters only to ext4; XFS and btrfs make inodes as needed. Its file is beside
+    `path` until it is mounted. Raises EmbeddedNodeError if mkfs is not installed, there is no loop device, or there is
+    not twice the room that the file needs.
     """
     available = read_statvfs(os.path.dirname(path), 0.0).stats.available_bytes
     if available < 2 * size_bytes:
         raise EmbeddedNodeError(
-            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that at {os.path.dirname(path)}, "
-            f"where {format_bytes(available)} are available; TMPDIR names another place"
+            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that in {os.path.dirname(path)}, "
+            f"which has {format_bytes(available)} available; TMPDIR chooses another directory"
         )
     device_bytes = size_bytes
     for _ in range(3):
@@ -189,8 +187,10 @@ def _mount(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
 
 
 def _run(fstype: str, name: str, *arguments: str) -> None:
-    """Runs one tool to its end. Raises EmbeddedNodeError with its last line."""
-    places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]  # never where root stands
+    """Runs a tool to its end. Raises EmbeddedNodeError with its last line."""
+    places = [
+        each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")
+    ]  # never the working directory
     program = shutil.which(name, path=":".join([*places, SYSTEM_DIRECTORIES]))
     if program is None:
         raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} is not installed")
@@ -206,7 +206,7 @@ def _run(fstype: str, name: str, *arguments: str) -> None:
 
 
 def unmount(path: str) -> None:
-    """Unmounts the uppermost mount on `path` at once, also while it is in use. No error if nothing is mounted."""
+    """Unmounts the topmost mount on `path` at once, even if it is in use. No error if nothing is mounted."""
     _libc.umount2(os.fsencode(path), _MNT_DETACH)
 
 
@@ -219,8 +219,8 @@ def _unshare(flags: int) -> int:
 
 
 def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
-    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The other way it goes on:
-    # what the node unmounts is unmounted here too, else its device would be in use for as long as this process lives.
+    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The other direction is kept:
+    # a device that the node unmounts would otherwise be in use for as long as this process lives.
     if _libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
         return _none(f"the mounts could not be made private: {os.strerror(ctypes.get_errno())}")
     return PrivateMounts(available=True, how=how, reason="")

@@ -1,29 +1,29 @@
-"""A CRI v1 runtime as a state machine: one method for each call, messages in and messages out, without gRPC.
+"""A CRI v1 runtime as a state machine: one method per call, messages in and messages out, without gRPC.
 
-It is a second implementation of the protocol. Its rules are containerd's, as measured on 1.6 and 2.x. The dialect
-decides where versions and runtimes differ (`dialects`); otherwise these rules hold:
+It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x. The dialect decides
+where versions and runtimes differ (`dialects`); otherwise these rules hold:
 
-* Nothing is protected. RemoveImage of an image in use succeeds, and its layers are freed with the last container that
-  uses them. RemoveContainer of a RUNNING container kills it.
-* Stopping and removing an absent object succeeds. ContainerStatus and PodSandboxStatus of it are NOT_FOUND, and
-  ImageStatus of it is an answer without an image.
-* A tag belongs to one image. Adding it to another image moves it; the first image stays, with its digest.
-* RemoveImage by any name removes the image with all its names, for all runtime handlers.
-* RunPodSandbox and CreateContainer need their images to be present: nothing is pulled.
+* Nothing is protected. RemoveImage removes an image in use, and its layers are freed with the last container that uses
+  them. RemoveContainer kills a RUNNING container.
+* Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is NOT_FOUND, and its
+  ImageStatus is an answer without an image.
+* A tag belongs to one image. Adding it to another image moves it; the first image keeps its digest.
+* RemoveImage with any name removes the image with all its names, for all runtime handlers.
+* RunPodSandbox and CreateContainer pull nothing: their images must be present.
 * A full id names its object, and so does any unique prefix. That makes a careless caller dangerous: six characters of
   an id remove a container as surely as all 64 do.
-* An image has one id, and any number of tags and repository digests, also none.
+* An image has one id and any number of tags and repository digests, even none.
 * `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository digest while the image exists.
-* `image_id` is filled by newer runtimes only; containerd 1.6 leaves it empty everywhere.
-* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag while there is one.
+* `image_id` is set by newer runtimes only; containerd 1.6 leaves it empty everywhere.
+* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag if there is one.
 
 A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
 UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and internal/cri/store/{container,sandbox,image}
 (truncindex, digestset); github.com/distribution/reference normalize.go.
 
-What happens without a call has methods too: pulls, containers that exit or write, sandboxes that die, ageing, a reboot.
-They take full ids only and raise EmbeddedNodeError for an unknown id: their caller is a scenario or a test, where a
-mistyped id must not pass for an idempotent call.
+Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes that die, ageing, a
+reboot. These take only full ids, and raise EmbeddedNodeError for an unknown one: a mistyped id in a scenario or a test
+must not pass for an idempotent call.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
 
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""The default image of RunPodSandbox. The node starts without images, so add it first."""
+"""The default image of RunPodSandbox. The node starts without images, so it must be added first."""
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
-_WRITE_BYTES = 1 << 20  # written in one go under the lock: little enough that list calls do not wait for a large write
+_WRITE_BYTES = 1 << 20  # written at a time under the lock, so that list calls do not wait for a large write
 
 _ID_CHARACTERS = 64
 
@@ -63,11 +63,11 @@ _log = logging.getLogger(__name__)
 
 
 class NotFoundError(EmbeddedNodeError):
-    """A call names an object that does not exist. Over gRPC it is NOT_FOUND; any other EmbeddedNodeError is UNKNOWN."""
+    """A call names an object that does not exist: NOT_FOUND over gRPC. Every other EmbeddedNodeError is UNKNOWN."""
 
 
 class RemovalRecord(NamedTuple):
-    """One object that was really removed, and when, in wall-clock seconds."""
+    """An object that was really removed, and when, in wall-clock seconds."""
 
     wall_seconds: float
     kind: Kind
@@ -76,9 +76,8 @@ class RemovalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Image:
-    """One image. `layers` is in order, the lowest first; `tags` and `digests` are full references; `runtime_handlers`
-    those that it was pulled for, the default one (empty) first. `created_at`: when it was pulled, wall-clock
-    nanoseconds."""
+    """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock nanoseconds. `tags` and
+    `digests`: full references. `runtime_handlers`: those for which it was pulled, the default one (empty) first."""
 
     id: str
     layers: tuple[LayerSpec, ...]
@@ -92,8 +91,8 @@ class Image:
 class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
-    `images_root` and `containers_root` (empty: the same): directories on the filesystems under test. `wall_clock`
-    returns seconds since the epoch. `changes`: fields of the dialect with other values.
+    `images_root` and `containers_root` (empty: the same) are directories on the filesystems under test. `wall_clock`
+    returns seconds since the epoch. `changes` overrides fields of the dialect.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class EmbeddedRuntime:
         self._containers: dict[str, Container] = {}
         self._sandbox_of: dict[str, str] = {}  # by container
         self._of_sandbox: dict[str, tuple[str, str]] = {}  # its image, and the directory of its logs
-        self._layers: dict[str, tuple[str, ...]] = {}  # by object: the digests to which it has references
+        self._layers: dict[str, tuple[str, ...]] = {}  # by object: the digests to which it refers
         self._removals: list[RemovalRecord] = []
         self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
         self._gc_timer: threading.Timer | None = None
@@ -127,7 +126,6 @@ class EmbeddedRuntime:
     # ---- RuntimeService
 
     def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
-        """Version."""
         return cri_pb2.VersionResponse(
             version="0.1.0",
             runtime_name=self.dialect.runtime_name,
@@ -136,7 +134,7 @@ class EmbeddedRuntime:
         )
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
-        """Status: always ready; verbose, with the configuration as JSON text under the key "config"."""
+        """Status: always ready. If verbose, with the configuration as JSON text under the key "config"."""
         conditions = [cri_pb2.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
         config = {"containerdRootDir": self.images_root}
         if self.dialect.reports_sandbox_image:
@@ -147,7 +145,7 @@ class EmbeddedRuntime:
         )
 
     def list_containers(self, request: cri_pb2.ListContainersRequest) -> cri_pb2.ListContainersResponse:
-        """ListContainers: by id, state, sandbox and labels; all given fields must match."""
+        """ListContainers, filtered by id, state, sandbox and labels: all that are given must match."""
         wanted = request.filter
         with self._lock:
             sandboxes = _selected(self._sandboxes, wanted.pod_sandbox_id)
@@ -166,7 +164,7 @@ class EmbeddedRuntime:
         return cri_pb2.ContainerStatusResponse(status=status)
 
     def list_container_stats(self, _: cri_pb2.ListContainerStatsRequest) -> cri_pb2.ListContainerStatsResponse:
-        """ListContainerStats: writable layers only, of every container."""
+        """ListContainerStats of every container: only the writable layers."""
         with self._lock:
             written = self._store.writable_usage()
         stats = [
@@ -185,7 +183,7 @@ class EmbeddedRuntime:
         return cri_pb2.StopContainerResponse()
 
     def remove_container(self, request: cri_pb2.RemoveContainerRequest) -> cri_pb2.RemoveContainerResponse:
-        """RemoveContainer, whatever its state."""
+        """RemoveContainer, in any state."""
         with self._lock, suppress(NotFoundError):
             container = _find(self._containers, request.container_id, "container")
             self._require_free_space("containers.json")
@@ -193,14 +191,14 @@ class EmbeddedRuntime:
         return cri_pb2.RemoveContainerResponse()
 
     def list_pod_sandbox(self, request: cri_pb2.ListPodSandboxRequest) -> cri_pb2.ListPodSandboxResponse:
-        """ListPodSandbox: by id, state and labels; all given fields must match."""
+        """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
         with self._lock:
             found = _selected(self._sandboxes, request.filter.id).values()
             items = [_copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
     def pod_sandbox_status(self, request: cri_pb2.PodSandboxStatusRequest) -> cri_pb2.PodSandboxStatusResponse:
-        """PodSandboxStatus; verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
+        """PodSandboxStatus. If verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
         with self._lock:
             sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             status, (image, _) = _copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
@@ -211,7 +209,7 @@ class EmbeddedRuntime:
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
 
     def stop_pod_sandbox(self, request: cri_pb2.StopPodSandboxRequest) -> cri_pb2.StopPodSandboxResponse:
-        """StopPodSandbox: its containers exit, and it is NOTREADY."""
+        """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
         with self._lock, suppress(NotFoundError):
             sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             sandbox.state = cri_pb2.SANDBOX_NOTREADY
@@ -220,7 +218,7 @@ class EmbeddedRuntime:
         return cri_pb2.StopPodSandboxResponse()
 
     def remove_pod_sandbox(self, request: cri_pb2.RemovePodSandboxRequest) -> cri_pb2.RemovePodSandboxResponse:
-        """RemovePodSandbox: with all its containers, whatever their state."""
+        """RemovePodSandbox, with all its containers, in any state."""
         with self._lock, suppress(NotFoundError):
             sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             self._require_free_space("containers.json")
@@ -242,7 +240,7 @@ class EmbeddedRuntime:
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
 
     def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox, the image or the image of a volume is absent."""
+        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
         config = request.config
         with self._lock:
             sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
@@ -265,7 +263,7 @@ class EmbeddedRuntime:
         return cri_pb2.CreateContainerResponse(container_id=container_id)
 
     def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
-        """StartContainer. Raises NotFoundError; EmbeddedNodeError unless it is CREATED and its sandbox READY."""
+        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
         with self._lock:
             container = _find(self._containers, request.container_id, "container")
             if container.state != cri_pb2.CONTAINER_CREATED:
@@ -281,7 +279,7 @@ class EmbeddedRuntime:
     # ---- ImageService
 
     def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
-        """ListImages: all, or the one that the filter's image names."""
+        """ListImages: all, or the one that the filter names."""
         wanted = request.filter.image.image
         items: list[cri_pb2.Image] = []
         with self._lock, suppress(NotFoundError):
@@ -290,14 +288,14 @@ class EmbeddedRuntime:
         return cri_pb2.ListImagesResponse(images=items)
 
     def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
-        """ImageStatus: an answer without an image if there is none of that name."""
+        """ImageStatus. The answer has no image if the name has none."""
         with self._lock, suppress(NotFoundError):
             return cri_pb2.ImageStatusResponse(image=self._image_item(self._image_named(request.image.image)))
         return cri_pb2.ImageStatusResponse()
 
     def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
-        """RemoveImage: the image with all its names, even if it is pinned. Raises EmbeddedNodeError if the
-        dialect refuses."""
+        """RemoveImage, with all names of the image, even if it is pinned. Raises EmbeddedNodeError if the dialect
+        refuses."""
         with self._lock, suppress(NotFoundError):
             image = self._image_named(request.image.image)
             self._require_free_space("images.json")
@@ -310,7 +308,7 @@ class EmbeddedRuntime:
         return cri_pb2.RemoveImageResponse()
 
     def image_fs_info(self, _: cri_pb2.ImageFsInfoRequest) -> cri_pb2.ImageFsInfoResponse:
-        """ImageFsInfo: one filesystem for images, and one for containers, which is the same if the roots are."""
+        """ImageFsInfo: the filesystem of images and that of containers, which may be the same."""
         now = self._now_ns()
         with self._lock:
             usages = {
@@ -330,16 +328,16 @@ class EmbeddedRuntime:
 
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
-        """Every object that was really removed, in order. Calls that found nothing to remove are not in it."""
+        """Every object that was really removed, in order, without calls that found nothing to remove."""
         with self._lock:
             return tuple(self._removals)
 
     def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
-        """Pulls an image: writes the layers that are not here yet, then lists it. Returns its id (64 hex digits, in
-        most dialects with "sha256:" before them).
+        """Pulls an image: writes the layers that are missing, then lists it. Returns its id: 64 hex digits, with a
+        leading "sha256:" in most dialects.
 
-        Images are pulled one after the other, as with the kubelet's serializeImagePulls; other calls run meanwhile. The
-        same tags and layers give the same id. Raises EmbeddedNodeError if it does not fit, and leaves nothing behind.
+        Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
+        tags and layers give the same id. Raises EmbeddedNodeError if it does not fit, and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
         digits = deterministic_id("image", *sorted(map(normalize_reference, tags)), *digests)
@@ -365,17 +363,17 @@ class EmbeddedRuntime:
         return image_id
 
     def tag_image(self, image_id: str, tag: str) -> None:
-        """Gives an image one more tag. An image that had the tag loses it."""
+        """Adds a tag to an image. An image that had the tag loses it."""
         with self._lock:
             self._tag(_known(self._images, image_id, "image"), [tag])
 
     def images_created_at(self) -> dict[str, float]:
-        """When each image was pulled, wall seconds by id: what containerd's image store tells."""
+        """When each image was pulled, in wall-clock seconds by id, as in containerd's image store."""
         with self._lock:
             return {image.id: image.created_at / 1e9 for image in self._images.values()}
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """The process of the container ends by itself. Raises EmbeddedNodeError if it is not RUNNING or UNKNOWN."""
+        """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
         with self._lock:
             container = _known(self._containers, container_id, "container")
             if container.state not in _LIVE:
@@ -383,20 +381,18 @@ class EmbeddedRuntime:
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
-        """Makes the container UNKNOWN, as after the loss of its shim."""
+        """Makes the container UNKNOWN, as if its shim was lost."""
         with self._lock:
             _known(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
-        """Makes the sandbox NOTREADY. Its containers stay as they are, which can happen on a real runtime too."""
+        """Makes the sandbox NOTREADY and leaves its containers as they are, as can happen on a real runtime."""
         with self._lock:
             _known(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
-        """The container writes a new file of so many bytes. Returns the number of bytes that fitted.
-
-        It is fewer than asked if the filesystem is full, or if the container was removed meanwhile.
-        """
+        """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if the filesystem is
+        full, or if the container is removed meanwhile."""
         with self._lock:
             _known(self._containers, container_id, "container")
             self._files_written += 1
@@ -411,7 +407,8 @@ class EmbeddedRuntime:
         return written
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Moves all times of an object into the past; of an image that in containerd's image store, as CRI has none."""
+        """Moves all times of an object into the past. Those of images are in containerd's image store only, not in
+        CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
             record = known or _known(self._containers, object_id, "container")
@@ -420,7 +417,7 @@ class EmbeddedRuntime:
                     setattr(record, name, getattr(record, name) - round(seconds * 1e9))
 
     def reboot(self) -> None:
-        """What a runtime finds after a reboot: every sandbox NOTREADY, every container that ran EXITED with 255."""
+        """The state after a reboot: every sandbox is NOTREADY, every container that ran has EXITED with 255."""
         with self._lock:
             for sandbox in self._sandboxes.values():
                 sandbox.state = cri_pb2.SANDBOX_NOTREADY
@@ -429,7 +426,7 @@ class EmbeddedRuntime:
                     self._finish(container, 255, "Unknown")
 
     def force_gc(self) -> None:
-        """Frees now what would be freed later, and waits for the thread that would have done it."""
+        """Frees at once what would be freed later, and waits for the thread that would have freed it."""
         with self._lock:
             self._collect_garbage()
             timer = self._gc_timer
@@ -449,7 +446,7 @@ class EmbeddedRuntime:
         return [each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id]
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
-        """The entry of a container in ListContainers, or its status in ContainerStatus."""
+        """A container's entry in ListContainers, or its status in ContainerStatus."""
         answer, image, is_status = _copied(as_a, container, **others), self._images.get(container.image_id), not others
         if image is not None and image.digests and (is_status or self.dialect.lists_digests):
             answer.image_ref = image.digests[0]
@@ -460,9 +457,9 @@ class EmbeddedRuntime:
         return answer
 
     def _image_named(self, wanted: str) -> Image:
-        """The image that an id, a unique prefix of one with or without "sha256:", a tag or a repository digest names.
+        """The image with this id, tag or repository digest, or whose id alone begins so, with or without "sha256:".
 
-        Raises NotFoundError if it names none, EmbeddedNodeError if it is empty or the prefix of several ids.
+        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or the prefix of several ids.
         """
         if wanted in self._images:
             return self._images[wanted]
@@ -477,7 +474,7 @@ class EmbeddedRuntime:
             raise NotFoundError(f"image {wanted!r} not found") from None
 
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
-        """The answer of ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
+        """An image in ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
             id=image.id,
             repo_tags=image.tags,
@@ -488,7 +485,7 @@ class EmbeddedRuntime:
         )
 
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
-        """Gives an image more tags, each with the digest of its repository. An image that had a tag loses it."""
+        """Adds tags to an image, each with the digest of its repository. An image that had a tag loses it."""
         image.pinned |= pinned
         for tag in map(normalize_reference, tags):
             for other in self._images.values():
@@ -502,7 +499,7 @@ class EmbeddedRuntime:
         with self._lock:
             if self._store.acquire(layer.digest):
                 return
-        # Outside the lock: only pulls make layers, and `_pulling` lets one through at a time.
+        # Outside the lock: only pulls make layers, and `_pulling` allows one at a time.
         self._store.unpack(layer)
         with self._lock:
             self._store.commit(layer)
@@ -522,7 +519,7 @@ class EmbeddedRuntime:
             self._finish(container, _KILLED, "Error")
 
     def _require_free_space(self, file: str) -> None:
-        """Raises EmbeddedNodeError on a full disk: the runtime writes its new list beside the old one before it
+        """Raises EmbeddedNodeError on a full disk if the runtime writes its new list beside the old one before it
         deletes."""
         if not self.dialect.needs_room_to_delete:
             return
@@ -551,7 +548,7 @@ class EmbeddedRuntime:
         self._removed("sandbox", sandbox.id, self.dialect.container_space_delay_seconds)
 
     def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
-        """Records a removal, and frees its space: at once with all that waits, or by one timer for all of them."""
+        """Records a removal and frees its space: at once, with all space that waits, or later, by one timer for all."""
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
         first = not self._removed_but_not_freed
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
@@ -574,7 +571,7 @@ class EmbeddedRuntime:
             self._gc_timer.cancel()
         while self._removed_but_not_freed:
             object_id, layers = self._removed_but_not_freed.pop()
-            self._store.remove_writable(object_id)  # a sandbox or an image has none
+            self._store.remove_writable(object_id)  # sandboxes and images have none
             self._store.release(layers)
 
 
@@ -585,9 +582,9 @@ def _known(table: Mapping[str, _Record], object_id: str, kind: str) -> _Record:
 
 
 def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
-    """The object that `wanted` names: by its id, or the only one whose id begins with it. `kind` is for the message.
+    """The object with this id, or the only one whose id begins so. `kind` is for the message.
 
-    Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or several begin with it.
+    Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or several ids begin so.
     """
     about = f"an error occurred when try to find {kind} {wanted!r}"
     if not wanted:
@@ -601,7 +598,7 @@ def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
 
 
 def _selected(table: Mapping[str, _Record], wanted: str) -> Mapping[str, _Record]:
-    """What the id of a list's filter selects: everything if it is empty, nothing if it names no object, or several."""
+    """The objects that the id in a list's filter selects: all if it is empty, none unless it names exactly one."""
     if not wanted:
         return table
     found = _named(table, wanted)
@@ -611,7 +608,7 @@ def _selected(table: Mapping[str, _Record], wanted: str) -> Mapping[str, _Record
 def _named(ids: Collection[str], wanted: str) -> list[str]:
     if wanted in ids:
         return [wanted]
-    if len(wanted) == _ID_CHARACTERS:  # no prefix of another one: do not search 50 000 ids for one that was removed
+    if len(wanted) == _ID_CHARACTERS:  # a full id is no prefix: no search through 50 000 ids for a removed object
         return []
     return [each for each in ids if each.startswith(wanted)]
 
@@ -619,7 +616,7 @@ def _named(ids: Collection[str], wanted: str) -> list[str]:
 def normalize_reference(reference: str) -> str:
     """An image reference in full: registry, repository, and a digest or a tag ("latest" if neither is given).
 
-    "busybox" is "docker.io/library/busybox:latest"; of "name:tag@digest" the tag is dropped, as runtimes do.
+    "busybox" becomes "docker.io/library/busybox:latest"; "name:tag@digest" loses its tag, as in every runtime.
     """
     name, _, digest = reference.partition("@")
     path, slash, last = name.rpartition("/")
@@ -651,6 +648,6 @@ def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri
 
 
 def _copied(as_a: Any, record: Message, **others: str | int) -> Any:
-    """The fields of a record that an answer has too, with others."""
+    """An answer with all fields of a record that it knows, and with others."""
     known = as_a.DESCRIPTOR.fields_by_name
     return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known} | others)

@@ -1,13 +1,13 @@
 """The embedded runtime as a gRPC server on a unix socket, with containerd's own services beside CRI.
 
-Covers: the table of methods, starting and stopping on one path, the status code of an error, failpoints, and leases.
+Covers: the table of methods, starting and stopping on one path, the status codes of errors, failpoints, and leases.
 
-Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are answered with
-UNIMPLEMENTED, as by a runtime that does not have them.
+Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are UNIMPLEMENTED, as in a
+runtime that lacks them.
 
-The rules of the leases are containerd's: a lease belongs to a namespace and keeps what is attached to it until it is
-deleted or expires; a deletion with `sync` is answered after a garbage collection, which deletes what nothing keeps, in
-all namespaces. Content that is in no list of CRI is at `<images root>/content/<name>`. Source:
+Leases follow containerd's rules: a lease belongs to a namespace and keeps what is attached to it until it is deleted or
+expires; a deletion with `sync` is answered after a garbage collection, which deletes what no lease keeps, in all
+namespaces. Content that no list of CRI shows is at `<images root>/content/<name>`. Source:
 github.com/containerd/containerd docs/garbage-collection.md, core/metadata/leases.go.
 """
 
@@ -18,12 +18,13 @@ import re
 import threading
 import time
 from collections import Counter, UserDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -42,7 +43,7 @@ IMAGE_STORE = "containerd.services.images.v1.Images"
 
 _MAX_MESSAGE_BYTES = 256 << 20  # of a request
 _SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
-_WORKERS = 32  # concurrent calls; threads are started when needed, and a call that hangs occupies one
+_WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
 _EXPIRE = "containerd.io/gc.expire"
 _ID_FILTER = re.compile(r'id~="(.*)"')
@@ -53,9 +54,8 @@ _Lease = tuple[str, str]  # its namespace and its id
 
 
 class Method(NamedTuple):
-    """One row of the table: a method, its request and response messages, and the function that answers it, called with
-    the runtime, or for a lease with the metadata of the call. A name is that of CRI; others have their service's before
-    it."""
+    """One row of the table: a method, its messages, and the function that answers it, called with the runtime, or for a
+    lease with the metadata of the call. `name` is that in CRI; outside CRI it begins with the service."""
 
     service: str
     name: str
@@ -65,7 +65,7 @@ class Method(NamedTuple):
 
 
 def _methods() -> Iterator[Method]:
-    """The methods of the runtime that are named as a call of CRI is, in their order."""
+    """The methods of the runtime that are named for a call of CRI, in their order."""
     for name, function in vars(EmbeddedRuntime).items():
         call = name.title().replace("_", "")
         request, answer = (getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response"))
@@ -78,7 +78,7 @@ METHODS = tuple(_methods())
 
 
 def _own_methods(leases: Leases) -> Iterator[Method]:
-    """containerd's own: those of its leases, which CRI does not have, and its image store."""
+    """The methods of containerd that CRI lacks: its leases and its image store."""
     for name in ("Create", "Delete", "List"):
         request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
         yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
@@ -90,24 +90,13 @@ def _own_methods(leases: Leases) -> Iterator[Method]:
 
 
 class InjectedError(Exception):
-    """A call ends with an error that has a code of its own. `code` and `message`: what the caller gets. `partial`: the
-    message sent before the error, or None."""
+    """A call ends with the error `code` and `message`. `partial`: what is sent before the error, or None."""
 
     def __init__(self, code: StatusCode, message: str, partial: Any = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.partial = partial
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[_Answer]):
-    """One call that has arrived: a function that executes it, an empty answer, and a function that distorts an
-    answer."""
-
-    act: Callable[[], _Answer]
-    empty: _Answer
-    distort: Callable[[_Answer, Distortion], _Answer]
 
 
 @dataclass(slots=True, eq=False)
@@ -119,21 +108,21 @@ class _Armed:
     calls_seen: int = 0
 
     def count_call(self, now: float) -> bool:
-        """Counts the call that arrives now. True if the fault applies to it."""
+        """Counts a call that arrives now. Returns True if the fault applies to it."""
         self.calls_seen += 1
         return self.times_left != 0 and self.applies(self.calls_seen, now - self.since)
 
 
 class Failpoints(UserDict[str, Failpoint]):
-    """The faults in force for each method of a runtime ("RemoveImage"), and a count of the calls. Thread-safe.
+    """The faults in force for each method of a runtime ("RemoveImage"), and the number of its calls. Thread-safe.
 
         server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
         server.failpoints["ListContainers"] = Hang()
         del server.failpoints["ListContainers"]          # releases the calls that hang
 
-    As a mapping it has one fault for each method. Setting it replaces the faults of the method and starts `times` anew;
-    a fault that is used up stays in the mapping without effect. Raises KeyError for an unknown method, so that a
-    mistyped name is noticed. `clock` returns monotonic seconds.
+    As a mapping it has one fault per method. Setting one replaces all faults of the method and starts `times` anew; a
+    fault that is used up stays in the mapping without effect. Raises KeyError for an unknown method, so that a mistyped
+    name is noticed. `clock` returns monotonic seconds.
     """
 
     def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -158,8 +147,8 @@ class Failpoints(UserDict[str, Failpoint]):
     def add(
         self, method: str, action: Failpoint, applies: Callable[[int, float], bool] = lambda _calls, _seconds: True
     ) -> None:
-        """Adds a fault behind those that the method has already; the first one that applies to a call is used.
-        `applies` is asked at each call, with the number of calls and of seconds from now on."""
+        """Adds a fault after those that the method already has; the first one that applies to a call is used. `applies`
+        is called with the number of calls and of seconds since now, at each call."""
         if method not in self._methods:
             raise KeyError(f"no method is named {method!r}")
         with self._changed:
@@ -169,41 +158,48 @@ class Failpoints(UserDict[str, Failpoint]):
 
     @property
     def calls(self) -> Counter[str]:
-        """The number of calls of each method so far, 0 for a method that was never called. A copy."""
+        """The number of calls of each method so far, as a copy; 0 for a method that was never called."""
         with self._changed:
             return Counter(self._calls)
 
     def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
-        """Waits until `count` calls of a method have arrived, answered or not. False if the time ran out first."""
+        """Waits until `count` calls of a method have arrived, answered or not. False if time runs out first."""
         with self._changed:
             return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
 
-    def apply(self, method: str, call: Call[_Answer]) -> _Answer:
-        """Counts one call of a method and executes it, with the fault that applies to it.
+    def apply(
+        self,
+        method: str,
+        act: Callable[[], _Answer],
+        empty: _Answer,
+        distort: Callable[[_Answer, Distortion], _Answer],
+    ) -> _Answer:
+        """Counts one call of a method and executes it with `act`, under the fault that applies to it. `empty` is the
+        answer if it does nothing, `distort` makes a wrong one.
 
-        Raises InjectedError if the fault makes the call fail, and everything that `call.act` raises.
+        Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
         armed = self._arrive(method)
         if armed is None:
-            return call.act()
+            return act()
         action = armed.action
         if action.seconds != 0.0:
             self._wait(method, armed, action.seconds)
-        answer = call.act() if action.acts else call.empty
+        answer = act() if action.acts else empty
         if action.how is not None:
-            answer = call.distort(answer, action.how)
+            answer = distort(answer, action.how)
         if action.code is not None:
             raise InjectedError(action.code, action.message, None if action.how is None else answer)
         return answer
 
     def close(self) -> None:
-        """Ends every wait: the calls that hang fail with UNAVAILABLE and do nothing, as when their server dies."""
+        """Ends every wait: calls that hang do nothing and fail with UNAVAILABLE, as if their server died."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def open(self) -> None:
-        """Lets delays and hangs wait again after `close`."""
+        """Lets calls wait again after `close`."""
         with self._changed:
             self._closed = False
 
@@ -219,7 +215,7 @@ class Failpoints(UserDict[str, Failpoint]):
             return applying[0] if applying else None
 
     def _wait(self, method: str, armed: _Armed, seconds: float | None) -> None:
-        """Waits until the fault is gone, or so many seconds are over. Raises InjectedError if the server stops."""
+        """Waits until the fault is gone, up to `seconds`. Raises InjectedError if the server stops."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or armed not in self._armed.get(method, ()), seconds)
             if self._closed:
@@ -230,7 +226,7 @@ class Failpoints(UserDict[str, Failpoint]):
 
 
 class Leases:
-    """The leases of a runtime, and its content. Thread-safe. A call that fails raises InjectedError."""
+    """The leases of a runtime, and its content. Thread-safe. Calls that fail raise InjectedError."""
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         self._runtime = runtime
@@ -238,12 +234,12 @@ class Leases:
         self._lock = threading.Lock()
         self._attached: dict[str, _Lease] = {}  # content -> the lease that keeps it
         self.labels: dict[_Lease, dict[str, str]] = {}
-        """Of every lease."""
+        """The labels of every lease."""
         self.collections = 0
-        """How many garbage collections have been run."""
+        """How many garbage collections have run."""
 
     def add_content(self, name: str, size_bytes: int, lease: _Lease | None = None) -> None:
-        """Content to which only a lease refers, or nothing. Raises EmbeddedNodeError if it does not fit."""
+        """Adds content to which only a lease refers, or nothing. Raises EmbeddedNodeError if it does not fit."""
         if lease is not None:
             self.labels.setdefault(lease, {})
             self._attached[name] = lease
@@ -256,11 +252,11 @@ class Leases:
 
     @property
     def content(self) -> list[str]:
-        """The names of the content that is there."""
+        """The names of the content."""
         return sorted(os.listdir(self._directory)) if os.path.isdir(self._directory) else []
 
     def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
-        """Create. ALREADY_EXISTS where there is one of this id."""
+        """Create. ALREADY_EXISTS if the namespace has this id."""
         lease = (_namespace(metadata), request.id)
         with self._lock:
             if lease in self.labels:
@@ -269,7 +265,7 @@ class Leases:
         return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=request.labels))
 
     def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
-        """Delete. NOT_FOUND where there is none of this id; with `sync`, a garbage collection before the answer."""
+        """Delete. NOT_FOUND if the namespace lacks this id. With `sync`, collects garbage before it answers."""
         with self._lock:
             if self.labels.pop((_namespace(metadata), request.id), None) is None:
                 raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
@@ -278,7 +274,7 @@ class Leases:
         return Empty()
 
     def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
-        """List: those of the namespace whose id any of the filters finds, all without a filter."""
+        """List: the leases of the namespace whose id matches any filter, or all without a filter."""
         namespace = _namespace(metadata)
         patterns = [_pattern(each) for each in request.filters]
         answer = leases_pb2.ListResponse()
@@ -289,7 +285,7 @@ class Leases:
         return answer
 
     def collect_garbage(self) -> None:
-        """Deletes leases that have expired, what no lease keeps, and what CRI calls have left to be freed later."""
+        """Deletes expired leases and content that no lease keeps, and frees what CRI calls have left for later."""
         now = self._runtime.wall_seconds()
         with self._lock:
             for lease, labels in list(self.labels.items()):
@@ -323,10 +319,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
-    `failpoints` has the faults of its methods. It survives a restart, and so does all state of the runtime. `leases`:
-    containerd's, which it serves if the dialect does, and then its image store too.
-    `socket_path` is at most 107 bytes long, in a directory that exists. It should not be on the filesystem under test:
-    without a free inode no socket can be made.
+    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `leases` are
+    containerd's; it serves them, and containerd's image store, if the dialect does. `socket_path` has at most 107
+    bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
+    socket can be made.
     """
 
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
@@ -335,7 +331,7 @@ class EmbeddedServer:
         self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
         self.leases = Leases(runtime)
         self.methods = (*METHODS, *_own_methods(self.leases))
-        """Those that are served, containerd's own if the dialect has them."""
+        """The methods that are served, containerd's only if the dialect has them."""
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
@@ -347,8 +343,7 @@ class EmbeddedServer:
         self.close()
 
     def start(self) -> None:
-        """Starts to listen; does nothing if it listens already. Raises EmbeddedNodeError if the socket cannot be
-        made."""
+        """Starts to listen, unless it already does. Raises EmbeddedNodeError if the socket cannot be made."""
         if self._serving is not None:
             return
         if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_BYTES:
@@ -365,7 +360,7 @@ class EmbeddedServer:
         )
         try:
             server.add_insecure_port(self.target)
-            os.chmod(self.socket_path, 0o600)  # who can connect to the socket of a runtime is root on the node
+            os.chmod(self.socket_path, 0o600)  # whoever can connect to a runtime's socket is root on the node
             server.start()
         except (OSError, RuntimeError) as caught:
             server.stop(grace=None)
@@ -376,7 +371,7 @@ class EmbeddedServer:
     def stop(self) -> None:
         """Closes every connection, waits until no call is in flight, and removes the socket. Idempotent.
 
-        Calls that a failpoint holds up are dropped; any other call that has begun is executed to its end.
+        Calls that a failpoint holds up are dropped; every other call that has begun runs to its end.
         """
         if self._serving is None:
             return
@@ -390,17 +385,17 @@ class EmbeddedServer:
             os.unlink(self.socket_path)
 
     def restart(self) -> None:
-        """Stops, and starts on the same path, as when a runtime is upgraded."""
+        """Stops and starts on the same path, as in an upgrade."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stops, and lets the runtime free at once what it would free later, so that no thread is left."""
+        """Stops, and has the runtime free at once what it would free later, so that no thread is left."""
         self.stop()
         self.runtime.force_gc()
 
     def _services(self) -> dict[str, dict[str, _Handler]]:
-        """The handlers of each service by method."""
+        """The handlers by service and method."""
         services: dict[str, dict[str, _Handler]] = {}
         for method in self.methods:
             name = method.name.removeprefix(method.service.rpartition(".")[2])
@@ -412,17 +407,20 @@ class EmbeddedServer:
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
             subject = metadata if method.service == LEASES_SERVICE else self.runtime
-            call = Call(lambda: method.function(subject, request), method.answer(), distorted)
+            act = partial(method.function, subject, request)
             try:
-                yield call.act() if method.service == IMAGE_STORE else self.failpoints.apply(method.name, call)
+                if method.service == IMAGE_STORE:
+                    yield act()
+                else:
+                    yield self.failpoints.apply(method.name, act, method.answer(), distorted)
             except InjectedError as error:
-                yield from failing(() if error.partial is None else (error.partial,), error, context)
+                yield from failing(error, context)
             except NotFoundError as error:
                 context.abort(StatusCode.NOT_FOUND, str(error))
             except EmbeddedNodeError as error:
                 context.abort(StatusCode.UNKNOWN, str(error))
 
-        # On the wire a unary answer is a stream of one message. A stream handler can send a message and then an error.
+        # On the wire a unary answer is a stream of one message, and only a stream can send a message and then an error.
         return grpc.unary_stream_rpc_method_handler(
             answers,
             request_deserializer=method.request.FromString,
@@ -431,7 +429,7 @@ class EmbeddedServer:
 
 
 def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
-    """containerd's list of images by id, whatever the filter."""
+    """containerd's list of images by id. The filter is ignored."""
     answer = image_store_pb2.ListImagesResponse()
     for name, at in runtime.images_created_at().items():
         image = answer.images.add(name=name)
@@ -439,7 +437,8 @@ def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
     return answer
 
 
-def failing(before: Iterable[Any], error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer to a call that fails on purpose: the messages before the error, then its code."""
-    yield from before
+def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
+    """The answer to a call that fails on purpose: part of its answer, if any, and then the error."""
+    if error.partial is not None:
+        yield error.partial
     context.abort(error.code, error.message)

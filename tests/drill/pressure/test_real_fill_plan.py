@@ -112,7 +112,7 @@ def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None
 
 
 def test_the_confirmation_names_every_amount() -> None:
-    """The prefill, the mark, what is left, the reserve, and that everything is given back."""
+    """The prefill, the mark, what is left, the reserve, and that everything is freed."""
     text = "\n".join(plan_lines(plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1), "/here"))
     for said in (
         "/here",
@@ -120,7 +120,7 @@ def test_the_confirmation_names_every_amount() -> None:
         "nodefs.available<12Gi = 12.0GiB",
         "11.5GiB are left",
         "1.0GiB are never filled",
-        "given back",
+        "is freed at the end",
     ):
         assert said in text
 
@@ -132,15 +132,15 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
         pressed(bytes_grow(where="imagefs")),
         observations_of(),
         1,
-        "fills imagefs, and the directory is on nodefs",
+        "fills imagefs, but the directory is on nodefs",
     ),
     "already under pressure": (
         pressed(bytes_grow()),
         observations_of(replace(STATS, available_bytes=12 * GIB)),
         1,
-        "under pressure already",
+        "already under pressure",
     ),
-    "too much": (pressed(bytes_grow(amount="30Gi")), observations_of(), 1, "less than the 1.0GiB that have to stay"),
+    "too much": (pressed(bytes_grow(amount="30Gi")), observations_of(), 1, "less than the 1.0GiB that must stay free"),
     "no mark": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2", "where": "imagefs"}),
         observations_of(),
@@ -155,12 +155,12 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
     ),
     "faults": (scenario(faults=FAULT), observations_of(), 1, "faults"),
     "collectors": (scenario(node={"collectors": 2}), observations_of(), 1, "several collectors"),
-    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just booted"),
+    "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just rebooted"),
     "millions of files": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2"}),
         observations_of(replace(STATS, inodes_free=3_000_000, inodes_total=5_000_000)),
         1,
-        "more than 1000000",
+        "more than the 1000000",
     ),
 }
 

@@ -125,7 +125,7 @@ def test_a_page_marks_what_did_not_hold() -> None:
     good, bad = page(report(held=True)), page(report(held=False))
     assert ">everything held<" in good
     assert 'class="bad"' not in good
-    assert ">not everything held<" in bad
+    assert ">NOT everything held<" in bad
     assert '<span class="bad">NOT</span></td><td class="name">new pod' in bad
 
 
@@ -301,7 +301,7 @@ def test_the_largest_sizes_of_a_broken_runtime_can_be_reported() -> None:
 WRONG = {
     "not JSON": ("{", "not readable as JSON"),
     "nested without end": ("[" * 100_000, "not readable as JSON"),
-    "a list": ("[]", "not one JSON object"),
+    "a list": ("[]", "not a JSON object"),
     "of another kind": ('{"kind": "Pod"}', "DrillReport"),
     "without its timeline": (json.dumps({**result_json(result()), "timeline": None}), "timeline"),
     "with a text for a number": (json.dumps({**result_json(result()), "ended_seconds": "soon"}), "ended_seconds"),

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.faults import HUGE_NAME_CHARACTERS, Cut, Distort, Distortion, Fail, Hang, Pretend, distorted
-from eviction.drill.runtime.server import Call, Failpoints, InjectedError
+from eviction.drill.runtime.server import Failpoints, InjectedError
 from reclaim.cri import cri_pb2 as pb
 from tests.nodes.method_faults import MethodFault, When, arm
 
@@ -37,7 +37,9 @@ class Stepped:
         return self.now
 
 
-CALL = Call(lambda: "done", "", lambda answer, how: f"{answer} {how}")
+def called(failpoints: Failpoints) -> str:
+    """The answer of one call."""
+    return failpoints.apply("ListImages", lambda: "done", "", lambda answer, how: f"{answer} {how}")
 
 
 def outcomes(failpoints: Failpoints, count: int) -> str:
@@ -45,7 +47,7 @@ def outcomes(failpoints: Failpoints, count: int) -> str:
     letters = []
     for _ in range(count):
         try:
-            letters.append(failpoints.apply("ListImages", CALL)[0].upper())
+            letters.append(called(failpoints)[0].upper())
         except InjectedError:
             letters.append("F")
     return "".join(letters)
@@ -90,8 +92,8 @@ def test_of_several_faults_the_first_that_applies_is_used() -> None:
     arm(failpoints, MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
     assert outcomes(failpoints, 1) == "D"
     assert outcomes(failpoints, 1) == "F"
-    assert failpoints.apply("ListImages", CALL) == "done half_list"
-    assert failpoints.apply("ListImages", CALL) == "done"
+    assert called(failpoints) == "done half_list"
+    assert called(failpoints) == "done"
     assert failpoints["ListImages"] == Fail(message="burst", times=1), "the mapping shows the first"
     with pytest.raises(KeyError, match="ListImage"):
         arm(failpoints, MethodFault("ListImage", Hang()))
@@ -102,7 +104,7 @@ def test_a_pretended_call_does_nothing() -> None:
     done: list[str] = []
     failpoints = Failpoints(METHODS)
     failpoints["RemoveImage"] = Pretend()
-    assert failpoints.apply("RemoveImage", Call(lambda: done.append("x"), None, lambda answer, _: answer)) is None
+    assert failpoints.apply("RemoveImage", lambda: done.append("x"), None, lambda answer, _: answer) is None
     assert done == []
 
 
@@ -111,7 +113,7 @@ def test_a_cut_sends_half_a_list_and_then_fails() -> None:
     failpoints = Failpoints(METHODS)
     failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "gone")
     with pytest.raises(InjectedError) as caught:
-        failpoints.apply("ListImages", CALL)
+        called(failpoints)
     assert (caught.value.code, caught.value.partial) == (grpc.StatusCode.INTERNAL, "done half_list")
 
 

@@ -12,7 +12,6 @@ from eviction.drill.judgement.judge import judge
 from eviction.drill.measurement.measurements import MeasuredFilesystem
 from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.faults import Distortion
 from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario import (
     Code,
@@ -23,7 +22,6 @@ from eviction.drill.scenario import (
     PodState,
     RestartPolicy,
     ScenarioError,
-    Wrong,
     find_scenario,
     library,
     part_of,
@@ -131,10 +129,9 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-def test_the_schema_has_every_dialect_and_every_distortion() -> None:
+def test_the_schema_has_every_dialect() -> None:
     """The schema and the embedded runtime have the same names."""
     assert set(get_args(Dialect)) == DIALECTS.keys()
-    assert set(get_args(Wrong)) == set(Distortion)
 
 
 @pytest.mark.parametrize("refused", REFUSED)

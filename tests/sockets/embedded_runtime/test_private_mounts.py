@@ -73,7 +73,7 @@ def test_where_neither_way_is_allowed_the_result_gives_the_reason(directory: str
     """Without capability and user namespaces: a result with a reason, not an exception."""
     entered = run_child("locked_down", directory, NOBODY)
     assert (entered["available"], entered["how"]) == (False, "none")
-    assert "may not make a user namespace either" in entered["reason"]
+    assert "may not create a user namespace" in entered["reason"]
 
 
 def test_a_process_with_several_threads_is_refused(directory: str) -> None:
