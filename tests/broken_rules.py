@@ -166,7 +166,7 @@ BREAKS = (
         "if False else set[str]()",
     ),
     Break(
-        "a gone pod need not settle", CONTAINERS, "held, None if held else self.policy.settle_seconds)", "held, None)"
+        "a gone pod need not settle", CONTAINERS, "held, None if held else SETTLE_SECONDS)", "held, None)"
     ),
     Break("a pod of which something runs is gone", CONTAINERS, "held = uid in self.alive", "held = False"),
     Break("a static pod leaves nothing behind", STATES, "return state is not None and state.static", "return False"),
@@ -176,8 +176,8 @@ BREAKS = (
     Break(
         "the newest dead container goes first",
         CONTAINERS,
-        "removed.sort(key=lambda item: (item[0], item[1], item[2].id))",
-        "removed.sort(key=lambda item: (item[0], -item[1], item[2].id))",
+        "verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))",
+        "verdicts.sort(key=lambda item: (item[0], -item[1], item[2].id))",
     ),
     Break("sources that are not ready do not matter", CONTAINERS, "if judge.pods.sources_ready else", "if True else"),
     Break("a status is not read again", UNUSED_CONTAINERS, "if status.state in NOT_DEAD and (", "if False and ("),
@@ -294,7 +294,7 @@ BREAKS = (
     ),
     Break("a stuck runtime is asked on", REMOVALS, "return len(self.parked) > self.parallel", "return False"),
     Break(
-        "relief stops nothing", EXECUTOR, "or self._error or disk.verdict is not DiskVerdict.GO_ON:", "or self._error:"
+        "relief stops nothing", EXECUTOR, "or self._error or disk.stop is not None:", "or self._error:"
     ),
     Break(
         "what is in flight promises nothing",

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
 from reclaim.execution.workers import NoThread, Progress, Readings
-from reclaim.types import NEVER, DiskState, DiskVerdict, MeasureDisk, Outcome, Plan, Reason, Result, Verdict
+from reclaim.types import NEVER, DiskState, MeasureDisk, Outcome, Plan, Reason, ReclaimResult, Result, Verdict
 from signals.clock import Clock
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
@@ -185,7 +185,7 @@ class Executor:
         5 s have passed."""
         latest = best = measure(0)
         started = quiet_since = self.clock.monotonic()
-        while latest.verdict is DiskVerdict.GO_ON and not self.stopping.is_set():
+        while latest.stop is None and not self.stopping.is_set():
             now = self.clock.monotonic()
             left = min(quiet_since + STILL_SECONDS, started + SETTLE_SECONDS) - now
             if left <= 0:
@@ -234,7 +234,7 @@ class _Execution:
                 disk = self._late_space(disk)
             each.outcomes.sort(key=lambda outcome: order[outcome.verdict.id])
             each.keep(each.pending, self._why_stopped(disk))
-            each.relieved, each.error = disk.verdict is not DiskVerdict.GO_ON, self._error
+            each.relieved, each.error = disk.stop is not None, self._error
 
     def _now(self) -> DiskState:
         return self._measure(self._assumed)
@@ -244,7 +244,7 @@ class _Execution:
         objects promise a size get most of the turns: an object that promises nothing may free nothing, or much."""
         executor, most = self._executor, self._executor.most()
         left = [work for work in self._works if work.pending and (most is None or work.begun < most)]
-        if not left or executor.stopping.is_set() or self._error or disk.verdict is not DiskVerdict.GO_ON:
+        if not left or executor.stopping.is_set() or self._error or disk.stop is not None:
             return None
         if executor.removals.stuck and not executor.dry_run:
             self._error = executor.removals.stuck_sentence
@@ -263,7 +263,7 @@ class _Execution:
         bound = most_in_flight(executor.parallel) if disk.seconds_left < URGENT_SECONDS else executor.parallel
         bound -= 0 if executor.dry_run else len(executor.removals.parked)
         promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())
-        return len(self.in_flight) < bound and self._measure(self._assumed + promised).verdict is DiskVerdict.GO_ON
+        return len(self.in_flight) < bound and self._measure(self._assumed + promised).stop is None
 
     def _begin(self, work: Work) -> bool:
         """Starts to remove the next object of a work on a thread. Returns whether it could; without a thread, the next
@@ -343,7 +343,7 @@ class _Execution:
 
     def _late_space(self, disk: DiskState) -> DiskState:
         """The disk once late space has arrived; immediately if it is urgent, relieved or not measured."""
-        if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON or disk.usage is None:
+        if disk.seconds_left < URGENT_SECONDS or disk.stop is not None or disk.usage is None:
             return disk
         return self._executor.settle(lambda _: self._now())
 
@@ -354,9 +354,29 @@ class _Execution:
             return Reason.RUNTIME_STUCK
         if self._error:
             return Reason.INCOMPLETE_LISTING
-        if disk.verdict is DiskVerdict.UNREADABLE:
-            return Reason.UNREADABLE
-        return Reason.RELIEVED
+        return disk.stop or Reason.RELIEVED
+
+
+def result_of(operation: str, works: Sequence[Work]) -> ReclaimResult:
+    """What these stages have done, in the order in which they were executed. An object that was tried again counts
+    once, with its last outcome."""
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    for outcome in (outcome for work in works for outcome in work.outcomes):
+        tried = outcome.verdict.kind, outcome.verdict.id
+        outcomes.pop(tried, None)
+        outcomes[tried] = outcome
+    waits = [work.plan.eligible_in_seconds for work in works]
+    return ReclaimResult(
+        operation,
+        outcomes=tuple(outcomes.values()),
+        kept=tuple(outcome for work in works for outcome in work.kept),
+        relieved=any(work.relieved for work in works),
+        eligible_in_seconds=min((wait for wait in waits if wait is not None), default=None),
+        error=aggregate([work.error for work in works]),
+        list_seconds=sum((work.plan.list_seconds for work in works), 0.0),
+        plan_seconds=sum((work.plan_seconds - work.plan.list_seconds for work in works), 0.0),
+        remove_seconds=sum((work.seconds for work in works), 0.0),
+    )
 
 
 def aggregate(errors: Sequence[str]) -> str:
@@ -367,4 +387,4 @@ def aggregate(errors: Sequence[str]) -> str:
 
 def never_relieved(_assumed: int) -> DiskState:
     """Measures nothing and never says that the disk is relieved: for passes that run to their end."""
-    return DiskState(None, DiskVerdict.GO_ON)
+    return DiskState()

@@ -11,7 +11,6 @@ from reclaim.types import (
     NEVER,
     Action,
     DiskState,
-    DiskVerdict,
     Kind,
     Plan,
     Reason,
@@ -50,7 +49,7 @@ class Disk:
             self.credits.append(credit_bytes)
             usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
             relieved = self.freed_bytes + credit_bytes >= self._wanted_bytes
-            return DiskState(usage, DiskVerdict.RELIEVED if relieved else DiskVerdict.GO_ON, self.seconds_left)
+            return DiskState(usage, Reason.RELIEVED if relieved else None, self.seconds_left)
 
 
 class Store:

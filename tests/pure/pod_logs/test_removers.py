@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers import NoState
+from reclaim.containers import ContainerGCPolicy, NoState
 from reclaim.execution.executor import Executor, Work, never_relieved
 from reclaim.execution.removals import Ready, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable
@@ -55,8 +55,8 @@ class LogTree:
 
     def directories(self) -> LogDirectories:
         """The stage over log directories, of a periodic pass."""
-        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths)
-        return LogDirectories(context, evict_non_deleted_pods=False)
+        policy = ContainerGCPolicy(evict_non_deleted_pods=False)
+        return LogDirectories(context_of(self.runtime, self.clock, self.pods, log_paths=self.paths, containers=policy))
 
     def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
         """The stage over log symlinks. `known`: by the kubelet's rules, without the guards."""
