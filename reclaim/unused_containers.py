@@ -98,10 +98,10 @@ class _Stage(Stage):
         """Why it must stay because of what else the runtime has. Raises RuntimeUnavailable."""
         return None
 
-    def _lists(self) -> tuple[Listing, PodStates]:
-        """What the runtime has, without what a dry run has removed so far, and the pods. Raises RuntimeUnavailable."""
-        found = self._context.inventory.pods_and_containers(self._context.not_older_than())
-        return found.listing.without(self._context.planned), found.pods
+    def _lists(self) -> tuple[PodStates, Listing]:
+        """The pods, and what the runtime has, without what a dry run has removed so far. Raises RuntimeUnavailable."""
+        pods, listing = self._context.inventory.pods_and_containers(self._context.not_older_than())
+        return pods, listing.without(self._context.planned)
 
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
@@ -132,7 +132,7 @@ class _OfRuntime(_Stage):
         """Plans from complete lists; a sandbox that the previous stage emptied counts as empty. Raises
         RuntimeUnavailable."""
         began = self._context.clock.monotonic()
-        listing, pods = self._lists()
+        pods, listing = self._lists()
         list_seconds = self._context.clock.monotonic() - began
         plan = self._planner(listing, pods, self._policy, int(self._context.clock.wall() * 1e9))
         return replace(plan, list_seconds=list_seconds)
@@ -339,7 +339,7 @@ class LogDirectories(_OfLogs):
             raise LogsUnreadable(self._directory, error) from error
         in_runtime: frozenset[str] | None = None
         try:
-            listing, pods = self._lists()
+            pods, listing = self._lists()
             of_containers = {container.pod_uid for container in listing.containers}
             in_runtime = frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
         except RuntimeUnavailable:

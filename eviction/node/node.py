@@ -383,7 +383,7 @@ class Node(NodeView):
 
     def compare_pods(self) -> Doubt | None:
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
-        return self.inventory.pods_and_containers(self.clock.monotonic()).pods.doubt
+        return self.inventory.pods_and_containers(self.clock.monotonic())[0].doubt
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Applies another configuration, except for the fields that need a restart; returns those that differ.
