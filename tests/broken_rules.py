@@ -216,7 +216,7 @@ BREAKS = (
     Break(
         "logs go without complete lists",
         CONTAINERS,
-        "    if in_runtime is None:\n        return Reason.INCOMPLETE_LISTING\n",
+        "    if in_runtime is None:\n        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n",
         "    in_runtime = in_runtime or ()\n",
     ),
     Break(
@@ -268,7 +268,7 @@ BREAKS = (
         "self._doubt = self._doubt or self._other(states.identity)",
         "self._doubt = self._doubt",
     ),
-    Break("a pod that is being made needs no image", STARTS, "if age < self._hold_off_seconds:", "if False:"),
+    Break("a pod that is being made needs no image", STARTS, "if age < self.hold_off_seconds:", "if False:"),
     Break(
         "a new pod does not make a list old",
         STARTS,
@@ -289,8 +289,8 @@ BREAKS = (
     Break(
         "a parked removal is sent",
         REMOVALS,
-        "if removal.parked or self._stopping.is_set():",
-        "if self._stopping.is_set():",
+        "if removal.parked or self.stopping.is_set():",
+        "if self.stopping.is_set():",
     ),
     Break("a stuck runtime is asked on", REMOVALS, "return len(self.parked) > self.parallel", "return False"),
     Break(

@@ -244,11 +244,9 @@ class Node(NodeView):
         """An executor for one pass, with the threads and removals of the node. `parallel`: removals side by side; None:
         as configured. `dry_run`: it cannot remove anything, whatever is configured."""
         return Executor(
-            self.clock,
-            self.stopping,
+            self.removals,
             parallel=parallel or self.configuration.parallel_removals,
             dry_run=dry_run or self.dry_run,
-            removals=self.removals,
             patience_seconds=self.configuration.removal_patience_seconds,
             most=most,
             gives_way=gives_way,

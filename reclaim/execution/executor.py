@@ -19,15 +19,13 @@ now (`removals` and the stages).
 from __future__ import annotations
 
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
 from reclaim.execution.workers import NoThread, Progress, Readings
 from reclaim.types import NEVER, DiskState, MeasureDisk, Outcome, Plan, Reason, ReclaimResult, Result, Verdict
-from signals.clock import Clock
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 PATIENCE_SECONDS = 30.0  # how long to wait for a removal that was sent; kubelet: 2 minutes (runtimeRequestTimeout)
@@ -102,43 +100,34 @@ class Work:
         self.pending = deque(verdict for verdict in self.pending if verdict.id not in ids)
 
 
+@dataclass(eq=False)
 class Executor:
     """Executes the stages of one pass. Not for concurrent callers.
 
-    `removals`: those of the node, by any pass; None: this executor is the only one. `parallel`: removals side by side,
-    at least 1; more if it is urgent. (A dry run, which relies on promised sizes, takes one at a time.) `most`: how many
-    removals of each stage may be begun; None: as many as needed. `stopping`: set when nothing new may start.
-    `gives_way`: whether another row of the same filesystem is waiting for this pass; a removal with its own patience,
-    such as a program, is then parked at once. `progress`: marked whenever a removal ends. `planned`: what a dry run
-    would have removed so far. `began_at`: when the executor was created.
+    `removals`: those of the node, by any pass; their clock and stop are the executor's too. `parallel`: removals side
+    by side, at least 1; more if it is urgent. (A dry run, which relies on promised sizes, takes one at a time.)
+    `most`: how many removals of each stage may be begun; None: as many as needed. `gives_way`: whether another row of
+    the same filesystem is waiting for this pass; a removal with its own patience, such as a program, is then parked at
+    once. `progress`: marked whenever a removal ends. `planned`: what a dry run would have removed so far. `began_at`:
+    when the executor was created.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        stopping: threading.Event,
-        *,
-        parallel: int = 2,
-        dry_run: bool = False,
-        removals: Removals | None = None,
-        patience_seconds: float = PATIENCE_SECONDS,
-        most: Callable[[], int | None] = lambda: None,
-        gives_way: Callable[[], bool] = lambda: False,
-        experience: Experience | None = None,
-    ):
-        self.clock = clock
-        self.stopping = stopping
-        self.dry_run = dry_run
-        self.parallel = 1 if dry_run else max(parallel, 1)
-        self.removals = removals or Removals(clock, stopping, self.parallel)
-        self.patience_seconds = patience_seconds
-        self.most = most
-        self._gives_way = gives_way
-        self.experience = experience or Experience()
-        self.began_at = clock.monotonic()
-        self.progress = Progress(clock)
-        self.planned: tuple[Verdict, ...] = ()
-        self._readings = Readings(clock, self.removals.workers, self.progress)
+    removals: Removals
+    _: KW_ONLY
+    parallel: int = 2
+    dry_run: bool = False
+    patience_seconds: float = PATIENCE_SECONDS
+    most: Callable[[], int | None] = lambda: None
+    gives_way: Callable[[], bool] = lambda: False
+    experience: Experience = field(default_factory=Experience)
+    planned: tuple[Verdict, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.clock, self.stopping = self.removals.clock, self.removals.stopping
+        self.parallel = 1 if self.dry_run else max(self.parallel, 1)
+        self.began_at = self.clock.monotonic()
+        self.progress = Progress(self.clock)
+        self._readings = Readings(self.clock, self.removals.workers, self.progress)
 
     def plan(self, what: str, stage: Stage) -> Work | None:
         """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot plan, or hangs."""
@@ -176,7 +165,7 @@ class Executor:
         """How long to wait for a removal that was sent, in seconds."""
         own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
         if own:
-            return 0.0 if self._gives_way() else max(own)
+            return 0.0 if self.gives_way() else max(own)
         urgent = disk.seconds_left < URGENT_SECONDS
         return min(self.patience_seconds, URGENT_PATIENCE_SECONDS if urgent else NEVER)
 
