@@ -464,18 +464,15 @@ def _judge_entry(
         return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
     if listed:
         return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
-    reason = _why_kept_by_guard(uid, age, pods, in_runtime)
-    return (Action.REMOVE, Reason.POD_GONE, Rule.GUARD) if reason is None else (Action.KEEP, reason, Rule.GUARD)
-
-
-def _why_kept_by_guard(uid: str, age: float, pods: PodStates, in_runtime: Collection[str] | None) -> Reason | None:
     if not pods.gone(uid):
-        return Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE
+        return Action.KEEP, Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE, Rule.GUARD
     if in_runtime is None:
-        return Reason.INCOMPLETE_LISTING
+        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD
     if uid in in_runtime:
-        return Reason.HAS_CONTAINERS
-    return Reason.TOO_YOUNG if age < SETTLE_SECONDS else None
+        return Action.KEEP, Reason.HAS_CONTAINERS, Rule.GUARD
+    if age < SETTLE_SECONDS:
+        return Action.KEEP, Reason.TOO_YOUNG, Rule.GUARD
+    return Action.REMOVE, Reason.POD_GONE, Rule.GUARD
 
 
 def plan_log_symlinks(links: Iterable[LogEntry], answers: Mapping[str, StatusAnswer], *, guarded: bool) -> Plan:
