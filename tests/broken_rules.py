@@ -165,9 +165,7 @@ BREAKS = (
         "if judge.guarded else set[str]()",
         "if False else set[str]()",
     ),
-    Break(
-        "a gone pod need not settle", CONTAINERS, "held, None if held else SETTLE_SECONDS)", "held, None)"
-    ),
+    Break("a gone pod need not settle", CONTAINERS, "held, None if held else SETTLE_SECONDS)", "held, None)"),
     Break("a pod of which something runs is gone", CONTAINERS, "held = uid in self.alive", "held = False"),
     Break("a static pod leaves nothing behind", STATES, "return state is not None and state.static", "return False"),
     Break("a ready sandbox may go", CONTAINERS, "if sandbox.state is PodSandboxState.READY:", "if False:"),
@@ -293,9 +291,7 @@ BREAKS = (
         "if self.stopping.is_set():",
     ),
     Break("a stuck runtime is asked on", REMOVALS, "return len(self.parked) > self.parallel", "return False"),
-    Break(
-        "relief stops nothing", EXECUTOR, "or self._error or disk.stop is not None:", "or self._error:"
-    ),
+    Break("relief stops nothing", EXECUTOR, "or self._error or disk.stop is not None:", "or self._error:"),
     Break(
         "what is in flight promises nothing",
         EXECUTOR,
