@@ -81,7 +81,7 @@ def examine(name: str, runtime: RuntimeService) -> None:
     if version.name != "containerd":
         raise CannotCollect(f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}")
     try:
-        Leases(runtime).ours(READ_DEADLINE_SECONDS)
+        our_leases(runtime, READ_DEADLINE_SECONDS)
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
             why = f"containerd {version.version} does not serve it here"
@@ -112,17 +112,25 @@ class GarbageCollection(Stage):
 
     def remove(self, _: Verdict) -> bool:
         """The run. Always True. Raises RemovalFailed, also after the deadline, which covers all calls together."""
-        ends = self._clock.monotonic() + self._deadline_seconds
+        clock, lease_id = self._clock, ID_PREFIX + secrets.token_hex(8)
+        ends = clock.monotonic() + self._deadline_seconds
 
         def left() -> float:
-            return max(ends - self._clock.monotonic(), 0.0)
+            return max(ends - clock.monotonic(), 0.0)
 
-        leases, lease_id = Leases(self._runtime), ID_PREFIX + secrets.token_hex(8)
+        def call(method: str, request: Message) -> None:
+            _call(self._runtime, LEASES_SERVICE + method, request, left())
+
         try:
-            for earlier in leases.ours(left()):
-                leases.delete(earlier, left())
-            leases.create(lease_id, self._clock.wall() + EXPIRES_AFTER_SECONDS, left())
-            leases.delete_and_collect(lease_id, left())
+            for earlier in our_leases(self._runtime, left()):
+                try:
+                    call("Delete", leases_pb2.DeleteRequest(id=earlier))
+                except CallError as error:
+                    if error.code is not Code.NOT_FOUND:  # it has just expired
+                        raise
+            expires = datetime.fromtimestamp(clock.wall() + EXPIRES_AFTER_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
+            call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
         except CallError as error:
             if error.code is Code.DEADLINE_EXCEEDED:
                 sentence = f"not answered within {self._deadline_seconds:g} s; one that has begun goes on"
@@ -156,47 +164,24 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
 
 
-class Leases:
-    """The leases of the runtime behind one socket. All methods raise CallError, and wait at most `seconds`."""
-
-    def __init__(self, runtime: RuntimeService):
-        self._runtime = runtime
-
-    def ours(self, seconds: float) -> tuple[str, ...]:
-        """The ids of the leases we have created, including those of earlier runs. Changes nothing."""
-        answer = self._call("List", leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"']), seconds)
-        listed = parsed(leases_pb2.ListResponse, answer)
-        return tuple(lease.id for lease in listed.leases if lease.id.startswith(ID_PREFIX))
-
-    def create(self, lease_id: str, expires_at: float, seconds: float) -> None:
-        """Creates a lease with nothing attached. `expires_at`: in seconds since the epoch."""
-        label = datetime.fromtimestamp(expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: label}), seconds)
-
-    def delete(self, lease_id: str, seconds: float) -> None:
-        """Deletes a lease. One that is gone counts as deleted."""
-        try:
-            self._call("Delete", leases_pb2.DeleteRequest(id=lease_id), seconds)
-        except CallError as error:
-            if error.code is not Code.NOT_FOUND:
-                raise
-
-    def delete_and_collect(self, lease_id: str, seconds: float) -> None:
-        """Deletes a lease and waits for the garbage collection that containerd then runs. For a lease that is gone
-        there is none, and the error is NOT_FOUND."""
-        self._call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True), seconds)
-
-    def _call(self, method: str, request: Message, seconds: float) -> bytes:
-        return self._runtime.call_service(LEASES_SERVICE + method, request.SerializeToString(), seconds, NAMESPACE)
+def our_leases(runtime: RuntimeService, seconds: float) -> tuple[str, ...]:
+    """The ids of the leases we have created, including those of earlier runs. Changes nothing. Raises CallError."""
+    request = leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"'])
+    listed = parsed(leases_pb2.ListResponse, _call(runtime, LEASES_SERVICE + "List", request, seconds))
+    return tuple(lease.id for lease in listed.leases if lease.id.startswith(ID_PREFIX))
 
 
-def brought_at(runtime: RuntimeService, seconds: float = ASK_SECONDS) -> Mapping[str, float]:
+def _call(runtime: RuntimeService, method: str, request: Message, seconds: float) -> bytes:
+    """Waits at most `seconds`. Raises CallError."""
+    return runtime.call_service(method, request.SerializeToString(), seconds, NAMESPACE)
+
+
+def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the runtime does not say,
     because it is not containerd or does not answer in time."""
     request = image_store_pb2.ListImagesRequest(filters=[ID_FILTER])
     try:
-        answer = runtime.call_service(LIST_IMAGES, request.SerializeToString(), seconds, NAMESPACE)
-        listed = parsed(image_store_pb2.ListImagesResponse, answer)
+        listed = parsed(image_store_pb2.ListImagesResponse, _call(runtime, LIST_IMAGES, request, ASK_SECONDS))
     except CallError:
         return {}
     return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.images}

@@ -39,13 +39,13 @@ because a tool beside a kubelet knows less:
 * The newest dead copy is the kubelet's only memory that a container has run: without it, the kubelet runs a completed
   container, even an init container, again. So one copy is always kept while the pod may exist, whatever the limits are.
 * A pod is gone only if its directory below the kubelet's root is gone, nothing of it is READY or not EXITED, and it is
-  at least `settle_seconds` old: the kubelet makes the directory before anything else of a pod.
+  at least 10 s old: the kubelet makes the directory before anything else of a pod.
 * One copy and the newest sandbox of a terminated static pod are kept too: a kubelet that restarts would run it again,
   as the API server stores the status of its own pods only.
 * Anything without a pod UID was not made by a kubelet and is kept.
 * A log directory of a pod that is not in the kubelet's list is kept unless the runtime has no container and no sandbox
-  of the pod (if that is unknown, nothing is removed), and the entry has not changed for `settle_seconds`: the kubelet
-  makes the directory before anything runs.
+  of the pod (if that is unknown, nothing is removed), and the entry has not changed for 10 s: the kubelet makes the
+  directory before anything runs.
 * A log symlink is kept if its target, as written, is not a container's log below the pod log root: the kubelet did not
   make it, and it is not even followed. This also keeps links of an earlier `podLogsDir`; each costs an inode.
 * A log symlink is kept if ContainerStatus fails with any error other than "no such container": the kubelet removes it
@@ -63,7 +63,7 @@ Covers: verdicts and their order. Does not cover: reading, and the checks right 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -97,15 +97,17 @@ NOT_DEAD = {
 }
 """Why a container in this state is kept."""
 
+SETTLE_SECONDS = 10.0  # how old the parts of a vanished pod must be to count as gone
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerGCPolicy:
-    """Which dead containers may be removed: the fields of the kubelet's policy of the same name, and two of ours.
+    """Which dead containers may be removed: the fields of the kubelet's policy of the same name, and two more.
 
     `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each (pod UID, name).
     `max_containers`: dead containers kept on the node. For both, a negative number means no limit, and 0 keeps none.
-    `settle_seconds`: how old the parts of a vanished pod must be to count as gone. `cautious`: the guards apply even if
-    the kubelet's own state is known.
+    `cautious`: the guards apply even if the kubelet's own state is known. `evict_non_deleted_pods`: whether containers
+    and sandboxes of terminated pods that still exist are removed too: under pressure, not periodically.
 
     Raises PolicyError for a negative minimum age, as `NewContainerGC` does (`pkg/kubelet/container/container_gc.go`).
     """
@@ -113,8 +115,8 @@ class ContainerGCPolicy:
     min_age_seconds: float = 0.0
     max_per_pod_container: int = 1
     max_containers: int = -1
-    settle_seconds: float = 10.0
     cautious: bool = False
+    evict_non_deleted_pods: bool = True
 
     def __post_init__(self) -> None:
         if self.min_age_seconds < 0:
@@ -136,19 +138,14 @@ def why_removable(pods: PodStates, uid: str) -> Reason:
     return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
 
 
-def plan_container_gc(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool = True
-) -> Plan:
+def plan_container_gc(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> Plan:
     """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, by the same clock as the
     runtime's times.
-
-    `evict_non_deleted_pods`: whether containers of terminated pods that still exist are removed too: under pressure,
-    not periodically.
 
     The order of removal: step A, then B, C and D; within a step the oldest first, equal times by id, so that the order
     of the list does not matter (the kubelet leaves the order of units to chance).
     """
-    judge = _judge(listing, pods, policy, now_ns, evict_non_deleted_pods)
+    judge = _judge(listing, pods, policy, now_ns)
     plan = _plan_containers(listing, judge)
     if not pods.known or not judge.guarded:
         return plan
@@ -157,37 +154,33 @@ def plan_container_gc(
     return replace(plan, keep=tuple(v._replace(rule=rule) for v, rule in zip(plan.keep, rules, strict=True)))
 
 
-def plan_sandbox_gc(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool = True
-) -> Plan:
+def plan_sandbox_gc(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> Plan:
     """The plan for every listed sandbox; parameters as above. Oldest first, equal times by id."""
-    judge = _judge(listing, pods, policy, now_ns, evict_non_deleted_pods)
+    judge = _judge(listing, pods, policy, now_ns)
     occupied = {container.sandbox_id for container in listing.containers}
     by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
     for sandbox in listing.sandboxes:
         by_pod[sandbox.pod_uid].append(sandbox)
-    removed: list[tuple[int, int, Verdict]] = []
-    kept: list[Verdict] = []
+    verdicts: list[tuple[int, int, Verdict]] = []  # with the step and the creation time of each
     for uid, sandboxes in by_pod.items():
         fate, newest = judge.fate(uid), max(sandboxes, key=_newness)
         for sandbox in sandboxes:
             wait = judge.missing_age(sandbox, fate.settle_seconds) if fate.settle_seconds is not None else 0.0
             if sandbox.state is PodSandboxState.READY:
-                kept.append(judge.verdict(sandbox, Reason.READY))
+                verdict = judge.verdict(sandbox, Reason.READY)
             elif sandbox.id in occupied:
-                kept.append(judge.verdict(sandbox, Reason.HAS_CONTAINERS))
+                verdict = judge.verdict(sandbox, Reason.HAS_CONTAINERS)
             elif judge.guarded and not (sandbox.labelled and uid):
-                kept.append(judge.verdict(sandbox, Reason.NOT_KUBELETS, Rule.GUARD))
+                verdict = judge.verdict(sandbox, Reason.NOT_KUBELETS, Rule.GUARD)
             elif fate.removable is None and sandbox is newest:
                 rule = Rule.GUARD if fate.held_by_guard or not pods.known else Rule.KUBELET
-                kept.append(judge.verdict(sandbox, Reason.NEWEST_SANDBOX, rule))
+                verdict = judge.verdict(sandbox, Reason.NEWEST_SANDBOX, rule)
             elif wait > 0:
-                kept.append(judge.verdict(sandbox, Reason.TOO_YOUNG, Rule.GUARD, wait=wait))
+                verdict = judge.verdict(sandbox, Reason.TOO_YOUNG, Rule.GUARD, wait=wait)
             else:
-                reason = fate.removable or Reason.OLDER_SANDBOX
-                verdict = judge.verdict(sandbox, reason, action=Action.REMOVE)
-                removed.append((0, sandbox.created_at_ns, verdict))
-    return _in_order(removed, kept)
+                verdict = judge.verdict(sandbox, fate.removable or Reason.OLDER_SANDBOX, action=Action.REMOVE)
+            verdicts.append((0, sandbox.created_at_ns, verdict))
+    return _in_order(verdicts)
 
 
 # ---- what the plans for containers and sandboxes share
@@ -214,14 +207,13 @@ class _Judge:
     pods: PodStates
     policy: ContainerGCPolicy
     now_ns: int
-    evict_non_deleted_pods: bool
     alive: frozenset[str]
     guarded: bool
 
     def fate(self, uid: str) -> _Fate:
         """Step A for a pod, whether or not all sources are ready."""
         removable = self.pods.content_should_be_removed(uid) or (
-            self.evict_non_deleted_pods and self.pods.runtime_should_be_removed(uid)
+            self.policy.evict_non_deleted_pods and self.pods.runtime_should_be_removed(uid)
         )
         if not removable:
             return _Fate(None, self.pods.unknown(uid), None)
@@ -232,7 +224,7 @@ class _Judge:
             held = self.pods.only_runtime_remembers(uid)
             return _Fate(None if held else reason, held, None)
         held = uid in self.alive
-        return _Fate(None if held else reason, held, None if held else self.policy.settle_seconds)
+        return _Fate(None if held else reason, held, None if held else SETTLE_SECONDS)
 
     def missing_age(self, one: Container | PodSandbox, min_age_seconds: float) -> float:
         """Seconds until the age is reached; 0 or less if it is (an equal age is old enough).
@@ -274,23 +266,20 @@ class _Judge:
         )
 
 
-def _judge(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int, evict_non_deleted_pods: bool
-) -> _Judge:
+def _judge(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, now_ns: int) -> _Judge:
     alive = {container.pod_uid for container in listing.containers if container.state is not ContainerState.EXITED}
     alive |= {sandbox.pod_uid for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
-    return _Judge(pods, policy, now_ns, evict_non_deleted_pods, frozenset(alive), policy.guarded(pods))
+    return _Judge(pods, policy, now_ns, frozenset(alive), policy.guarded(pods))
 
 
 def _newness(one: Container | PodSandbox) -> tuple[int, int, str]:
     return one.created_at_ns, one.attempt, one.id
 
 
-def _in_order(removed: list[tuple[int, int, Verdict]], kept: list[Verdict]) -> Plan:
-    """The plan. `removed`: with the step and creation time of each."""
-    removed.sort(key=lambda item: (item[0], item[1], item[2].id))
-    kept.sort(key=lambda verdict: (verdict.name, verdict.id))
-    return Plan(tuple(verdict for _, _, verdict in removed), tuple(kept))
+def _in_order(verdicts: list[tuple[int, int, Verdict]]) -> Plan:
+    """The plan. `verdicts`: with the step and creation time of each; the step of a kept object does not matter."""
+    verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))
+    return Plan.of(verdict for _, _, verdict in verdicts)
 
 
 # ---- containers
@@ -316,15 +305,14 @@ class _EvictUnit:
 def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
     """One walk through the steps, with or without the guards."""
     units: dict[tuple[str, str], list[Container]] = defaultdict(list)
-    removed: list[tuple[int, int, Verdict]] = []
-    kept: list[Verdict] = []
+    verdicts: list[tuple[int, int, Verdict]] = []
     for container in listing.containers:
         not_dead = _why_not_dead(container, guarded=judge.guarded)
         if not_dead is None:
             units[container.pod_uid, container.name].append(container)
         else:
             rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
-            kept.append(judge.verdict(container, not_dead, rule))
+            verdicts.append((0, container.created_at_ns, judge.verdict(container, not_dead, rule)))
     evict_units = [_evict_unit(unit, judge) for unit in units.values()]
     of_live_pods = [unit for unit in evict_units if unit.fate.removable is None]
     kept_newest = {unit.newest.id for unit in of_live_pods} if judge.guarded else set[str]()
@@ -338,15 +326,15 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
             if step is not None:
                 reason = swept or (Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT)
                 verdict = judge.verdict(container, reason, action=Action.REMOVE, superseded_by=superseded_by)
-                removed.append((step, container.created_at_ns, verdict))
             elif wait > 0 and container.id not in kept_newest:
                 by_policy = judge.missing_age(container, judge.policy.min_age_seconds) > 0
                 rule = Rule.KUBELET if by_policy else Rule.GUARD
-                kept.append(judge.verdict(container, Reason.TOO_YOUNG, rule, wait=wait))
+                verdict = judge.verdict(container, Reason.TOO_YOUNG, rule, wait=wait)
             else:
                 reason = why_newest if container is newest else Reason.WITHIN_LIMIT
-                kept.append(judge.verdict(container, reason, Rule.GUARD if judge.guarded else Rule.KUBELET))
-    return _in_order(removed, kept)
+                verdict = judge.verdict(container, reason, Rule.GUARD if judge.guarded else Rule.KUBELET)
+            verdicts.append((step or 0, container.created_at_ns, verdict))
+    return _in_order(verdicts)
 
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
@@ -457,11 +445,11 @@ def plan_pod_logs(
                 reason,
                 age_seconds=age,
                 pod_uid=uid or "",
-                eligible_in_seconds=policy.settle_seconds - age if reason is Reason.TOO_YOUNG else None,
+                eligible_in_seconds=SETTLE_SECONDS - age if reason is Reason.TOO_YOUNG else None,
                 rule=rule,
             )
         )
-    return _plan(verdicts)
+    return Plan.of(verdicts)
 
 
 def _judge_entry(
@@ -476,20 +464,15 @@ def _judge_entry(
         return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
     if listed:
         return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
-    reason = _why_kept_by_guard(uid, age, pods, policy, in_runtime)
-    return (Action.REMOVE, Reason.POD_GONE, Rule.GUARD) if reason is None else (Action.KEEP, reason, Rule.GUARD)
-
-
-def _why_kept_by_guard(
-    uid: str, age: float, pods: PodStates, policy: ContainerGCPolicy, in_runtime: Collection[str] | None
-) -> Reason | None:
     if not pods.gone(uid):
-        return Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE
+        return Action.KEEP, Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE, Rule.GUARD
     if in_runtime is None:
-        return Reason.INCOMPLETE_LISTING
+        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD
     if uid in in_runtime:
-        return Reason.HAS_CONTAINERS
-    return Reason.TOO_YOUNG if age < policy.settle_seconds else None
+        return Action.KEEP, Reason.HAS_CONTAINERS, Rule.GUARD
+    if age < SETTLE_SECONDS:
+        return Action.KEEP, Reason.TOO_YOUNG, Rule.GUARD
+    return Action.REMOVE, Reason.POD_GONE, Rule.GUARD
 
 
 def plan_log_symlinks(links: Iterable[LogEntry], answers: Mapping[str, StatusAnswer], *, guarded: bool) -> Plan:
@@ -502,7 +485,7 @@ def plan_log_symlinks(links: Iterable[LogEntry], answers: Mapping[str, StatusAns
         reason, rule = judge_link(link, answers.get(container_id_of_symlink(link.name)), guarded=guarded)
         action = Action.REMOVE if reason is Reason.DANGLING else Action.KEEP
         verdicts.append(Verdict(Kind.LOG_SYMLINK, link.id, link.id, action, reason, pod_uid=link.pod_uid, rule=rule))
-    return _plan(verdicts)
+    return Plan.of(verdicts)
 
 
 def judge_link(link: LogEntry, answer: StatusAnswer | None, *, guarded: bool) -> tuple[Reason, Rule]:
@@ -523,10 +506,3 @@ def judge_link(link: LogEntry, answer: StatusAnswer | None, *, guarded: bool) ->
             return Reason.UNKNOWN_STATE, Rule.KUBELET
         case ContainerState():
             return Reason.ROTATING, Rule.KUBELET
-
-
-def _plan(verdicts: Sequence[Verdict]) -> Plan:
-    return Plan(
-        tuple(verdict for verdict in verdicts if verdict.action is Action.REMOVE),
-        tuple(verdict for verdict in verdicts if verdict.action is Action.KEEP),
-    )

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
-from reclaim.execution.executor import Executor, Work, aggregate, never_relieved
+from reclaim.execution.executor import Executor, Work, never_relieved, result_of
 from reclaim.execution.removals import Stage
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.types import (
@@ -28,9 +27,9 @@ from reclaim.types import (
     FREES,
     Kind,
     MeasureDisk,
+    Plan,
     ReclaimError,
     ReclaimResult,
-    Result,
 )
 from reclaim.unused_containers import container_stages
 from reclaim.unused_images import UnusedImages
@@ -67,68 +66,52 @@ FUNCTIONS: Final = table_of(
 
 
 class Call:
-    """One call of a function: its stages, in order, until the disk is relieved. `result`: what it has done so far."""
+    """One call of a function: its stages, in order, until the disk is relieved."""
 
     def __init__(self, function: ReclaimFunction, context: ReclaimContext):
-        self.function = function
-        self.result = ReclaimResult(function.name)
+        self._name = function.name
         self._executor: Executor = context.executor
         self._stages = function.stages(context)
+        self._works: list[Work] = []
+
+    @property
+    def result(self) -> ReclaimResult:
+        """What it has done so far."""
+        return result_of(self._name, self._works)
 
     def first(self) -> Work | None:
-        """Plans the first stage, to be executed alongside those of other functions; pass the result to `ended`. None:
-        there is nothing to remove, or planning failed."""
+        """Plans the first stage, to be executed alongside those of other functions. None: there is nothing to remove,
+        or planning failed."""
         return self._planned(1, self._stages[0])
-
-    def ended(self, work: Work) -> None:
-        """Adds the outcomes of a stage to the result."""
-        waits = [wait for wait in (self.result.eligible_in_seconds, work.plan.eligible_in_seconds) if wait is not None]
-        gone = (Result.REMOVED, Result.PLANNED)
-        self.result = replace(
-            self.result,
-            outcomes=self.result.outcomes + tuple(work.outcomes),
-            kept=self.result.kept + tuple(work.kept),
-            nominal_bytes=self.result.nominal_bytes
-            + sum(each.verdict.size_bytes or 0 for each in work.outcomes if each.result in gone),
-            relieved=work.relieved,
-            eligible_in_seconds=min(waits, default=None),
-            error=aggregate((self.result.error, work.error)),
-            list_seconds=self.result.list_seconds + work.plan.list_seconds,
-            plan_seconds=self.result.plan_seconds + work.plan_seconds - work.plan.list_seconds,
-            remove_seconds=self.result.remove_seconds + work.seconds,
-        )
 
     def run(self, measure: MeasureDisk) -> ReclaimResult:
         """Runs every stage until the disk is relieved. Never raises ReclaimError: the result's `error` holds all
         errors."""
-        tried = {outcome.verdict.id: outcome for outcome in self.result.outcomes}
-        self.result = replace(self.result, kept=())  # the later plan says what is kept
+        for earlier in self._works:
+            earlier.kept.clear()  # the later plan says what is kept
         for number, stage in enumerate(self._stages, 1):
             work = self._planned(number, stage)
-            if work is None:
-                continue
-            self._executor.execute([work], measure)
-            self.ended(work)
-            if work.relieved:
-                break
-        again = {outcome.verdict.id for outcome in self.result.outcomes[len(tried) :]}
-        if again & tried.keys():
-            outcomes = self.result.outcomes
-            earlier = tuple(one for one in outcomes[: len(tried)] if one.verdict.id not in again)
-            self.result = replace(self.result, outcomes=earlier + outcomes[len(tried) :])
+            if work is not None:
+                self._executor.execute([work], measure)
+                if work.relieved:
+                    break
         return self.result
 
     def _planned(self, number: int, stage: Stage) -> Work | None:
         try:
-            return self._executor.plan(f"{self.function.name}, stage {number},", stage)
+            work = self._executor.plan(f"{self._name}, stage {number},", stage)
         except ReclaimError as error:
-            self.result = replace(self.result, error=aggregate((self.result.error, str(error))))
+            self._works.append(Work(stage, Plan(), error=str(error)))
             return None
+        if work is not None:
+            self._works.append(work)
+        return work
 
 
 def garbage_collect_containers(context: ReclaimContext) -> ReclaimResult:
     """Runs all stages of DeleteAllUnusedContainers, as the periodic loop does: dead containers of terminated pods that
     still exist are kept. Never raises. `error` is set if a list failed, never because of a single object."""
-    periodic = partial(container_stages, evict_non_deleted_pods=False)
-    function = ReclaimFunction(CONTAINER_GC, FREES[DELETE_ALL_UNUSED_CONTAINERS], (), periodic)
+    policy = replace(context.policies.containers, evict_non_deleted_pods=False)
+    context = replace(context, policies=replace(context.policies, containers=policy))
+    function = replace(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], name=CONTAINER_GC)
     return Call(function, context).run(never_relieved)

@@ -138,14 +138,6 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsAndContainers:
-    """Containers and sandboxes, and the pods as they were before; compare them with what is there afterwards."""
-
-    listing: Listing
-    pods: PodStates
-
-
-@dataclass(frozen=True, slots=True)
 class _RuntimeFacts:
     """What stays true of a runtime until it is replaced or restarted."""
 
@@ -195,12 +187,11 @@ class Inventory:
         """All images. Raises RuntimeUnavailable."""
         return self._images.read(not_older_than).answer
 
-    def pods_and_containers(self, not_older_than: float) -> PodsAndContainers:
-        """Containers and sandboxes, and the pods, compared with them. The pods are read before the lists and again now;
-        a pod exists if either reading has it. Raises RuntimeUnavailable."""
-        found = self._of_pods.read(not_older_than).answer
-        pods = self._pods.compared(found.pods.merge(self._pods.read()), found.listing)
-        return replace(found, pods=pods)
+    def pods_and_containers(self, not_older_than: float) -> tuple[PodStates, Listing]:
+        """The pods, and containers and sandboxes that they were compared with. The pods are read before the lists and
+        again now; a pod exists if either reading has it. Raises RuntimeUnavailable."""
+        pods, listing = self._of_pods.read(not_older_than).answer
+        return self._pods.compared(pods.merge(self._pods.read()), listing), listing
 
     def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = _always) -> Listing:
         """Images, then containers and sandboxes, and which image is used by what. `goes_on` is called before the lists
@@ -237,10 +228,9 @@ class Inventory:
         directories = look(self._pods)
         return ListedContainers(retried(self._runtime.list_containers), directories)
 
-    def _read_pods_and_containers(self) -> PodsAndContainers:
+    def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
-        listing = Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
-        return PodsAndContainers(listing, pods)
+        return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Listing:
         facts = retried(self._current_facts)

@@ -173,7 +173,6 @@ def _result(
         IMAGE_GC,
         outcomes=tuple(each for each in outcomes if each.verdict.action is Action.REMOVE),
         kept=tuple(map(Outcome, plan.keep)) + kept,
-        nominal_bytes=_nominal_bytes(outcomes),
         relieved=relieved,
         eligible_in_seconds=plan.eligible_in_seconds,
         error=error if event is None else event.message,

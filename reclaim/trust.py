@@ -82,14 +82,13 @@ def file_refusal(path: str, status: os.stat_result, credentials: Credentials | N
     )
 
 
-def own_directory_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
+def own_directory_refusal(path: str, status: os.stat_result) -> str | None:
     """Why others could change or replace the directory at `path`, as the end of a sentence; None if only trusted users
     could.
 
     `status`: from `fstat` on the opened directory. Raises OSError if a directory on the way cannot be examined.
     """
-    credentials = credentials or this_process()
-    return _owner_refusal("it", status, credentials) or _way_refusal(path, credentials)
+    return _owner_refusal("it", status, this_process()) or _way_refusal(path, this_process())
 
 
 def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
@@ -103,13 +102,13 @@ def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentia
     return _owner_refusal(what, status, credentials) or _writer_refusal(f"write {what}", status, "0755")
 
 
-def directory_refusal(path: str, credentials: Credentials | None = None) -> str | None:
+def directory_refusal(path: str) -> str | None:
     """Why the entries of a directory are not trusted; None if only trusted users may write to it and to the directories
     on the way.
 
     Raises OSError.
     """
-    return _way_refusal(os.path.join(path, "."), credentials or this_process())
+    return _way_refusal(os.path.join(path, "."), this_process())
 
 
 def _way_refusal(path: str, credentials: Credentials) -> str | None:

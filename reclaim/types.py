@@ -323,6 +323,14 @@ class Plan:
     keep: tuple[Verdict, ...] = ()
     list_seconds: float = 0.0
 
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict]) -> Plan:
+        """The plan made of these verdicts, given in the order of removal; kept objects are sorted by name."""
+        removed, kept = list[Verdict](), list[Verdict]()
+        for verdict in verdicts:
+            (removed if verdict.action is Action.REMOVE else kept).append(verdict)
+        return cls(tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))))
+
     @property
     def nominal_bytes(self) -> int:
         """The total size that the runtime reports for the objects to remove; shared layers count once for each
@@ -387,24 +395,17 @@ class Usage:
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
-class DiskVerdict(StrEnum):
-    """Whether removals continue after measuring the disk.
-
-    `UNREADABLE`: a reading is missing, so it is unknown whether the disk is relieved, and nothing more is removed.
-    """
-
-    GO_ON = "go_on"
-    RELIEVED = "relieved"
-    UNREADABLE = "unreadable"
-
-
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The disk between two removals. `usage`: None if it is not measured. `seconds_left`: the urgency: seconds until,
-    at the current fill rate, the disk reaches the level it must not reach."""
+    """The disk between two removals.
 
-    usage: Usage | None
-    verdict: DiskVerdict
+    `usage`: None if it is not measured. `stop`: why nothing more is removed: RELIEVED, or UNREADABLE if a reading is
+    missing, so that it is unknown whether the disk is relieved; None: removals go on. `seconds_left`: the urgency:
+    seconds until, at the current fill rate, the disk reaches the level it must not reach.
+    """
+
+    usage: Usage | None = None
+    stop: Reason | None = None
     seconds_left: float = NEVER
 
     def gained_since(self, before: DiskState) -> tuple[int, int]:
@@ -431,7 +432,6 @@ class ReclaimResult:
     operation: str
     outcomes: tuple[Outcome, ...] = ()
     kept: tuple[Outcome, ...] = ()
-    nominal_bytes: int = 0
     relieved: bool = False
     eligible_in_seconds: float | None = None
     error: str = ""
@@ -439,6 +439,12 @@ class ReclaimResult:
     plan_seconds: float = 0.0
     remove_seconds: float = 0.0
     skipped: str = ""
+
+    @property
+    def nominal_bytes(self) -> int:
+        """The total size that the runtime reports for what was removed, or would be in a dry run."""
+        gone = (Result.REMOVED, Result.PLANNED)
+        return sum(o.verdict.size_bytes or 0 for o in self.outcomes if o.result in gone)
 
     @property
     def freed_bytes(self) -> int:

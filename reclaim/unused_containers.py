@@ -67,19 +67,17 @@ from reclaim.types import (
 ERRORS_IN_A_ROW = 2
 
 
-def container_stages(context: ReclaimContext, *, evict_non_deleted_pods: bool = True) -> tuple[Stage, ...]:
-    """The stages in the order in which they run. `evict_non_deleted_pods`: whether the containers of terminated pods
-    that still exist are removed too: under pressure, not periodically."""
-    stages = (DeadContainers, EmptySandboxes, LogDirectories, DanglingLogSymlinks)
-    return tuple(stage(context, evict_non_deleted_pods=evict_non_deleted_pods) for stage in stages)
+def container_stages(context: ReclaimContext) -> tuple[Stage, ...]:
+    """The stages in the order in which they run."""
+    return tuple(stage(context) for stage in (DeadContainers, EmptySandboxes, LogDirectories, DanglingLogSymlinks))
 
 
 class _Stage(Stage):
     """What the four stages share: the last check is whether the pod has come back."""
 
-    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
+    def __init__(self, context: ReclaimContext):
         self._context = context
-        self._evict_non_deleted_pods = evict_non_deleted_pods
+        self._policy = context.policies.containers
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Checks the object itself, then what else the runtime has, and last, as that takes no time, whether the pod is
@@ -100,10 +98,10 @@ class _Stage(Stage):
         """Why it must stay because of what else the runtime has. Raises RuntimeUnavailable."""
         return None
 
-    def _lists(self) -> tuple[Listing, PodStates]:
-        """What the runtime has, without what a dry run has removed so far, and the pods. Raises RuntimeUnavailable."""
-        found = self._context.inventory.pods_and_containers(self._context.not_older_than())
-        return found.listing.without(self._context.planned), found.pods
+    def _lists(self) -> tuple[PodStates, Listing]:
+        """The pods, and what the runtime has, without what a dry run has removed so far. Raises RuntimeUnavailable."""
+        pods, listing = self._context.inventory.pods_and_containers(self._context.not_older_than())
+        return pods, listing.without(self._context.planned)
 
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
@@ -128,16 +126,15 @@ class _OfRuntime(_Stage):
 
     frees_late = True
 
-    _planner: Callable[[Listing, PodStates, ContainerGCPolicy, int, bool], Plan]
+    _planner: Callable[[Listing, PodStates, ContainerGCPolicy, int], Plan]
 
     def plan(self) -> Plan:
         """Plans from complete lists; a sandbox that the previous stage emptied counts as empty. Raises
         RuntimeUnavailable."""
         began = self._context.clock.monotonic()
-        listing, pods = self._lists()
+        pods, listing = self._lists()
         list_seconds = self._context.clock.monotonic() - began
-        policy, now_ns = self._context.policies.containers, int(self._context.clock.wall() * 1e9)
-        plan = self._planner(listing, pods, policy, now_ns, self._evict_non_deleted_pods)
+        plan = self._planner(listing, pods, self._policy, int(self._context.clock.wall() * 1e9))
         return replace(plan, list_seconds=list_seconds)
 
 
@@ -152,8 +149,8 @@ class DeadContainers(_OfRuntime):
 
     _planner = staticmethod(plan_container_gc)
 
-    def __init__(self, context: ReclaimContext, *, evict_non_deleted_pods: bool = True):
-        super().__init__(context, evict_non_deleted_pods=evict_non_deleted_pods)
+    def __init__(self, context: ReclaimContext):
+        super().__init__(context)
         self._checked: dict[str, ContainerStatus] = {}
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
@@ -337,19 +334,18 @@ class LogDirectories(_OfLogs):
         try:
             entries = self._read_all()
         except OSError as error:
-            if self._evict_non_deleted_pods and isinstance(error, FileNotFoundError):
+            if self._policy.evict_non_deleted_pods and isinstance(error, FileNotFoundError):
                 return None
             raise LogsUnreadable(self._directory, error) from error
         in_runtime: frozenset[str] | None = None
         try:
-            listing, pods = self._lists()
+            pods, listing = self._lists()
             of_containers = {container.pod_uid for container in listing.containers}
             in_runtime = frozenset(of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes})
         except RuntimeUnavailable:
             pods = context.pods.compared(context.pods.read(), None)
         list_seconds = context.clock.monotonic() - began
-        policy, now_ns = context.policies.containers, int(context.clock.wall() * 1e9)
-        plan = plan_pod_logs(entries, pods, policy, in_runtime, now_ns)
+        plan = plan_pod_logs(entries, pods, self._policy, in_runtime, int(context.clock.wall() * 1e9))
         return replace(plan, list_seconds=list_seconds)
 
 
@@ -368,7 +364,7 @@ class DanglingLogSymlinks(_OfLogs):
     def plan(self) -> Plan:
         """Every link; none if the directory is missing or cannot be read. Never raises."""
         context, began = self._context, self._context.clock.monotonic()
-        self._guarded = context.policies.containers.guarded(context.pods.pod_states())
+        self._guarded = self._policy.guarded(context.pods.pod_states())
         try:
             links = self._read_all()
         except OSError:

@@ -167,9 +167,7 @@ BREAKS = (
         "if judge.guarded else set[str]()",
         "if False else set[str]()",
     ),
-    Break(
-        "a gone pod need not settle", CONTAINERS, "held, None if held else self.policy.settle_seconds)", "held, None)"
-    ),
+    Break("a gone pod need not settle", CONTAINERS, "held, None if held else SETTLE_SECONDS)", "held, None)"),
     Break("a pod of which something runs is gone", CONTAINERS, "held = uid in self.alive", "held = False"),
     Break("a static pod leaves nothing behind", STATES, "return state is not None and state.static", "return False"),
     Break("a ready sandbox may go", CONTAINERS, "if sandbox.state is PodSandboxState.READY:", "if False:"),
@@ -178,8 +176,8 @@ BREAKS = (
     Break(
         "the newest dead container goes first",
         CONTAINERS,
-        "removed.sort(key=lambda item: (item[0], item[1], item[2].id))",
-        "removed.sort(key=lambda item: (item[0], -item[1], item[2].id))",
+        "verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))",
+        "verdicts.sort(key=lambda item: (item[0], -item[1], item[2].id))",
     ),
     Break("sources that are not ready do not matter", CONTAINERS, "if judge.pods.sources_ready else", "if True else"),
     Break("a status is not read again", UNUSED_CONTAINERS, "if status.state in NOT_DEAD and (", "if False and ("),
@@ -218,7 +216,7 @@ BREAKS = (
     Break(
         "logs go without complete lists",
         CONTAINERS,
-        "    if in_runtime is None:\n        return Reason.INCOMPLETE_LISTING\n",
+        "    if in_runtime is None:\n        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n",
         "    in_runtime = in_runtime or ()\n",
     ),
     Break(
@@ -270,7 +268,7 @@ BREAKS = (
         "self._doubt = self._doubt or self._other(states.identity)",
         "self._doubt = self._doubt",
     ),
-    Break("a pod that is being made needs no image", STARTS, "if age < self._hold_off_seconds:", "if False:"),
+    Break("a pod that is being made needs no image", STARTS, "if age < self.hold_off_seconds:", "if False:"),
     Break(
         "a new pod does not make a list old",
         STARTS,
@@ -291,13 +289,11 @@ BREAKS = (
     Break(
         "a parked removal is sent",
         REMOVALS,
-        "if removal.parked or self._stopping.is_set():",
-        "if self._stopping.is_set():",
+        "if removal.parked or self.stopping.is_set():",
+        "if self.stopping.is_set():",
     ),
     Break("a stuck runtime is asked on", REMOVALS, "return len(self.parked) > self.parallel", "return False"),
-    Break(
-        "relief stops nothing", EXECUTOR, "or self._error or disk.verdict is not DiskVerdict.GO_ON:", "or self._error:"
-    ),
+    Break("relief stops nothing", EXECUTOR, "or self._error or disk.stop is not None:", "or self._error:"),
     Break(
         "what is in flight promises nothing",
         EXECUTOR,

@@ -244,11 +244,9 @@ class Node(NodeView):
         """An executor for one pass, with the threads and removals of the node. `parallel`: removals side by side; None:
         as configured. `dry_run`: it cannot remove anything, whatever is configured."""
         return Executor(
-            self.clock,
-            self.stopping,
+            self.removals,
             parallel=parallel or self.configuration.parallel_removals,
             dry_run=dry_run or self.dry_run,
-            removals=self.removals,
             patience_seconds=self.configuration.removal_patience_seconds,
             most=most,
             gives_way=gives_way,
@@ -383,7 +381,7 @@ class Node(NodeView):
 
     def compare_pods(self) -> Doubt | None:
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
-        return self.inventory.pods_and_containers(self.clock.monotonic()).pods.doubt
+        return self.inventory.pods_and_containers(self.clock.monotonic())[0].doubt
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Applies another configuration, except for the fields that need a restart; returns those that differ.

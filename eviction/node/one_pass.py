@@ -26,7 +26,7 @@ from eviction.types import Decision, Extent, Threshold
 from reclaim.execution.executor import URGENT_SECONDS, Executor
 from reclaim.function import NO_PRESSURE, Pressure, ReclaimContext
 from reclaim.functions import Call, FunctionTable
-from reclaim.types import DiskState, DiskVerdict, MeasureDisk, ReclaimResult, Result, Usage
+from reclaim.types import DiskState, MeasureDisk, Reason, ReclaimResult, Result, Usage
 from signals.clock import Clock
 from signals.types import FilesystemRole, SignalObservations
 
@@ -191,10 +191,8 @@ class OnePass:
         if measure(0).seconds_left >= URGENT_SECONDS:
             return {}
         calls = {entry.name: self._call(entry) for entry in first}
-        works = {name: work for name, call in calls.items() if (work := call.first()) is not None}
-        self._executor.execute(tuple(works.values()), measure)
-        for name, work in works.items():
-            calls[name].ended(work)
+        works = [work for call in calls.values() if (work := call.first()) is not None]
+        self._executor.execute(works, measure)
         return calls
 
     def _call(self, entry: Entry) -> Call:
@@ -236,12 +234,12 @@ class OnePass:
                 thresholds_met(entry.goal, usable(observations.signals), enforce_min_reclaim=False)
             )
             relieved = not unmet if self._crossed else seconds_left >= self._setting.lead_seconds()
-            verdict = DiskVerdict.GO_ON
+            stop = None
             if entry.stops and _has_stale_reading(entry.goal, observations):
-                verdict = DiskVerdict.UNREADABLE  # going on without a reading could remove everything
+                stop = Reason.UNREADABLE  # going on without a reading could remove everything
             elif entry.stops and relieved:
-                verdict = DiskVerdict.RELIEVED
-            return DiskState(usage_of(observations), verdict, seconds_left)
+                stop = Reason.RELIEVED
+            return DiskState(usage_of(observations), stop, seconds_left)
 
         return measure
 

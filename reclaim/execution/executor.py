@@ -19,15 +19,13 @@ now (`removals` and the stages).
 from __future__ import annotations
 
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
 from reclaim.execution.workers import NoThread, Progress, Readings
-from reclaim.types import NEVER, DiskState, DiskVerdict, MeasureDisk, Outcome, Plan, Reason, Result, Verdict
-from signals.clock import Clock
+from reclaim.types import NEVER, DiskState, MeasureDisk, Outcome, Plan, Reason, ReclaimResult, Result, Verdict
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 PATIENCE_SECONDS = 30.0  # how long to wait for a removal that was sent; kubelet: 2 minutes (runtimeRequestTimeout)
@@ -102,43 +100,34 @@ class Work:
         self.pending = deque(verdict for verdict in self.pending if verdict.id not in ids)
 
 
+@dataclass(eq=False)
 class Executor:
     """Executes the stages of one pass. Not for concurrent callers.
 
-    `removals`: those of the node, by any pass; None: this executor is the only one. `parallel`: removals side by side,
-    at least 1; more if it is urgent. (A dry run, which relies on promised sizes, takes one at a time.) `most`: how many
-    removals of each stage may be begun; None: as many as needed. `stopping`: set when nothing new may start.
-    `gives_way`: whether another row of the same filesystem is waiting for this pass; a removal with its own patience,
-    such as a program, is then parked at once. `progress`: marked whenever a removal ends. `planned`: what a dry run
-    would have removed so far. `began_at`: when the executor was created.
+    `removals`: those of the node, by any pass; their clock and stop are the executor's too. `parallel`: removals side
+    by side, at least 1; more if it is urgent. (A dry run, which relies on promised sizes, takes one at a time.)
+    `most`: how many removals of each stage may be begun; None: as many as needed. `gives_way`: whether another row of
+    the same filesystem is waiting for this pass; a removal with its own patience, such as a program, is then parked at
+    once. `progress`: marked whenever a removal ends. `planned`: what a dry run would have removed so far. `began_at`:
+    when the executor was created.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        stopping: threading.Event,
-        *,
-        parallel: int = 2,
-        dry_run: bool = False,
-        removals: Removals | None = None,
-        patience_seconds: float = PATIENCE_SECONDS,
-        most: Callable[[], int | None] = lambda: None,
-        gives_way: Callable[[], bool] = lambda: False,
-        experience: Experience | None = None,
-    ):
-        self.clock = clock
-        self.stopping = stopping
-        self.dry_run = dry_run
-        self.parallel = 1 if dry_run else max(parallel, 1)
-        self.removals = removals or Removals(clock, stopping, self.parallel)
-        self.patience_seconds = patience_seconds
-        self.most = most
-        self._gives_way = gives_way
-        self.experience = experience or Experience()
-        self.began_at = clock.monotonic()
-        self.progress = Progress(clock)
-        self.planned: tuple[Verdict, ...] = ()
-        self._readings = Readings(clock, self.removals.workers, self.progress)
+    removals: Removals
+    _: KW_ONLY
+    parallel: int = 2
+    dry_run: bool = False
+    patience_seconds: float = PATIENCE_SECONDS
+    most: Callable[[], int | None] = lambda: None
+    gives_way: Callable[[], bool] = lambda: False
+    experience: Experience = field(default_factory=Experience)
+    planned: tuple[Verdict, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.clock, self.stopping = self.removals.clock, self.removals.stopping
+        self.parallel = 1 if self.dry_run else max(self.parallel, 1)
+        self.began_at = self.clock.monotonic()
+        self.progress = Progress(self.clock)
+        self._readings = Readings(self.clock, self.removals.workers, self.progress)
 
     def plan(self, what: str, stage: Stage) -> Work | None:
         """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot plan, or hangs."""
@@ -176,7 +165,7 @@ class Executor:
         """How long to wait for a removal that was sent, in seconds."""
         own = [work.stage.patience_seconds for work in works if work.stage.patience_seconds is not None]
         if own:
-            return 0.0 if self._gives_way() else max(own)
+            return 0.0 if self.gives_way() else max(own)
         urgent = disk.seconds_left < URGENT_SECONDS
         return min(self.patience_seconds, URGENT_PATIENCE_SECONDS if urgent else NEVER)
 
@@ -185,7 +174,7 @@ class Executor:
         5 s have passed."""
         latest = best = measure(0)
         started = quiet_since = self.clock.monotonic()
-        while latest.verdict is DiskVerdict.GO_ON and not self.stopping.is_set():
+        while latest.stop is None and not self.stopping.is_set():
             now = self.clock.monotonic()
             left = min(quiet_since + STILL_SECONDS, started + SETTLE_SECONDS) - now
             if left <= 0:
@@ -234,7 +223,7 @@ class _Execution:
                 disk = self._late_space(disk)
             each.outcomes.sort(key=lambda outcome: order[outcome.verdict.id])
             each.keep(each.pending, self._why_stopped(disk))
-            each.relieved, each.error = disk.verdict is not DiskVerdict.GO_ON, self._error
+            each.relieved, each.error = disk.stop is not None, self._error
 
     def _now(self) -> DiskState:
         return self._measure(self._assumed)
@@ -244,7 +233,7 @@ class _Execution:
         objects promise a size get most of the turns: an object that promises nothing may free nothing, or much."""
         executor, most = self._executor, self._executor.most()
         left = [work for work in self._works if work.pending and (most is None or work.begun < most)]
-        if not left or executor.stopping.is_set() or self._error or disk.verdict is not DiskVerdict.GO_ON:
+        if not left or executor.stopping.is_set() or self._error or disk.stop is not None:
             return None
         if executor.removals.stuck and not executor.dry_run:
             self._error = executor.removals.stuck_sentence
@@ -263,7 +252,7 @@ class _Execution:
         bound = most_in_flight(executor.parallel) if disk.seconds_left < URGENT_SECONDS else executor.parallel
         bound -= 0 if executor.dry_run else len(executor.removals.parked)
         promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())
-        return len(self.in_flight) < bound and self._measure(self._assumed + promised).verdict is DiskVerdict.GO_ON
+        return len(self.in_flight) < bound and self._measure(self._assumed + promised).stop is None
 
     def _begin(self, work: Work) -> bool:
         """Starts to remove the next object of a work on a thread. Returns whether it could; without a thread, the next
@@ -343,7 +332,7 @@ class _Execution:
 
     def _late_space(self, disk: DiskState) -> DiskState:
         """The disk once late space has arrived; immediately if it is urgent, relieved or not measured."""
-        if disk.seconds_left < URGENT_SECONDS or disk.verdict is not DiskVerdict.GO_ON or disk.usage is None:
+        if disk.seconds_left < URGENT_SECONDS or disk.stop is not None or disk.usage is None:
             return disk
         return self._executor.settle(lambda _: self._now())
 
@@ -354,9 +343,29 @@ class _Execution:
             return Reason.RUNTIME_STUCK
         if self._error:
             return Reason.INCOMPLETE_LISTING
-        if disk.verdict is DiskVerdict.UNREADABLE:
-            return Reason.UNREADABLE
-        return Reason.RELIEVED
+        return disk.stop or Reason.RELIEVED
+
+
+def result_of(operation: str, works: Sequence[Work]) -> ReclaimResult:
+    """What these stages have done, in the order in which they were executed. An object that was tried again counts
+    once, with its last outcome."""
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    for outcome in (outcome for work in works for outcome in work.outcomes):
+        tried = outcome.verdict.kind, outcome.verdict.id
+        outcomes.pop(tried, None)
+        outcomes[tried] = outcome
+    waits = [work.plan.eligible_in_seconds for work in works]
+    return ReclaimResult(
+        operation,
+        outcomes=tuple(outcomes.values()),
+        kept=tuple(outcome for work in works for outcome in work.kept),
+        relieved=any(work.relieved for work in works),
+        eligible_in_seconds=min((wait for wait in waits if wait is not None), default=None),
+        error=aggregate([work.error for work in works]),
+        list_seconds=sum((work.plan.list_seconds for work in works), 0.0),
+        plan_seconds=sum((work.plan_seconds - work.plan.list_seconds for work in works), 0.0),
+        remove_seconds=sum((work.seconds for work in works), 0.0),
+    )
 
 
 def aggregate(errors: Sequence[str]) -> str:
@@ -367,4 +376,4 @@ def aggregate(errors: Sequence[str]) -> str:
 
 def never_relieved(_assumed: int) -> DiskState:
     """Measures nothing and never says that the disk is relieved: for passes that run to their end."""
-    return DiskState(None, DiskVerdict.GO_ON)
+    return DiskState()

@@ -100,10 +100,6 @@ class Stage(Protocol):
         """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
 
 
-def _always() -> bool:
-    return True
-
-
 def remove_one(
     verdict: Verdict,
     stage: Stage,
@@ -111,7 +107,7 @@ def remove_one(
     stopping: threading.Event,
     *,
     dry_run: bool,
-    may_send: Callable[[], bool] = _always,
+    may_send: Callable[[], bool],
 ) -> Outcome:
     """Removes one object: check, last look, one call, and the question whether it is gone. A dry run leaves out the
     call.
@@ -199,7 +195,6 @@ class Removal:
     started: float
     sent: float | None = None
     parked: bool = False
-    ended: bool = False
 
     def overdue_at(self, patience_seconds: float) -> float:
         """When it is parked unless it ends first."""
@@ -214,8 +209,8 @@ class Removals:
     """
 
     def __init__(self, clock: Clock, stopping: threading.Event, parallel: int, listener: Listener | None = None):
-        self._clock = clock
-        self._stopping = stopping
+        self.clock = clock
+        self.stopping = stopping
         self._condition = threading.Condition()
         self._begun: set[Removal] = set()
         self.workers = Workers("removals", 0)
@@ -241,7 +236,7 @@ class Removals:
         """Calls `remove` on a thread, passing it a function that tells whether its call may be sent. Once the thread is
         free again, it calls `ended`, unless the removal was parked in the meantime. Raises NoThread, and then nothing
         has begun."""
-        removal = Removal(verdict, self._clock.monotonic())
+        removal = Removal(verdict, self.clock.monotonic())
         awaited: list[Outcome] = []
 
         def run() -> None:
@@ -265,9 +260,9 @@ class Removals:
     def _may_send(self, removal: Removal) -> bool:
         """Right before its call: False if a stop came or it was parked in the meantime, so that it must not be sent."""
         with self._condition:
-            if removal.parked or self._stopping.is_set():
+            if removal.parked or self.stopping.is_set():
                 return False
-            removal.sent = self._clock.monotonic()
+            removal.sent = self.clock.monotonic()
             return True
 
     def end(self, removal: Removal, outcome: Outcome) -> bool:
@@ -288,10 +283,10 @@ class Removals:
     def park(self, removal: Removal) -> Outcome | None:
         """Its pass no longer waits for it. Returns its outcome for that pass; None if it has just ended."""
         with self._condition:
-            if removal.ended:
+            if removal not in self._begun:
                 return None
             removal.parked = True
-            seconds = self._clock.monotonic() - (removal.started if removal.sent is None else removal.sent)
+            seconds = self.clock.monotonic() - (removal.started if removal.sent is None else removal.sent)
         if removal.sent is None:  # no call went out, and none will
             error = f"the check before its removal has not ended for {seconds:.0f} s"
         else:
@@ -335,7 +330,7 @@ class Removals:
     def oldest_seconds(self) -> float:
         """How long the oldest unanswered call has been waiting; 0 if there is none."""
         sent = [removal.sent for removal in self.begun if removal.sent is not None]
-        return max(self._clock.monotonic() - min(sent), 0.0) if sent else 0.0
+        return max(self.clock.monotonic() - min(sent), 0.0) if sent else 0.0
 
     def wait(self, seconds: float) -> bool:
         """After a stop: waits up to `seconds` until every call that was sent is answered; returns whether that is
@@ -345,7 +340,6 @@ class Removals:
 
     def _forget(self, removal: Removal) -> None:
         with self._condition:
-            removal.ended = True
-            self.ended_at = self._clock.monotonic()
+            self.ended_at = self.clock.monotonic()
             self._begun.discard(removal)
             self._condition.notify_all()

@@ -178,12 +178,7 @@ def _plan(
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((last_used, record.first_detected, image.id), verdict))
-    verdicts = [verdict for _, verdict in sorted(found)]
-    keep = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
-    return Plan(
-        tuple(verdict for verdict in verdicts if verdict.action is Action.REMOVE),
-        tuple(sorted(keep, key=lambda verdict: (verdict.name, verdict.id))),
-    )
+    return Plan.of(verdict for _, verdict in sorted(found))
 
 
 def _verdict(

@@ -42,7 +42,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reclaim.execution.workers import ReadingsInTime
@@ -69,6 +69,7 @@ HealthySince = Callable[[], float | None]
 """Since when (monotonic) the same kubelet has answered healthy; None if it does not now. Does not wait."""
 
 
+@dataclass(eq=False)
 class KubeletPods:
     """A PodStateProvider. Thread-safe.
 
@@ -80,30 +81,24 @@ class KubeletPods:
     All callers share the last comparison: a doubt found by one keeps what another was about to remove.
     """
 
-    def __init__(
-        self,
-        directories: KubeletDirectories,
-        clock: Clock,
-        ask: Callable[[], bytes] | None = None,
-        healthy_since: HealthySince | None = None,
-        terminated_age_seconds: float = NEVER,
-    ):
-        self.list_problem: str | None = None
-        self._directories = directories
-        self._clock = clock
-        self._ask = ask
+    directories: KubeletDirectories
+    clock: Clock
+    ask: Callable[[], bytes] | None = None
+    healthy_since: HealthySince | None = None
+    terminated_age_seconds: float = NEVER
+    list_problem: str | None = None
+
+    def __post_init__(self) -> None:
         self._ask_from = float("-inf")
         self._late = ""  # the problem to report until the next request is allowed
         self._read_at = float("-inf")
         self._cost_seconds = 0.0
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
-        self._healthy_since = healthy_since
-        self._age_seconds = terminated_age_seconds
         self._watched: Watched | None = None
         self._lock = threading.Lock()
         self._trusted: RootIdentity | None = None  # the directories trusted last, kept while there is a doubt
-        self._doubt: Doubt | None = not_compared(directories.path)
+        self._doubt: Doubt | None = not_compared(self.directories.path)
 
     @property
     def doubt(self) -> Doubt | None:
@@ -122,20 +117,20 @@ class KubeletPods:
     def read(self) -> PodStates:
         """The pods that exist now: the directories, then the list. If `kubelet` is None although it is asked,
         `list_problem` says why."""
-        states = self._directories.pod_states()
-        if self._ask is None:
+        states = self.directories.pod_states()
+        if self.ask is None:
             return states
-        asked_at = self._clock.monotonic()
-        pods = self._list(self._ask, states.present)
-        self._read_at, self._cost_seconds = asked_at, self._clock.monotonic() - asked_at
+        asked_at = self.clock.monotonic()
+        pods = self._list(self.ask, states.present)
+        self._read_at, self._cost_seconds = asked_at, self.clock.monotonic() - asked_at
         self._listed = frozenset(pods.states if pods is not None else ())
         return states if pods is None else replace(states, kubelet=pods.states, sources_ready=pods.from_api_server)
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
         """Compares what was read. Without lists, the last comparison still applies to checks right before removals."""
-        now_ns = int(self._clock.wall() * 1e9)
+        now_ns = int(self.clock.wall() * 1e9)
         with self._lock:
-            found = doubt_about(states, listing, self._trusted, self._directories.path, now_ns)
+            found = doubt_about(states, listing, self._trusted, self.directories.path, now_ns)
             if listing is not None:
                 self._doubt = found
                 self._trusted = self._trusted if found else states.identity
@@ -147,11 +142,11 @@ class KubeletPods:
         pod's volumes before it makes anything of it in the runtime."""
         with self._lock:
             known, trusted = self._watched, self._trusted
-            if self._doubt is not None or trusted is None or known is None or self._healthy_since is None:
+            if self._doubt is not None or trusted is None or known is None or self.healthy_since is None:
                 return False
-            if uid not in known.terminated(self._age_seconds) or self._healthy_since() != known.kubelet_since:
+            if uid not in known.terminated(self.terminated_age_seconds) or self.healthy_since() != known.kubelet_since:
                 return False
-        return uid in self._directories.torn_down((uid,), trusted)
+        return uid in self.directories.torn_down((uid,), trusted)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod is known not to exist, in the trusted directories. If they have changed, that becomes a
@@ -162,22 +157,22 @@ class KubeletPods:
         """
         if self._doubt is not None:
             return False
-        states = self._directories.pod_states()  # not under the lock, as it may take a while
+        states = self.directories.pod_states()  # not under the lock, as it may take a while
         with self._lock:
             self._doubt = self._doubt or self._other(states.identity)
             return self._doubt is None and uid not in self._listed and states.gone(uid)
 
     def start_times(self) -> Mapping[str, float] | None:
         """From the directories: a pod has one before it has anything else."""
-        return self._directories.start_times()
+        return self.directories.start_times()
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read
         again if the list was read before `since`; without `since`, if it was read more than 1 s ago and more than four
         times as long ago as reading took."""
         if since is None:
-            since = self._clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
-        if self._ask is not None and self._read_at < since:
+            since = self.clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
+        if self.ask is not None and self._read_at < since:
             self.read()
         return self._images
 
@@ -188,7 +183,7 @@ class KubeletPods:
             self.list_problem = why
             return None
         self._images = {uid: named for uid, named in self._images.items() if uid in present}
-        if self._clock.monotonic() < self._ask_from:
+        if self.clock.monotonic() < self._ask_from:
             self.list_problem = self._late
             return None
         try:
@@ -196,7 +191,7 @@ class KubeletPods:
         except KubeletUnavailable as error:
             self.list_problem = str(error)
             if error.late:
-                self._late, self._ask_from = str(error), self._clock.monotonic() + PAUSE_SECONDS
+                self._late, self._ask_from = str(error), self.clock.monotonic() + PAUSE_SECONDS
             return None
         except KubeletAnswerError as error:
             self.list_problem = f"the kubelet's list of pods is not used: {error}"
@@ -207,21 +202,21 @@ class KubeletPods:
     def _seen(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
         """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
         pods; None if they are not trusted, which restarts the count."""
-        if self._healthy_since is None:
+        if self.healthy_since is None:
             return frozenset()
         stopped = stopped_pods(listing)
-        torn_down = frozenset[str]() if on is None else self._directories.torn_down(stopped.keys(), on)
+        torn_down = frozenset[str]() if on is None else self.directories.torn_down(stopped.keys(), on)
         with self._lock:
-            since = None if on is None else self._healthy_since()
-            now, wall = self._clock.monotonic(), self._clock.wall()
+            since = None if on is None else self.healthy_since()
+            now, wall = self.clock.monotonic(), self.clock.wall()
             self._watched = watched(self._watched, Observation(now, wall, since, listing, stopped, torn_down))
-            return frozenset() if self._watched is None else self._watched.terminated(self._age_seconds)
+            return frozenset() if self._watched is None else self._watched.terminated(self.terminated_age_seconds)
 
     def _other(self, identity: RootIdentity | None) -> Doubt | None:
         """The doubt about directories that are not the trusted ones."""
         if identity is None:
-            return doubt(Why.UNREADABLE, f"{self._directories.path} cannot be opened any more")
-        return None if identity == self._trusted else exchanged(self._directories.path)
+            return doubt(Why.UNREADABLE, f"{self.directories.path} cannot be opened any more")
+        return None if identity == self._trusted else exchanged(self.directories.path)
 
 
 # ---- the directories

@@ -99,53 +99,48 @@ class PartAges:
         return seconds + LATE_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
 
 
+@dataclass(eq=False)
 class PodStarts:
     """How long to wait for pods that are being made. For one pass; not for concurrent callers.
 
-    `list_sandboxes`: asks the runtime. `part_ages`: what earlier passes have seen. `hold_off_seconds`: how long after a
-    part of a pod was made its containers may need an image; 0: never wait. `under_way`: whether a pod was being made
+    `list_sandboxes`: asks the runtime. `hold_off_seconds`: how long after a part of a pod was made its containers may
+    need an image; 0: never wait. `part_ages`: what earlier passes have seen. `under_way`: whether a pod was being made
     when this was last checked.
     """
 
-    def __init__(
-        self,
-        list_sandboxes: Callable[[], Sequence[PodSandbox]],
-        pods: PodStateProvider,
-        clock: Clock,
-        hold_off_seconds: float,
-        part_ages: PartAges,
-    ):
-        self.under_way = False
-        self._part_ages = part_ages
-        self._list_sandboxes = list_sandboxes
-        self._pods = pods
-        self._clock = clock
-        self._hold_off_seconds = hold_off_seconds
-        self._waiting_until = float("-inf")
-        self._patience_seconds = PATIENCE_HOLD_OFFS * hold_off_seconds
+    list_sandboxes: Callable[[], Sequence[PodSandbox]]
+    pods: PodStateProvider
+    clock: Clock
+    hold_off_seconds: float
+    part_ages: PartAges
+    under_way: bool = False
+    waiting_until: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._patience_seconds = PATIENCE_HOLD_OFFS * self.hold_off_seconds
 
     def wait_seconds(self, containers: Sequence[Container]) -> float:
         """How long to wait before checking again; 0 if no pod is being made. `containers`: as just listed.
 
         Raises RuntimeUnavailable.
         """
-        if self._hold_off_seconds <= 0:
+        if self.hold_off_seconds <= 0:
             return 0.0
-        now = self._clock.monotonic()
-        if now < self._waiting_until:  # a concurrent removal waits for the same pod
-            return self._waiting_until - now
-        sandboxes = self._list_sandboxes()
+        now = self.clock.monotonic()
+        if now < self.waiting_until:  # a concurrent removal waits for the same pod
+            return self.waiting_until - now
+        sandboxes = self.list_sandboxes()
         longest = max(self._waits(containers, sandboxes), default=0.0)
         self.under_way = longest > 0
         wait = min(longest, self._patience_seconds)
         self._patience_seconds -= wait
-        self._waiting_until = now + wait
+        self.waiting_until = now + wait
         return wait
 
     def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[float]:
         """Seconds to wait for each pod that is being made."""
-        directories, known = self._pods.start_times() or {}, self._pods.named_images()
-        ages = self._part_ages.ages(parts_of_pods(containers, sandboxes, directories))
+        directories, known = self.pods.start_times() or {}, self.pods.named_images()
+        ages = self.part_ages.ages(parts_of_pods(containers, sandboxes, directories))
         occupied = {container.sandbox_id for container in containers}
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
         for container in containers:
@@ -158,10 +153,10 @@ class PodStarts:
             yield self._wait(ages[uid, directories[uid]], unfinished=uid not in with_sandbox)
 
     def _wait(self, age: float, *, unfinished: bool = False) -> float:
-        if age < self._hold_off_seconds:
-            return self._hold_off_seconds - age
-        if unfinished and age < UNFINISHED_HOLD_OFFS * self._hold_off_seconds:
-            return AGAIN_HOLD_OFFS * self._hold_off_seconds
+        if age < self.hold_off_seconds:
+            return self.hold_off_seconds - age
+        if unfinished and age < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
+            return AGAIN_HOLD_OFFS * self.hold_off_seconds
         return 0.0
 
 

@@ -24,11 +24,12 @@ BEATS = 20
 BEATING = """
 import sys, threading, time
 from reclaim.execution.executor import Executor
+from reclaim.execution.removals import Removals
 from reclaim.function import Pressure, ReclaimContext
 from reclaim.programs import Program, ProgramStage
 from signals.clock import SystemClock
 program = Program("prune", (sys.argv[1],), 60.0, lambda *_: None)
-executor = Executor(SystemClock(), threading.Event())
+executor = Executor(Removals(SystemClock(), threading.Event(), 1))
 stage = ProgramStage(program, ReclaimContext(*[None] * 6, SystemClock(), None, None, executor, Pressure))
 threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
+from reclaim.execution.removals import Removals
 from reclaim.function import Policies, ReclaimContext
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
@@ -39,7 +40,7 @@ def context_of(
         clock,
         Policies(containers, images),
         log_paths or LogPaths("/nowhere/pods", "/nowhere/containers"),
-        executor or Executor(clock, SteppedEvent(clock), parallel=1),
+        executor or Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1),
     )
 
 

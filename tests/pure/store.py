@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from reclaim.execution.executor import Executor, Work
-from reclaim.execution.removals import Ready, Refused, Wait
+from reclaim.execution.removals import Ready, Refused, Removals, Wait
 from reclaim.types import (
     NEVER,
     Action,
     DiskState,
-    DiskVerdict,
     Kind,
     Plan,
     Reason,
@@ -50,7 +49,7 @@ class Disk:
             self.credits.append(credit_bytes)
             usage = Usage(self.freed_bytes, self.freed_bytes, 1000)
             relieved = self.freed_bytes + credit_bytes >= self._wanted_bytes
-            return DiskState(usage, DiskVerdict.RELIEVED if relieved else DiskVerdict.GO_ON, self.seconds_left)
+            return DiskState(usage, Reason.RELIEVED if relieved else None, self.seconds_left)
 
 
 class Store:
@@ -136,7 +135,7 @@ class Site:
         self.disk = Disk(self.clock, wanted_mib * MIB)
         self.sizes = objects(count, size_mib * MIB)
         self.store = Store(self.disk, self.clock, self.sizes)
-        self.executor = Executor(self.clock, self.stopping, parallel=parallel, dry_run=dry_run)
+        self.executor = Executor(Removals(self.clock, self.stopping, parallel), parallel=parallel, dry_run=dry_run)
 
     def execute(self, plan: Plan | None = None, *, sized: bool = True) -> Work:
         """A plan, by default to remove everything, executed as far as needed."""

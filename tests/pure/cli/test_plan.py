@@ -27,7 +27,6 @@ def planned(kept: int) -> Pass:
         "DeleteUnusedImages",
         (Outcome(verdict, Result.PLANNED),),
         tuple(map(Outcome, (used, used, *running))),
-        nominal_bytes=MIB,
     )
     decision = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
     return Pass("1", 0.0, Trigger.REQUEST, observations_of(), decision, functions=(done,))

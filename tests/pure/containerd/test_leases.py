@@ -11,8 +11,8 @@ from reclaim.containerd import (
     NAMESPACE,
     CannotCollect,
     GarbageCollection,
-    Leases,
     examine,
+    our_leases,
 )
 from reclaim.cri import leases_pb2 as pb
 from reclaim.cri.status import CallError, Code
@@ -53,7 +53,7 @@ def listed(*ids: str) -> bytes:
 def test_a_server_that_ignores_the_filter_does_not_make_others_leases_ours() -> None:
     """The ids are compared here once more, from their beginning."""
     runtime = Containerd({"List": listed("pull", f"{ID_PREFIX}1", f"a-{ID_PREFIX}2", "", f"{ID_PREFIX}3")})
-    assert Leases(runtime).ours(1.0) == (f"{ID_PREFIX}1", f"{ID_PREFIX}3")
+    assert our_leases(runtime, 1.0) == (f"{ID_PREFIX}1", f"{ID_PREFIX}3")
 
 
 def test_an_answer_that_is_no_message_is_no_answer() -> None:

@@ -98,9 +98,9 @@ def test_step_a_sweeps_pods_whose_content_or_runtime_should_be_removed(
     listing = Listing(containers=(one("c"),))
     empty = Listing(sandboxes=(sandbox("s", pod_uid="pod"),))
     for flag, goes in ((True, under_pressure), (False, periodically)):
-        swept = plan_container_gc(listing, pods, ContainerGCPolicy(), NOW_NS, evict_non_deleted_pods=flag)
+        swept = plan_container_gc(listing, pods, ContainerGCPolicy(evict_non_deleted_pods=flag), NOW_NS)
         assert (removed(swept) == "c") is goes
-        swept = plan_sandbox_gc(empty, pods, ContainerGCPolicy(), NOW_NS, evict_non_deleted_pods=flag)
+        swept = plan_sandbox_gc(empty, pods, ContainerGCPolicy(evict_non_deleted_pods=flag), NOW_NS)
         assert (removed(swept) == "s") is goes
 
 
@@ -172,7 +172,7 @@ def test_checklist_5_under_pressure_terminated_pods_lose_all_and_running_pods_ke
     pods = PodStates(frozenset(), {"pod": RUNNING, "done": TERMINATED})
     listing = Listing(containers=tuple(copies))
     assert removed(plan_container_gc(listing, pods, ContainerGCPolicy(), NOW_NS)) == "done-0 done-1 done-2 pod-0 pod-1"
-    periodic = plan_container_gc(listing, pods, ContainerGCPolicy(), NOW_NS, evict_non_deleted_pods=False)
+    periodic = plan_container_gc(listing, pods, ContainerGCPolicy(evict_non_deleted_pods=False), NOW_NS)
     assert removed(periodic) == "done-0 pod-0 done-1 pod-1"
 
 
@@ -202,7 +202,7 @@ def test_checklist_9_the_newest_sandbox_of_an_existing_pod_is_kept(state: PodSta
     """Dead and empty as it is; of a terminated pod it goes under pressure only."""
     pods = PodStates(frozenset(), {"pod": state})
     listing = Listing(sandboxes=(sandbox("s", pod_uid="pod"),))
-    plan = plan_sandbox_gc(listing, pods, ContainerGCPolicy(), NOW_NS, evict_non_deleted_pods=flag)
+    plan = plan_sandbox_gc(listing, pods, ContainerGCPolicy(evict_non_deleted_pods=flag), NOW_NS)
     assert removed(plan) == going
 
 

@@ -70,9 +70,9 @@ def test_with_the_kubelets_state_the_plans_are_the_kubelets(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, evict_non_deleted_pods: bool
 ) -> None:
     """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is the kubelet's."""
-    plan = plan_container_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    plan = plan_container_gc(listing, pods, replace(policy, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
     assert {v.id for v in plan.remove} == kubelet_removes_containers(listing, pods, policy, evict_non_deleted_pods)
-    sandboxes = plan_sandbox_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    sandboxes = plan_sandbox_gc(listing, pods, replace(policy, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
     assert {v.id for v in sandboxes.remove} == kubelet_removes_sandboxes(listing, pods, evict_non_deleted_pods)
     verdicts = (*plan.remove, *plan.keep, *sandboxes.remove, *sandboxes.keep)
     assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
@@ -90,11 +90,11 @@ def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
     truth = pods if cautious else PodStates(pods.present, dict.fromkeys(pods.present or (), PodState()))
     seen = pods if cautious else PodStates(pods.present)
     guarded = replace(policy, cautious=cautious)
-    plan = plan_container_gc(listing, seen, guarded, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    plan = plan_container_gc(listing, seen, replace(guarded, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
     going = {verdict.id for verdict in plan.remove}
     kubelets = kubelet_removes_containers(listing, truth, policy, evict_non_deleted_pods)
     assert going <= kubelets
-    sandboxes = plan_sandbox_gc(listing, seen, guarded, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+    sandboxes = plan_sandbox_gc(listing, seen, replace(guarded, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
     idle = {verdict.id for verdict in sandboxes.remove}
     idle_to_kubelet = kubelet_removes_sandboxes(listing, truth, evict_non_deleted_pods)
     assert idle <= idle_to_kubelet
@@ -131,8 +131,8 @@ def test_a_pod_seen_to_have_terminated_gives_up_what_one_does_that_the_kubelet_c
     seen = PodStates(present, by_evidence=frozenset({"uid-1", "uid-gone"}))
     cautious = replace(policy, cautious=True)
     for planner in (plan_container_gc, plan_sandbox_gc):
-        by_word = planner(listing, told, cautious, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
-        by_evidence = planner(listing, seen, cautious, NOW_NS, evict_non_deleted_pods=evict_non_deleted_pods)
+        by_word = planner(listing, told, replace(cautious, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
+        by_evidence = planner(listing, seen, replace(cautious, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
         assert [verdict.id for verdict in by_evidence.remove] == [verdict.id for verdict in by_word.remove]
         for verdict, other in zip(by_evidence.remove, by_word.remove, strict=True):
             told_so = other.reason is Reason.POD_TERMINATED

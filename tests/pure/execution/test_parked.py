@@ -51,9 +51,7 @@ class HangingSite(Site):
         self.clock = self.store.clock = RunningClock()
         listener = Heard()
         removals = Removals(self.clock, self.stopping, parallel, listener)
-        self.executor = Executor(
-            self.clock, self.stopping, parallel=parallel, removals=removals, patience_seconds=PATIENCE_SECONDS
-        )
+        self.executor = Executor(removals, parallel=parallel, patience_seconds=PATIENCE_SECONDS)
         self.let_go = threading.Event()
         self.parked, self.ended = listener.was_parked, listener.has_ended
         self.store.on_remove = lambda name: self.hang() if name in hanging else None
@@ -143,7 +141,7 @@ def test_a_dry_run_is_not_stuck_but_leaves_out_what_is_parked() -> None:
     """It sends nothing, so it may say what would go."""
     with hanging(6, 1000, "abcdef", parallel=1) as site:
         site.execute()
-        dry = Executor(site.clock, site.stopping, dry_run=True, removals=site.executor.removals)
+        dry = Executor(site.executor.removals, dry_run=True)
         executed = Work(site.store, plan_of(site.sizes))
         dry.execute([executed], site.disk.measure)
         assert set(results(executed).values()) == {Result.PLANNED}

@@ -37,7 +37,7 @@ def pass_of(
     """A pass that acted on nodefs.available."""
     observations = observations_of(observation(LOW.signal, GIB))
     decision = Decision(frozenset(), (LOW,), LOW, ("DeleteUnusedImages",), FsLayout.SINGLE)
-    function = ReclaimResult("DeleteUnusedImages", tuple(outcomes), nominal_bytes=24 * MIB)
+    function = ReclaimResult("DeleteUnusedImages", tuple(outcomes))
     return Pass(
         identity,
         1_800_000_000.0,

@@ -83,7 +83,7 @@ def test_sentences_without_end_are_cut() -> None:
 
 def test_a_pass_of_a_periodic_loop_has_the_same_fields() -> None:
     """Its trigger is `periodic`; measured is what came right after each removal."""
-    result = ReclaimResult("image GC", (outcome(1), outcome(2)), nominal_bytes=48 * MIB, remove_seconds=1.0)
+    result = ReclaimResult("image GC", (outcome(1), outcome(2)), remove_seconds=1.0)
     (found,) = documents_of(periodic_records("abc", result, WALL))
     assert (found["trigger"], found["row"], found["result"]) == ("periodic", ["image GC"], "satisfied")
     assert found["measured"] == {"bytes": 26 * MIB, "inodes": 0}

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from reclaim.execution.executor import Executor
+from reclaim.execution.removals import Removals
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
@@ -89,7 +90,7 @@ class Story:
 
     def gc(self, policy: ImageGCPolicy = POLICY) -> ImageGC:
         """What makes one pass."""
-        executor = Executor(self.clock, self.stopping, parallel=1, dry_run=self.dry_run)
+        executor = Executor(Removals(self.clock, self.stopping, 1), parallel=1, dry_run=self.dry_run)
         policy = replace(policy, pod_start_seconds=0.0)
         return ImageGC(context_of(self.runtime, self.clock, executor=executor, records=self.records, images=policy))
 

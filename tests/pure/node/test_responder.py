@@ -73,7 +73,6 @@ def record(
     done = ReclaimResult(
         "DeleteUnusedImages",
         outcomes,
-        nominal_bytes=10 * MIB * len(outcomes),
         eligible_in_seconds=eligible_in_seconds,
         error=error,
     )

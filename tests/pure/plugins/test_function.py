@@ -27,7 +27,7 @@ def called(plugin: Any, *, wanted_mib: int | None = None, **options: Any) -> Rec
     """One call of the plugin's function. `wanted_mib`: the disk is relieved once so many crates have gone."""
     clock = SteppedClock()
     disk = Disk(clock, 0 if wanted_mib is None else wanted_mib * MIB)
-    executor = Executor(clock, SteppedEvent(clock), parallel=1, **options)
+    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, **options)
     function = plugin_function("DustShelf", plugin, FilesystemRole.NODEFS)
     if wanted_mib is None:
         return call(executor, clock, function)
@@ -152,7 +152,7 @@ class Hasty(Executor):
     def __init__(self, clock: SteppedClock):
         self.heard, stopping = Heard(), threading.Event()
         removals = Removals(clock, stopping, 1, self.heard)
-        super().__init__(clock, stopping, patience_seconds=PATIENCE_SECONDS, parallel=1, removals=removals)
+        super().__init__(removals, patience_seconds=PATIENCE_SECONDS, parallel=1)
         self._readings = Readings(clock, self.removals.workers, self.progress, hangs_seconds=0.05)
 
 
@@ -286,7 +286,7 @@ def test_where_it_cannot_be_told_whether_an_object_is_gone_no_other_goes(answer:
 def test_a_check_that_takes_longer_than_it_holds_is_none() -> None:
     """It is asked again a few times, and nothing is removed by it."""
     clock = SteppedClock()
-    executor = Executor(clock, SteppedEvent(clock), parallel=1)
+    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1)
 
     def slow() -> bool:
         clock.step(FRESH_SECONDS * 1.1)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers import NoState
+from reclaim.containers import ContainerGCPolicy, NoState
 from reclaim.execution.executor import Executor, Work, never_relieved
-from reclaim.execution.removals import Ready, Refused, Stage
+from reclaim.execution.removals import Ready, Refused, Removals, Stage
 from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, symlink_name
 from reclaim.pods.states import PodState, PodStates
@@ -55,8 +55,8 @@ class LogTree:
 
     def directories(self) -> LogDirectories:
         """The stage over log directories, of a periodic pass."""
-        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths)
-        return LogDirectories(context, evict_non_deleted_pods=False)
+        policy = ContainerGCPolicy(evict_non_deleted_pods=False)
+        return LogDirectories(context_of(self.runtime, self.clock, self.pods, log_paths=self.paths, containers=policy))
 
     def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
         """The stage over log symlinks. `known`: by the kubelet's rules, without the guards."""
@@ -109,7 +109,7 @@ def tree(tmp_path: Path) -> LogTree:
 
 def carried_out(plan: Plan, stage: Stage, clock: SteppedClock, *, dry_run: bool = False) -> list[Result | None]:
     """The results of the executor; the disk stays full, so nothing stops it early."""
-    executor = Executor(clock, SteppedEvent(clock), parallel=1, dry_run=dry_run)
+    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, dry_run=dry_run)
     work = Work(stage, plan)
     executor.execute([work], never_relieved)
     return [outcome.result for outcome in work.outcomes]

@@ -195,8 +195,8 @@ def test_nothing_is_gone_while_something_runs_without_its_directory(
     lost = running(listing) - (states.present or frozenset())
     entries = [LogEntry(f"default_pod_{uid}".encode(), (1, 1), 0) for uid in UIDS]
     plans = [
-        plan_container_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=pressed),
-        plan_sandbox_gc(listing, pods, policy, NOW_NS, evict_non_deleted_pods=pressed),
+        plan_container_gc(listing, pods, replace(policy, evict_non_deleted_pods=pressed), NOW_NS),
+        plan_sandbox_gc(listing, pods, replace(policy, evict_non_deleted_pods=pressed), NOW_NS),
         plan_pod_logs(entries, pods, policy, frozenset(), NOW_NS),
     ]
     gone = [verdict for plan in plans for verdict in plan.remove if verdict.reason == Reason.POD_GONE]
@@ -219,7 +219,7 @@ def test_a_doubt_only_keeps(
     pods = compared(states, listing, believed)
     for planner in (plan_container_gc, plan_sandbox_gc):
         doubted, certain = (
-            planner(listing, each, policy, NOW_NS, evict_non_deleted_pods=True) for each in (pods, states)
+            planner(listing, each, replace(policy, evict_non_deleted_pods=True), NOW_NS) for each in (pods, states)
         )
         young = {verdict.id for verdict in certain.keep if verdict.reason == Reason.TOO_YOUNG}
         assert {verdict.id for verdict in doubted.remove} <= {verdict.id for verdict in certain.remove} | young

@@ -131,7 +131,7 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
     mark = threshold(Signal.NODEFS_AVAILABLE, "10%")
     seen = observations_of(observation(Signal.NODEFS_AVAILABLE, GIB))
     row = (DELETE_UNUSED_IMAGES,)
-    done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),), MIB)
+    done = ReclaimResult("DeleteUnusedImages", (Outcome(GOING, Result.REMOVED),), (Outcome(STAYING),))
     record = Pass(
         id="1",
         started_wall=0.0,

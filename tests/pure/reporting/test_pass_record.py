@@ -125,7 +125,7 @@ def test_a_pass_is_one_json_document() -> None:
         observations=seen,
         decision=Decision(frozenset({NodeCondition.RECLAIM_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
         row=row,
-        functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,), MIB, error="lost"),),
+        functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,), error="lost"),),
         measured_bytes=2 * MIB,
         measured_inodes=3,
         result=PassResult.NOT_ENOUGH,

@@ -22,10 +22,15 @@ def a_pass(*functions: ReclaimResult, started: float = 1_800_000_000.0, name: st
 def pruned(count: int, seconds: float = 0.5) -> ReclaimResult:
     """So many files of 1 MiB, which promised twice as much."""
     outcomes = tuple(
-        Outcome(Verdict("file", str(n), str(n), Action.REMOVE, "old"), Result.REMOVED, freed_bytes=MIB, freed_inodes=1)
+        Outcome(
+            Verdict("file", str(n), str(n), Action.REMOVE, "old", 2 * MIB),
+            Result.REMOVED,
+            freed_bytes=MIB,
+            freed_inodes=1,
+        )
         for n in range(count)
     )
-    return ReclaimResult("prune", outcomes, nominal_bytes=2 * MIB * count, remove_seconds=seconds)
+    return ReclaimResult("prune", outcomes, remove_seconds=seconds)
 
 
 def test_calls_are_summed_and_the_last_one_is_kept() -> None:

@@ -57,7 +57,6 @@ IMAGES = ReclaimResult(
         Outcome(verdict(Kind.IMAGE, Reason.UNUSED), Result.FAILED),
     ),
     (Outcome(verdict(Kind.IMAGE, Reason.IN_USE, Action.KEEP)),),
-    nominal_bytes=MIB,
     list_seconds=0.1,
     remove_seconds=0.3,
 )
@@ -188,7 +187,7 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
         for result in PassResult:
             all_outcomes = tuple(Outcome(verdict(k, r), outcome) for k in Kind for r in Reason for outcome in Result)
             kept = tuple(Outcome(verdict(k, r, Action.KEEP)) for k in Kind for r in Reason)
-            functions = tuple(ReclaimResult(str(f), all_outcomes, kept, MIB) for f in FUNCTIONS)
+            functions = tuple(ReclaimResult(str(f), all_outcomes, kept) for f in FUNCTIONS)
             metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
     for call in [*CALLS, *(f"Unknown{number}" for number in range(1000))]:
         metrics.called(call, 1000.0, True)

@@ -18,7 +18,7 @@ from reclaim.ballast import (
     remove_ballast,
 )
 from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.removals import GONE, Ready, Refused
+from reclaim.execution.removals import GONE, Ready, Refused, Removals
 from reclaim.functions import Call
 from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
 from signals.types import FilesystemRole
@@ -41,7 +41,7 @@ def settings(tmp_path: Path) -> BallastSettings:
 def called(settings: BallastSettings, *, dry_run: bool = False) -> ReclaimResult:
     """What a call of the function does."""
     clock = SteppedClock()
-    executor = Executor(clock, SteppedEvent(clock), dry_run=dry_run)
+    executor = Executor(Removals(clock, SteppedEvent(clock), 2), dry_run=dry_run)
     context = context_of(MemoryRuntime(clock), clock, executor=executor)
     return Call(release_ballast_function(RELEASE, settings, FilesystemRole.NODEFS), context).run(never_relieved)
 

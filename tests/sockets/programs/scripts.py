@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reclaim.execution.executor import Executor
+from reclaim.execution.removals import Removals
 from reclaim.function import Pressure
 from reclaim.programs import Program, ProgramStage, ProgramUser
 from reclaim.types import Action, RemovalFailed, Verdict
@@ -52,7 +53,7 @@ class Runs:
     def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
         """The stage of one pass."""
         clock, unused = SystemClock(), SteppedClock()
-        executor = Executor(clock, self.stopping, dry_run=dry_run)
+        executor = Executor(Removals(clock, self.stopping, 2), dry_run=dry_run)
         context = context_of(MemoryRuntime(unused), unused, executor=executor)
         return ProgramStage(program, replace(context, clock=clock, pressure=lambda: self.pressure))
 

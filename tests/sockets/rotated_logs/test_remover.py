@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.removals import GONE, Ready, Refused
+from reclaim.execution.removals import GONE, Ready, Refused, Removals
 from reclaim.function import ReclaimContext
 from reclaim.functions import Call
 from reclaim.pod_logs.names import LogPaths
@@ -51,7 +51,7 @@ class Logs:
 
     def context(self, *, dry_run: bool = False) -> ReclaimContext:
         """A node whose runtime does not answer."""
-        executor = Executor(self.clock, SteppedEvent(self.clock), dry_run=dry_run)
+        executor = Executor(Removals(self.clock, SteppedEvent(self.clock), 2), dry_run=dry_run)
         paths = LogPaths(str(self.root), str(self.root.parent / "containers"))
         return context_of(MemoryRuntime(self.clock), self.clock, executor=executor, log_paths=paths)
 
