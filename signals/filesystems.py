@@ -1,4 +1,5 @@
-"""Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how each is read.
+"""Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how each is read. Only
+this module imports psutil.
 
 nodefs holds the kubelet's root directory. imagefs and containerfs are where the runtime keeps its images and writable
 layers (CRI `ImageFsInfo`). Two roles share a filesystem exactly when they are on the same device.
@@ -23,7 +24,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from signals.mounts import MOUNTS, device_of, filesystem_of, mount_holding, point_asked, read_mounts
+import psutil
+
+from signals.mounts import MOUNTS, filesystem_of, index_of_holding, mount_holding, point_asked, read_mounts
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 
@@ -86,10 +89,15 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 def describe(path: str, device_id: int) -> FilesystemIdentity:
     """The filesystem with this device number and the mount that holds `path`, from this process's mount table. Never
     raises OSError: what is unknown is empty."""
-    mount = mount_holding(os.path.realpath(path), read_mounts())
-    if mount is None:
+    try:
+        real = os.path.realpath(path)
+        mounts = psutil.disk_partitions(all=True)
+    except OSError:
         return FilesystemIdentity(path, device_id)
-    return FilesystemIdentity(path, device_id, device_of(mount), mount.type, mount.point)
+    index = index_of_holding(real, [mount.mountpoint for mount in mounts])
+    if index is None:
+        return FilesystemIdentity(path, device_id)
+    return FilesystemIdentity(path, device_id, mounts[index].device, mounts[index].fstype, mounts[index].mountpoint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 MOUNTS = "/proc/self/mountinfo"
@@ -61,17 +60,18 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
 
 def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
     """The mount that holds a path without symlinks: the deepest of nested mounts, the last of several on one point."""
-    holding = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
-    return max(reversed(holding), key=lambda mount: len(mount.point), default=None)
+    index = index_of_holding(path, [mount.point for mount in mounts])
+    return None if index is None else mounts[index]
 
 
-def device_of(mount: Mount) -> str:
-    """The device that is mounted, for people; empty if there is none. `/dev/root`, as the kernel calls what it mounted
-    without an initial RAM disk, is looked up by its number. Never raises OSError."""
-    if mount.source == "/dev/root":
-        with suppress(OSError):
-            return "/dev/" + os.path.basename(os.readlink(f"/sys/dev/block/{mount.device}"))
-    return "" if mount.source == "none" else mount.source
+def index_of_holding(path: str, points: Sequence[str]) -> int | None:
+    """The index of the mount point that holds a path without symlinks. `points`: in the kernel's order."""
+    holding = [
+        (len(point), index)
+        for index, point in enumerate(points)
+        if path == point or path.startswith(point.rstrip("/") + "/")
+    ]
+    return max(holding)[1] if holding else None
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
