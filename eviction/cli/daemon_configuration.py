@@ -36,4 +36,4 @@ def mention_other_configuration(
     except (ControlUnavailable, OSError):
         return
     if told is not None and told != own:  # an older daemon does not say it
-        mention("a daemon runs here with another configuration, or with an older state of the same files")
+        mention("a daemon runs here with another configuration, or with an older version of the same files")

@@ -322,7 +322,7 @@ def test_over_https_with_a_token(small_node: SmallNode, kubelet: Kubelet, tmp_pa
         token.write_text("another")
         refused = reclaimd_here(*plan)
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert "401 Unauthorized: it takes tokens only with authentication.webhook.enabled" in refused.stderr
+    assert "401 Unauthorized: it accepts tokens only with authentication.webhook.enabled" in refused.stderr
     assert "another" not in refused.stderr
 
 

@@ -340,7 +340,7 @@ def test_a_command_with_another_configuration_than_the_daemons_says_so(
     machine: Machine, daemon: Daemon, tmp_path: Path
 ) -> None:
     """One line on stderr; nothing where the files are the same, nor where its own flags make the difference."""
-    said = "a daemon runs here with another configuration, or with an older state of the same files"
+    said = "a daemon runs here with another configuration, or with an older version of the same files"
     other = tmp_path / "other.yaml"
     other.write_bytes(machine.file.read_bytes())
     other.chmod(0o600)
