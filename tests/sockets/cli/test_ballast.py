@@ -89,7 +89,7 @@ def test_more_than_half_of_what_is_available_is_not_made(file: str, tmp_path: Pa
     size = found.f_bavail * found.f_frsize * 3 // 4
     refused = reclaimd_here("ballast", "create", "--file", file, "--size", str(size))
     assert refused.returncode == 1
-    assert "it is only made where twice its size is" in refused.stderr
+    assert "it needs twice its size" in refused.stderr
     assert os.listdir(tmp_path) == []
 
 
@@ -108,7 +108,7 @@ def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
     low = write_configuration(tmp_path / "low.yaml", **fields, evictionHard={"data.available": "1Mi"})
     high = write_configuration(tmp_path / "high.yaml", **fields, evictionHard={"data.available": str(room - 1)})
     refused = reclaimd_here("ballast", "create", "--config", str(high))
-    assert (refused.returncode, "it is only made where twice its size" in refused.stderr) == (1, True)
+    assert (refused.returncode, "it needs twice its size" in refused.stderr) == (1, True)
     made = reclaimd_here("ballast", "create", "--config", str(low), "-o", "json")
     assert json.loads(made.stdout)["allocated_bytes"] == 4 << 20
     assert reclaimd_here("ballast", "remove", "--config", str(low)).returncode == 0
