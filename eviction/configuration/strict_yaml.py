@@ -219,7 +219,7 @@ def _flow(value: object) -> str:
 
 
 def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """The texts of a document that cannot be passed to the kernel: each with its field (`evictionHard.nodefs.available`)
+    """The texts of a document that cannot be passed to the kernel, each with its field (`evictionHard.pid.available`)
     and the end of a sentence about it.
 
     A NUL would end a text early, and Python raises ValueError for it. A lone surrogate has no UTF-8 bytes (it comes

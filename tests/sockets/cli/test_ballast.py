@@ -25,15 +25,15 @@ def test_it_is_made_shown_and_removed(file: str) -> None:
     given = ("--file", file, "--size", "4Mi")
     missing, made = reclaimd_here("ballast", "status", *given), reclaimd("ballast", "create", *given)
     again, shown = reclaimd_here("ballast", "create", *given), reclaimd_here("ballast", "status", *given)
-    assert (missing.returncode, missing.stdout) == (1, f"{file}: it is not there\n")
+    assert (missing.returncode, missing.stdout) == (1, f"{file}: does not exist\n")
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout.startswith(f"{file}: {SIZE} bytes (4.0MiB), {SIZE} allocated")
-    assert (again.returncode, again.stdout) == (0, made.stdout.rstrip("\n") + "; it was there already\n")
+    assert (again.returncode, again.stdout) == (0, made.stdout.rstrip("\n") + "; it already existed\n")
     assert (shown.returncode, shown.stdout) == (0, made.stdout)
     assert os.stat(file).st_size == SIZE
     removed, gone = reclaimd_here("ballast", "remove", *given), reclaimd_here("ballast", "remove", *given)
     assert (removed.returncode, removed.stdout) == (0, f"{file}: removed, 4.0MiB were allocated\n")
-    assert (gone.returncode, gone.stdout) == (0, f"{file}: it is not there\n")
+    assert (gone.returncode, gone.stdout) == (0, f"{file}: does not exist\n")
     assert not os.path.lexists(file)
 
 
@@ -119,7 +119,7 @@ def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("create", "--size", "1Gi"), "--file and --size go together"),
-        (("create",), "reclaimFunctions has no ReleaseBallast; name it there, or give --file and --size"),
+        (("create",), "reclaimFunctions has no ReleaseBallast; add it there, or give --file and --size"),
         (("create", "--file", "/a"), "--file and --size go together"),
         (("create", "--file", "a", "--size", "1Gi"), "--file: must be the absolute path of a file, but it was 'a'"),
         (("create", "--file", "/a", "--size", "a lot"), "--size: 'a lot' is not"),
