@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=(CREATE, STATUS, REMOVE),
-        help="create: needs twice its size available; status: whether it exists and is fully allocated; remove: unlink "
-        "it",
+        help="create: needs twice its size; status: whether it exists and is fully allocated; remove: unlink it",
     )
     parser.add_argument("--file", metavar="FILE", help="the absolute path of the ballast; default: as configured")
     parser.add_argument("--size", metavar="QUANTITY", help="its size, for example 1Gi; default: as configured")

@@ -41,32 +41,14 @@ _TEXT_FLAGS = {
     "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, if not the runtime's"),
     "kubelet-config": ("kubeletConfig", "the node's kubelet configuration, only read; empty: none"),
     "root-dir": ("rootDirectory", "the kubelet's root directory; nodefs is the filesystem it is on"),
-    "eviction-pressure-transition-period": (
-        "evictionPressureTransitionPeriod",
-        "how long a condition is reported after pressure was last observed",
-    ),
-    "minimum-image-ttl-duration": (
-        "imageMinimumGCAge",
-        "how long an image must have been known before it may be removed",
-    ),
-    "minimum-container-ttl-duration": (
-        "minimumContainerTTLDuration",
-        "how old a dead container must be before it may be removed, counted from its creation",
-    ),
+    "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", "how long a condition is reported"),
+    "minimum-image-ttl-duration": ("imageMinimumGCAge", "how long an image must be known before its removal"),
+    "minimum-container-ttl-duration": ("minimumContainerTTLDuration", "the same for dead containers, from creation"),
 }
 _INT_FLAGS = {
-    "image-gc-high-threshold": (
-        "imageGCHighThresholdPercent",
-        "disk usage in percent at which periodic image GC begins; relief of pressure ignores it",
-    ),
-    "image-gc-low-threshold": (
-        "imageGCLowThresholdPercent",
-        "disk usage in percent at which periodic image GC ends; relief of pressure ignores it",
-    ),
-    "maximum-dead-containers-per-container": (
-        "maximumDeadContainersPerContainer",
-        "dead instances to keep of each container; negative: all",
-    ),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "disk usage at which periodic image GC begins"),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "disk usage at which periodic image GC ends"),
+    "maximum-dead-containers-per-container": ("maximumDeadContainersPerContainer", "how many dead instances to keep"),
     "maximum-dead-containers": ("maximumDeadContainers", "dead containers to keep on the node; negative: no limit"),
 }
 _PAIR_FLAGS = {

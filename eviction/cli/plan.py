@@ -73,14 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pods",
         action="store_true",
-        help="instead: which pods the kubelet would evict for disk, in its order, with their usage; needs "
-        "kubeletEndpoint",
+        help="instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint",
     )
     parser.add_argument(
         "--signal",
         metavar="SIGNAL",
-        help="show only what is needed to clear this signal, and whether it is enough; with --pods: the signal to rank "
-        "for",
+        help="only what is needed to clear this signal, and whether it is enough; with --pods: rank for this signal",
     )
     parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
     parser.add_argument(
