@@ -10,8 +10,7 @@ from typing import Any, Literal
 from eviction.cli.options import (
     add_configuration,
     add_output,
-    answer_json,
-    answer_lines,
+    answer,
     columns,
     configuration_of,
     mention_other_configuration,
@@ -30,7 +29,6 @@ from eviction.reporting.explain import (
     later_than_kubelet,
     unreachable_sentences,
 )
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
 from signals.types import SignalObservations
@@ -66,16 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
     with view_of(configuration) as (node, _):
         observations = node.summary.observe()
     marks = _ladder_marks(node, observations)
-    if arguments.output == "json":
-        answer = EffectiveConfiguration(
-            values=configuration.effective,
-            origins=configuration.origins,
-            left_to_kubelet=_left_to_kubelet(configuration),
-            ladder=marks,
-        )
-        answer_json(to_json(answer))
-    else:
-        answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
+    record = EffectiveConfiguration(
+        values=configuration.effective,
+        origins=configuration.origins,
+        left_to_kubelet=_left_to_kubelet(configuration),
+        ladder=marks,
+    )
+    answer(arguments, record, [*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in configuration_warnings(configuration):
         print_message(f"warning: {sentence}")

@@ -64,4 +64,4 @@ def lines(findings: tuple[Finding, ...]) -> list[str]:
         ]
     counts = Counter(str(finding.level) for finding in findings)
     total = ", ".join(counted(counts[level], level) for level in sorted(counts))
-    return [*texts, *([""] if texts else []), total or "nothing is wrong or risky as far as can be seen"]
+    return [*texts, *([""] if texts else []), total or "nothing wrong or risky was found"]

@@ -20,7 +20,7 @@ from eviction.cli.options import (
     add_configuration,
     add_logging,
     add_output,
-    answer_json,
+    answer,
     answer_lines,
     columns,
     configuration_flags,
@@ -236,11 +236,8 @@ def answer_result(result: DrillResult, lines_of: Callable[[Report], list[str]], 
     """Prints the document or the lines, writes the report, and prints the paths of its files, or why it cannot be
     written."""
     document = result_json(result)
-    if arguments.output == "json":
-        answer_json(document)
     report = report_of(document, "the report")
-    if arguments.output != "json":
-        answer_lines(lines_of(report))
+    answer(arguments, document, lines_of(report))
     try:
         shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
     except OSError as error:

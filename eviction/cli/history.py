@@ -13,8 +13,7 @@ from typing import Any, Literal, cast
 from eviction.cli.options import (
     add_configuration,
     add_output,
-    answer_json,
-    answer_lines,
+    answer,
     columns,
     configuration_of,
     exit_with,
@@ -24,7 +23,6 @@ from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
@@ -83,10 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         mention(f"{error}; the daemon creates it when it starts")
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
-    if arguments.output == "json":
-        answer_json(to_json(HistoryJson(file=path, records=cast("list[RecordJson]", found))))
-    elif found:
-        answer_lines(history_lines(found, columns()))
+    record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
+    answer(arguments, record, history_lines(found, columns()) if found else [])
     return EXIT_OK
 
 
