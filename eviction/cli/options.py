@@ -46,16 +46,19 @@ _TEXT_FLAGS = {
     "minimum-container-ttl-duration": ("minimumContainerTTLDuration", "the same for dead containers, from creation"),
 }
 _INT_FLAGS = {
-    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "disk usage at which periodic image GC begins"),
-    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "disk usage at which periodic image GC ends"),
-    "maximum-dead-containers-per-container": ("maximumDeadContainersPerContainer", "how many dead instances to keep"),
-    "maximum-dead-containers": ("maximumDeadContainers", "dead containers to keep on the node; negative: no limit"),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "where periodic image GC begins; pressure ignores it"),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "where periodic image GC ends; pressure ignores it"),
+    "maximum-dead-containers-per-container": ("maximumDeadContainersPerContainer", "dead instances kept per container"),
+    "maximum-dead-containers": ("maximumDeadContainers", "dead containers kept on the node; negative: no limit"),
 }
 _PAIR_FLAGS = {
-    "eviction-hard": ("evictionHard", "for example nodefs.available<10%%,imagefs.inodesFree<5%%"),
-    "eviction-soft": ("evictionSoft", "for example nodefs.available<15%%"),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "for example nodefs.available=1m30s"),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "for example nodefs.available=1Gi"),
+    "eviction-hard": ("evictionHard", "hard thresholds, like nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-soft": ("evictionSoft", "soft thresholds, like nodefs.available<15%%"),
+    "eviction-soft-grace-period": (
+        "evictionSoftGracePeriod",
+        "grace periods of soft thresholds, like nodefs.available=1m30s",
+    ),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "minimum reclaim, like nodefs.available=1Gi"),
 }
 _FLAGS = _TEXT_FLAGS | _INT_FLAGS | _PAIR_FLAGS
 
