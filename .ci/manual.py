@@ -17,28 +17,28 @@ from signals.types import KUBELET_SIGNALS
 
 PATHS = ("FILE", "DIR")
 EXITS = (
-    ("0", "as asked; nothing under pressure, relieved, or nothing found"),
+    ("0", "success: nothing under pressure, relieved, or nothing found"),
     ("1", "pressure remains, a threshold is met, something was found, or an expectation failed"),
     ("2", "usage or configuration, with one sentence that names the file, the field and what is allowed"),
     ("3", "the runtime or the daemon cannot be reached"),
     ("4", "a reading is unavailable"),
     ("6", "an operator has paused removals, so reclaim did nothing although there is pressure"),
-    ("71", "threads or descriptors that a pass needs cannot be made"),
+    ("71", "threads or descriptors that a pass needs cannot be created"),
     ("75", "another instance holds the node"),
 )
 ENVIRONMENT = (
     ("CONTAINER_RUNTIME_ENDPOINT, IMAGE_SERVICE_ENDPOINT", "the sockets, unless flags name them"),
     ("RECLAIMD_CONFIG", "the configuration file, unless --config names one"),
-    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet's /healthz is, unless the configuration says it"),
-    ("NODE_NAME", "the name of the Node in events, unless the configuration names it"),
+    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet serves /healthz; overrides the configuration file"),
+    ("NODE_NAME", "the name of the Node in events; overrides the configuration file"),
     ("NO_COLOR", "no colours"),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "set by systemd, see sd_notify(3)"),
 )
 PLACES = (
     ("/etc/reclaimd/reclaimd.yaml", "the configuration, unless another file is named"),
     ("/etc/reclaimd/reclaimd.conf.d/*.conf", "drop-ins, in the order of their names"),
-    ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, read only"),
-    ("/run/reclaimd/control.sock", "where status and top ask the daemon"),
+    ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, only read"),
+    ("/run/reclaimd/control.sock", "the socket on which commands reach the daemon"),
     ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
@@ -49,7 +49,7 @@ MADE_BY = "made by make manual"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option or argument: its spellings (none for an argument), what it takes, its words."""
+    """One option or argument: its spellings (none for an argument), its value, and its help text."""
 
     spellings: tuple[str, ...]
     value: str
@@ -77,13 +77,13 @@ def man_page() -> str:
     lines = [
         '.TH RECLAIMD 1 "" "reclaimd" "System administration"',
         ".SH NAME",
-        r"reclaimd \- relieves a Kubernetes node that runs full",
+        r"reclaimd \- relieves a Kubernetes node whose disk is filling up",
         ".SH SYNOPSIS",
         r".B reclaimd",
         r".I COMMAND",
         r"[\fIOPTION\fR]...",
         ".SH DESCRIPTION",
-        "Watches the kubelet's disk pressure signals and, when one crosses its threshold, calls the kubelet's own",
+        "Watches the kubelet's disk pressure signals and, when one crosses its threshold, runs the kubelet's own",
         "reclaim functions over CRI: remove dead containers, remove unused images. It stops when the disk is relieved.",
         ".SH COMMANDS",
     ]

@@ -1,4 +1,4 @@
-"""The start of the program: `reclaimd`, or `python -m eviction`."""
+"""The program's entry point: `reclaimd`, or `python -m eviction`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ def _open_standard_streams() -> None:
             try:
                 os.fstat(descriptor)
             except OSError:
-                os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+                os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 # stays open
 
 
 def main() -> int:
-    """Runs the command line without writing bytecode and without pydantic's plugins; returns its exit code.
+    """Runs the command line; returns its exit code.
 
-    On a full disk Python (before 3.12.8 and 3.13.2, python/cpython#126606) leaves truncated bytecode files, with which
-    every later start fails. This program has to start on full disks; its bytecode is compiled at installation.
+    No bytecode is written: on a full disk Python (before 3.12.8 and 3.13.2, python/cpython#126606) leaves truncated
+    bytecode files, which break every later start. Ours is compiled at installation.
 
-    pydantic searches all installed packages for plugins and passes every validation to them, which would run foreign
-    code as root. It is switched off whatever the environment says. Programs that we start inherit the setting; they are
-    our own fill programs, which import only the standard library.
-
-    A standard stream that was closed becomes /dev/null, or the next file that is opened would be in its place.
+    pydantic's plugins are switched off: it searches all installed packages for them and passes every validation to
+    them, which would run foreign code as root. Child processes inherit the setting.
     Source: https://docs.pydantic.dev/latest/concepts/plugins/
+
+    A closed standard stream is replaced by /dev/null, or the next file to be opened would take its place.
     """
     sys.dont_write_bytecode = True
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"

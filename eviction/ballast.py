@@ -1,14 +1,14 @@
-"""The file of the ballast: whether it holds its bytes, and how it is made. `reclaim.ballast` releases it.
+"""The ballast file: whether it holds its bytes, and how it is created. `reclaim.ballast` releases it.
 
-It is made so that its bytes are really taken, and never where room is short:
+Its bytes are really allocated, and it is never created where space is short:
 
 * It gets its name only when it is complete and on the disk (O_TMPFILE), so a process that dies leaves nothing behind,
-  and nothing is overwritten. If two processes make it at the same time, only one of them succeeds; as each requires
-  room for it twice over above the mark, the two together do not go below the mark.
-* `fallocate` is tried first. It may do nothing but set the size (ZFS), or write zeros that are compressed away. So the
-  extents are read (FS_IOC_FIEMAP), and where they are not all there, the file is written with bytes that nothing can
-  compress. On tmpfs, NFS, ZFS and other filesystems without that call only the number of a file's blocks is known.
-* A file that is sparse, shared or compressed even then is removed again and refused.
+  and nothing is overwritten. If two processes create it at the same time, only one of them succeeds; as each requires
+  twice its size above the mark, both together do not go below the mark.
+* `fallocate` is tried first. It may only set the size (ZFS), or write zeros that are compressed away. So the extents
+  are read (FS_IOC_FIEMAP), and if any are missing, the file is filled with incompressible bytes. On tmpfs, NFS, ZFS and
+  other filesystems without that call only the number of a file's blocks is known.
+* A file that is sparse, shared or compressed even then is removed and refused.
 
 Sources: open(2) and linkat(2) for a file without a name; posix_fallocate(3), whose emulation writes a byte into each
 block; the kernel's Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.
@@ -33,7 +33,7 @@ from reclaim.pod_logs.directories import identity_of
 MODE = 0o600
 CHUNK = 1 << 20
 WRITTEN_OUT_SECONDS = 30.0
-COUNTED_SECONDS = 10.0  # ZFS counts the blocks of a file some seconds after they were written (zfs_txg_timeout is 5 s)
+COUNTED_SECONDS = 10.0  # ZFS counts the blocks of a file seconds after they were written (zfs_txg_timeout is 5 s)
 COUNTED_POLL_SECONDS = 0.25
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -44,18 +44,18 @@ _HEAD = struct.Struct("=QQIIII")  # start, length, flags, mapped extents, room f
 _EXTENT = struct.Struct("=Q8xQ16xI12x")  # logical, length, flags
 _WHOLE_FILE = (1 << 64) - 1
 _SYNC = 0x1
-UNPLACED = 0x2 | 0x4  # its place is unknown, or will be chosen when it is written out
-ENCODED, ENCRYPTED = 0x8, 0x80  # compressed is what has the first and not the second
-INLINE = 0x200 | 0x400  # in the metadata, in a block with others
+UNPLACED = 0x2 | 0x4  # its location is unknown, or will be chosen when it is written out
+ENCODED, ENCRYPTED = 0x8, 0x80  # compressed: the first without the second
+INLINE = 0x200 | 0x400  # in the metadata, or in a block shared with other data
 SHARED = 0x2000
 
 Allocate = Callable[[int, int, int], None]
-"""Allocates so many bytes of an opened file from an offset on, as `os.posix_fallocate`. Raises OSError."""
+"""Allocates bytes of an open file (descriptor, offset, length), as `os.posix_fallocate` does. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ballast:
-    """The file that is given up when the disk is full: the answer of `reclaimd ballast`."""
+    """The file that is removed when the disk is full: the answer of `reclaimd ballast`."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
@@ -66,21 +66,21 @@ class Ballast:
     size_bytes: Count
     """Its size as configured."""
     there: bool
-    """Whether it is there."""
+    """Whether it exists."""
     whole: bool
-    """Whether it is as it should be."""
+    """Whether all of its bytes are allocated."""
     allocated_bytes: Count = 0
-    """What it takes on the disk."""
+    """The bytes that it takes on the disk."""
     extents: Count | None = None
-    """In how many pieces; null where the filesystem does not tell."""
+    """The number of its extents; null if the filesystem does not report them."""
     problem: str = ""
     """What is wrong with it; empty if nothing is."""
     removed_bytes: Count | LeftOut | None = LEFT_OUT
-    """After `remove`: what it took; null: it was not there."""
+    """After `remove`: the bytes that it took on the disk; null if it did not exist."""
 
 
 class Extent(NamedTuple):
-    """A piece of a file, bytes; `flags` are those of the kernel's `struct fiemap_extent`."""
+    """An extent of a file, in bytes; `flags` are those of the kernel's `struct fiemap_extent`."""
 
     logical: int
     length: int
@@ -88,22 +88,22 @@ class Extent(NamedTuple):
 
 
 def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: int = 0) -> str | None:
-    """Why the ballast is not made now, as one sentence; None: there is room for it twice over.
+    """Why there is no room for the ballast, as one sentence; None if twice its size is available above the mark.
 
-    `mark_bytes`: what must stay available besides, the highest mark of the filesystem.
+    `mark_bytes`: the highest mark of the filesystem.
     """
     wanted = 2 * settings.size_bytes + mark_bytes
     if available_bytes >= wanted:
         return None
     above = f" above the mark of {mark_bytes} bytes" if mark_bytes else ""
     return (
-        f"{settings.path} is not made: {available_bytes} bytes are available, and it is only made where twice its size "
-        f"is{above}, {wanted} bytes"
+        f"{settings.path} is not made: it needs twice its size{above}, {wanted} bytes, and {available_bytes} bytes are "
+        "available"
     )
 
 
 def read_ballast(settings: BallastSettings) -> Ballast | None:
-    """The ballast as it is; None if it is not there. Writes out what of it is in memory, so not for a full disk.
+    """The ballast as it is; None if it does not exist. Flushes the file, so do not call it on a full disk.
 
     Raises BallastRefused if something else is there, or it cannot be read within `WRITTEN_OUT_SECONDS`.
     """
@@ -111,7 +111,7 @@ def read_ballast(settings: BallastSettings) -> Ballast | None:
 
 
 def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
-    """The same, of an opened directory. Raises BallastRefused, OSError."""
+    """The same, in an open directory. Raises BallastRefused, OSError."""
     status = status_in(directory, settings)
     if status is None:
         return None
@@ -125,7 +125,7 @@ def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
 
 
 def _held(descriptor: int, settings: BallastSettings) -> Ballast:
-    """What an opened file holds. Raises OSError."""
+    """Raises OSError."""
     extents, size_bytes = extents_of(descriptor), settings.size_bytes
     allocated = os.fstat(descriptor).st_blocks * BLOCK if extents is None else own_bytes(extents, size_bytes)
     problem = _sparse(allocated, size_bytes) if extents is None else extents_problem(extents, size_bytes)
@@ -144,8 +144,8 @@ def _held(descriptor: int, settings: BallastSettings) -> Ballast:
 
 
 def extents_of(descriptor: int) -> tuple[Extent, ...] | None:
-    """The extents of an opened file, in its order, after what it has in memory was written out; None where the
-    filesystem does not tell. Raises OSError."""
+    """The extents of an open file in order, after flushing it; None if the filesystem does not report them. Raises
+    OSError."""
     try:
         count, _ = _extents(descriptor, room=0)
         return _extents(descriptor, room=count)[1]
@@ -156,7 +156,7 @@ def extents_of(descriptor: int) -> tuple[Extent, ...] | None:
 
 
 def _extents(descriptor: int, room: int) -> tuple[int, tuple[Extent, ...]]:
-    """How many there are, and as many as there is room for. Raises OSError."""
+    """The number of extents, and the first `room` of them. Raises OSError."""
     buffer = bytearray(_HEAD.size + room * _EXTENT.size)
     _HEAD.pack_into(buffer, 0, 0, _WHOLE_FILE, _SYNC, 0, room, 0)
     fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
@@ -165,13 +165,13 @@ def _extents(descriptor: int, room: int) -> tuple[int, tuple[Extent, ...]]:
 
 
 def own_bytes(extents: Sequence[Extent], size_bytes: int) -> int:
-    """The bytes of a file that come free when it is unlinked; what is allocated behind its end does not count."""
+    """The bytes that are freed when the file is unlinked; what is allocated beyond its end does not count."""
     own = [each for each in extents if not each.flags & (UNPLACED | INLINE | SHARED) and not _compressed(each)]
     return sum(max(min(each.logical + each.length, size_bytes) - each.logical, 0) for each in own)
 
 
 def extents_problem(extents: Sequence[Extent], size_bytes: int) -> str:
-    """Why a file with these extents does not hold `size_bytes`, as the end of a sentence; empty: it does."""
+    """Why a file with these extents does not hold `size_bytes`, as the end of a sentence; empty if it does."""
     if any(each.flags & SHARED for each in extents):
         return "it shares extents with another file, so unlinking it does not free them"
     if any(each.flags & INLINE for each in extents):
@@ -191,7 +191,7 @@ def _sparse(allocated_bytes: int, size_bytes: int) -> str:
     return f"it is sparse: {allocated_bytes} of its {size_bytes} bytes are allocated"
 
 
-# ---- making it
+# ---- creating it
 
 
 def create_ballast(
@@ -200,13 +200,13 @@ def create_ballast(
     abandoned: Callable[[], bool] = lambda: False,
     allocate: Allocate = os.posix_fallocate,
 ) -> tuple[Ballast, bool]:
-    """The ballast, made now or there already, whole; and whether it was made now.
+    """The complete ballast, and whether it was created now.
 
-    `mark_bytes`: what must stay available of the filesystem besides twice the size. `abandoned`: asked now and then;
-    True: the file is not needed any more, and what there is of it is removed.
+    `mark_bytes`: the highest mark of the filesystem. `abandoned`: called now and then; true if the file is no longer
+    wanted.
 
-    Raises BallastRefused if something else is there, the room is short, the filesystem does not take the bytes, or it
-    was abandoned; then nothing of it is left.
+    Raises BallastRefused, with nothing left behind, if something else is there, space is short, the filesystem does not
+    allocate the bytes, or the file was abandoned.
     """
 
     def go_on() -> None:
@@ -224,7 +224,7 @@ def create_ballast(
             raise BallastRefused(problem)
         descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory)
         with open(descriptor, "wb", buffering=0):
-            os.fchmod(descriptor, MODE)  # whatever the umask left of it
+            os.fchmod(descriptor, MODE)  # whatever the umask
             try:
                 allocate(descriptor, 0, settings.size_bytes)
             except OSError as error:
@@ -235,11 +235,11 @@ def create_ballast(
             if ballast.problem:
                 ballast = _written(descriptor, settings, go_on)
             if ballast.problem:
-                why = f"this filesystem does not take its bytes: {ballast.problem}"
+                why = f"this filesystem does not allocate its bytes: {ballast.problem}"
                 raise BallastRefused(f"{settings.path} is not made, as {why}")
             go_on()
             if _available_bytes(directory) < mark_bytes:
-                raise BallastRefused(f"{settings.path} is not made: the room was taken by others meanwhile")
+                raise BallastRefused(f"{settings.path} is not made: others took the space meanwhile")
             os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
             os.fsync(directory)
     return ballast, True
@@ -251,7 +251,7 @@ def _written(descriptor: int, settings: BallastSettings, go_on: Callable[[], Non
         go_on()
         left -= os.write(descriptor, os.urandom(min(CHUNK, left)))
     os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # nobody reads it: it needs no memory
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # nobody will read it
     deadline = time.monotonic() + COUNTED_SECONDS
     ballast = _held(descriptor, settings)
     while ballast.problem and ballast.extents is None and time.monotonic() < deadline:

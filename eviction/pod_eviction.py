@@ -1,59 +1,59 @@
-"""Which pods the kubelet would evict for disk: for which signal, in which order, and which for limits of their own.
+"""Which pods the kubelet would evict for disk: for which signal and in which order, and which for exceeding a limit.
 
-Pure: two of its answers are parsed, its pods as far as an eviction for disk looks at them and what each uses, and a
-ranking comes out.
+Pure: it parses two of the kubelet's answers, its pods and the usage of each, and returns a ranking.
 
 `GET /pods` (Kubernetes, tag v1.36.0):
 
-* Active are the pods that have not terminated (`pkg/kubelet/kubelet_pods.go`, filterOutInactivePods): what has, as
-  `reclaim.pods.pod_list` proves it, is left out.
-* The request of ephemeral storage (`pkg/api/v1/resource/helpers.go`, GetResourceRequestQuantity): the containers and
-  the restartable init containers together; at least what each init container needs with the restartable ones that
-  were started before it; plus the overhead, if the rest is not 0. A pod with resources of its own (`spec.resources`
-  with cpu, memory or huge pages) requests none, because those replace the containers' and have no ephemeral storage.
-* The limit in the same way (`component-helpers/resource/helpers.go`, PodLimits), whatever resources the pod itself has.
-* Static is a pod whose source is not the API server, mirror one with an annotation for it
+* Active pods are those that have not terminated (`pkg/kubelet/kubelet_pods.go`, filterOutInactivePods), as
+  `reclaim.pods.pod_list` proves it.
+* The request for ephemeral storage (`pkg/api/v1/resource/helpers.go`, GetResourceRequestQuantity): the sum of the
+  containers and the restartable init containers; at least what each init container needs together with the restartable
+  ones that were started before it; plus the overhead, if the rest is not 0. A pod with pod-level resources
+  (`spec.resources` with cpu, memory or huge pages) requests none, because those replace the containers' and have no
+  ephemeral storage.
+* The limit is computed in the same way (`component-helpers/resource/helpers.go`, PodLimits), whatever the pod-level
+  resources.
+* A static pod has a source other than the API server; a mirror pod has an annotation that says so
   (`pkg/kubelet/types/pod_update.go`).
 * Local volumes: hostPath, gitRepo, configMap, and emptyDir with the default medium (`pkg/kubelet/eviction/helpers.go`,
   localVolumeNames; `pkg/volume/util/util.go`, IsLocalEphemeralVolume).
 
 `GET /stats/summary` (`staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go`, Summary, tag v1.36.0):
 
-* Every number may be absent. The kubelet's own evictions go by the same ones: what it renews for them is CPU and memory
-  (`pkg/kubelet/server/stats/summary.go`, Get). Those of containers are as old as the runtime's, those of volumes up to
-  a minute (`volumeStatsAggPeriod`).
+* Every number may be absent. The kubelet's own evictions use the same numbers: only CPU and memory are refreshed for
+  them (`pkg/kubelet/server/stats/summary.go`, Get). Those of containers are as old as the runtime's, those of volumes
+  up to a minute old (`volumeStatsAggPeriod`).
 
 The order of pods for a signal (kubelet, tag v1.36.0; functions of `pkg/kubelet/eviction/helpers.go` unless another
 file is named):
 
-* Every active pod is ranked; the pods that it never evicts are passed over only when their turn comes
+* Every active pod is ranked; pods that are never evicted are skipped only when their turn comes
   (`eviction_manager.go`, synchronize, evictPod).
-* First the pods of which the summary says nothing (exceedDiskRequests, disk).
-* Then the pods whose usage exceeds their request (exceedDiskRequests). For an inode signal that is the request of
+* First the pods that the summary does not contain (exceedDiskRequests, disk).
+* Then the pods whose usage exceeds their request (exceedDiskRequests). For an inode signal that is a request for
   `inodes`, which no pod can have: so every pod that uses one inode exceeds it.
 * Then lower priority first (priority).
-* Then the larger usage above the request (disk). Here the request is that of ephemeral storage for inode signals too:
-  inodes minus bytes. So of two pods over one inode, the one that requests no storage goes before the one that does.
-* What counts as usage depends on signal and layout (`counted_kinds`). Local volumes are hostPath,
-  gitRepo, configMap, and emptyDir on disk (localVolumeNames). Of images nothing is counted for a pod (podDiskUsage): in
-  the split layout imagefs signals rank by priority and request alone.
-* Never evicted are static and mirror pods and a priority of 2000000000 and more (`pkg/kubelet/types/pod_update.go`,
-  IsCriticalPod; `pkg/apis/scheduling/types.go`, SystemCriticalPriority).
+* Then the larger usage above the request first (disk). Here the request is that for ephemeral storage even for inode
+  signals: inodes minus bytes. So of two pods over one inode, the one that requests no storage comes before the other.
+* What counts as usage depends on signal and layout (`counted_kinds`). Images count for no pod (podDiskUsage): in the
+  split layout imagefs signals rank by priority and request alone.
+* Never evicted: static pods, mirror pods, and pods with a priority of 2000000000 or more
+  (`pkg/kubelet/types/pod_update.go`, IsCriticalPod; `pkg/apis/scheduling/types.go`, SystemCriticalPriority).
 
-The kubelet's sort is not stable, so the order of pods that are equal in all of this is open. They share a rank here,
-and are given by namespace and name.
+The kubelet's sort is not stable, so the order of pods that are equal in all of this is undefined. They share a rank
+here, and are listed by namespace and name.
 
-Limits of their own (`eviction_manager.go`, localStorageEviction) are looked at before any signal: each active pod of
-which the summary says something is checked, the first limit that it exceeds evicts it, and several pods may go in one
-pass. If one went, nothing is evicted for a signal in that pass. Switched off by `localStorageCapacityIsolation: false`.
+Limits (`eviction_manager.go`, localStorageEviction) are checked before any signal, for each active pod that the summary
+contains: the first limit that a pod exceeds evicts it, and one pass may evict several pods. If it evicts any, it evicts
+none for a signal. `localStorageCapacityIsolation: false` switches this off.
 
-* emptyDirLimitEviction: an emptyDir, in memory too, above its `sizeLimit`.
-* podEphemeralStorageLimitEviction: all ephemeral storage above the limits of the containers together.
-* containerEphemeralStorageLimitEviction: a container's logs, and its writable layer unless images have a filesystem of
+* emptyDirLimitEviction: an emptyDir, even in memory, above its `sizeLimit`.
+* podEphemeralStorageLimitEviction: all ephemeral storage above the sum of the containers' limits.
+* containerEphemeralStorageLimitEviction: a container's logs, plus its writable layer unless images have a filesystem of
   their own, above its limit.
 
-Of several thresholds that are met the kubelet leaves open which one it takes (byEvictionPriority). Here a hard one goes
-before a soft one, whose grace period may not be over, and then the order is the one in which reclaimd itself chooses
+If several thresholds are met, the kubelet does not define which one it acts on (byEvictionPriority). Here a hard one
+comes before a soft one, whose grace period may not be over; after that the order is reclaimd's own
 (`decision.thresholds`, by_priority).
 """
 
@@ -75,7 +75,7 @@ from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 LARGEST_INT64 = 2**63 - 1
 MIRROR = "kubernetes.io/config.mirror"
 STORAGE = "ephemeral-storage"
-OF_A_POD = frozenset({"cpu", "memory"})  # what a pod itself can have, besides the huge pages of each size
+OF_A_POD = frozenset({"cpu", "memory"})  # pod-level resources, besides the huge pages of each size
 HUGE_PAGES = "hugepages-"
 INT32 = 2**31
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
@@ -89,11 +89,8 @@ class FsUsage(NamedTuple):
     inodes_used: int | None = None
 
     def amount(self, signal: Signal) -> int:
-        """What is used in the unit of the signal, as the kubelet counts it.
-
-        Nothing is said: 0. It converts to int64, so 2**63 and more become negative (`pkg/kubelet/eviction/helpers.go`,
-        diskUsage, inodeUsage).
-        """
+        """The usage in the unit of the signal, as the kubelet counts it: 0 if absent, and converted to int64, so 2**63
+        and more become negative (`pkg/kubelet/eviction/helpers.go`, diskUsage, inodeUsage)."""
         used = (self.inodes_used if signal.counts_inodes else self.used_bytes) or 0
         return used if used <= LARGEST_INT64 else used - 2**64
 
@@ -111,7 +108,7 @@ class ContainerUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """What the kubelet's summary says of a pod. `volumes`: by name, of every kind. `ephemeral_storage`: its total of
+    """A pod in the kubelet's summary. `volumes`: by name, of every kind. `ephemeral_storage`: the summary's total of
     containers and local volumes."""
 
     containers: tuple[ContainerUsage, ...] = ()
@@ -121,13 +118,13 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True)
 class EvictablePod:
-    """An active pod, as far as an eviction for disk looks at it. Requests and limits are bytes of ephemeral storage.
+    """The properties of an active pod that matter for evictions. Requests and limits are bytes of ephemeral storage.
 
-    `priority`: 0 where the pod has none (`component-helpers/scheduling/corev1`, PodPriority). `static`: the kubelet has
-    the pod from a file or a URL. `mirror`: it stands for a static pod in the API. `deleted`: its deletion was
+    `priority`: 0 if the pod has none (`component-helpers/scheduling/corev1`, PodPriority). `static`: the kubelet has
+    the pod from a file or a URL. `mirror`: it represents a static pod in the API. `deleted`: its deletion was
     requested.
-    `local_volumes`: names of the volumes on the node's own disk. `limit`: of all containers together; None without one.
-    `container_limits`, `volume_limits`: by name, those above 0.
+    `local_volumes`: names of the volumes on the node's own disk. `limit`: the sum of the containers' limits; None if
+    there is none. `container_limits`, `volume_limits`: by name, those above 0.
     """
 
     uid: str
@@ -147,7 +144,7 @@ class EvictablePod:
 def parse_active_pods(body: bytes) -> tuple[EvictablePod, ...]:
     """The pods that have not terminated, in the order of the answer.
 
-    Raises KubeletAnswerError, and nothing else, for anything that is not a complete list of pods.
+    Raises KubeletAnswerError, and nothing else, unless the answer is a complete list of pods.
     """
     listed = parse_pod_list(body)
     states = ((item, listed.states[item.get("metadata").get("uid").text()]) for item in listed.items)
@@ -179,7 +176,7 @@ def _evictable_pod(item: Field, *, deleted: bool) -> EvictablePod:
 
 
 def _total(spec: Field, kind: str) -> Fraction | None:
-    """The request or limit of the pod; None where no container has one."""
+    """The request or limit of the pod; None if no container has one."""
     found = [_storage(each, kind) for each in spec.get("containers").elements()]
     total, restartable, most_of_init = sum(filter(None, found), Fraction()), Fraction(), Fraction()
     for each in spec.get("initContainers").elements():
@@ -195,7 +192,7 @@ def _total(spec: Field, kind: str) -> Fraction | None:
 
 
 def _has_resources(spec: Field) -> bool:
-    """Whether the pod has resources of its own (IsPodLevelResourcesSet)."""
+    """Whether the pod has pod-level resources (IsPodLevelResourcesSet)."""
     resources = spec.get("resources")
     names = (*resources.get("requests").names(), *resources.get("limits").names())
     return any(name in OF_A_POD or name.startswith(HUGE_PAGES) for name in names)
@@ -225,10 +222,10 @@ def _above_0(limits: Mapping[str, Fraction | None]) -> dict[str, Fraction]:
 
 
 def parse_stats_summary(body: bytes) -> Mapping[str, PodUsage]:
-    """The usage of each pod by UID. Raises KubeletAnswerError, and nothing else, for anything that is no summary.
+    """The usage of each pod by UID. Raises KubeletAnswerError, and nothing else, unless the answer is a summary.
 
-    Of a UID that is there twice the last one counts (`pkg/kubelet/eviction/helpers.go`, cachedStatsFunc), of a volume
-    the first (podLocalVolumeUsage).
+    If a UID occurs twice, the last one counts (`pkg/kubelet/eviction/helpers.go`, cachedStatsFunc); of two volumes with
+    one name, the first (podLocalVolumeUsage).
     """
     summary = parse_answer(body)
     if not summary.get("node").names():
@@ -267,7 +264,7 @@ COUNTED = (Measured.WRITABLE_LAYERS, Measured.LOGS, Measured.LOCAL_VOLUMES)  # i
 
 
 def counted_kinds(layout: FsLayout, role: FilesystemRole) -> tuple[Measured, ...]:
-    """What of a pod is counted for the signals of a filesystem (buildSignalToRankFunc)."""
+    """The kinds of usage that count for the signals of a filesystem (buildSignalToRankFunc)."""
     if layout is FsLayout.DEDICATED_IMAGEFS:
         if role is FilesystemRole.NODEFS:
             return (Measured.LOGS, Measured.LOCAL_VOLUMES)
@@ -276,7 +273,7 @@ def counted_kinds(layout: FsLayout, role: FilesystemRole) -> tuple[Measured, ...
 
 
 class Reason(StrEnum):
-    """Why a pod stands where it stands, or why it is never evicted; `eviction/README.md` documents each word."""
+    """Why a pod has its rank, or is never evicted; `eviction/README.md` documents each word."""
 
     NO_STATISTICS = "no_statistics"
     OVER_REQUEST = "over_request"
@@ -288,10 +285,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankedPod:
-    """A pod in the order in which the kubelet would evict."""
+    """A pod in the kubelet's order of eviction."""
 
     rank: Count | None
-    """From 1 on; null for a pod that is never evicted."""
+    """Its position in the order of eviction, from 1; null for a pod that is never evicted."""
     namespace: str
     """Its namespace."""
     name: str
@@ -301,18 +298,18 @@ class RankedPod:
     verdict: Literal["keep", "evict"]
     """Whether the kubelet may evict it."""
     reason: Reason
-    """Why it stands there."""
+    """Why it has this rank, or none."""
     priority: int
-    """Of its priority class; a higher one goes later."""
+    """The pod's priority; higher ones are evicted later."""
     used: int | None
-    """What is counted of it, in bytes or inodes as the signal is, negative beyond 2**63 as in the kubelet; null without
-    statistics."""
+    """The usage that counts, in bytes or inodes as the signal is; from 2**63 on negative, as in the kubelet; null
+    without statistics."""
     request: int
-    """Bytes of ephemeral storage that it requests."""
+    """The bytes of ephemeral storage that it requests."""
     over_request: int | None
-    """How much more it uses, negative below; null without statistics."""
+    """Usage minus request, negative if it uses less; null without statistics."""
     usage: Mapping[Measured, int] | None
-    """What it uses of each kind, counted or not; null without statistics."""
+    """Its usage of each kind, counted or not; null without statistics."""
     deleted: bool
     """Whether it is being deleted."""
 
@@ -337,10 +334,8 @@ def never_evicted(pod: EvictablePod) -> Reason | None:
 def rank_pods(
     pods: Iterable[EvictablePod], usages: Mapping[str, PodUsage], signal: Signal, layout: FsLayout
 ) -> tuple[RankedPod, ...]:
-    """The active pods in the kubelet's order, then those that it never evicts in the same order.
-
-    `usages`: by UID of the pod.
-    """
+    """The active pods in the kubelet's order, followed by those that are never evicted, in the same order. `usages`: by
+    UID."""
     counted = counted_kinds(layout, signal.filesystem)
     found = [_placed(pod, usages.get(pod.uid), signal, counted) for pod in pods]
     found.sort(key=lambda each: (each[0], each[1].namespace, each[1].name, each[1].uid))
@@ -360,7 +355,7 @@ _BY_REASON = (Reason.NO_STATISTICS, Reason.OVER_REQUEST, Reason.WITHIN_REQUEST)
 def _placed(
     pod: EvictablePod, usage: PodUsage | None, signal: Signal, counted: Iterable[Measured]
 ) -> tuple[_Place, RankedPod]:
-    """The pod, without its rank, and its place in the kubelet's order."""
+    """The pod without its rank, and its place in the kubelet's order."""
     never, reason, over_request = never_evicted(pod), Reason.NO_STATISTICS, Fraction()
     of_each, used = None, None
     if usage is not None:
@@ -392,7 +387,7 @@ def _placed(
 
 
 def exceeded_limit(pod: EvictablePod, usage: PodUsage | None, layout: FsLayout) -> str | None:
-    """The limit of its own for which the kubelet evicts the pod now, as a clause; None if there is none."""
+    """The limit that the pod exceeds, for which the kubelet evicts it now, as a clause; None if there is none."""
     if usage is None or never_evicted(pod) is not None:
         return None
     for name, limit in pod.volume_limits.items():
@@ -400,7 +395,7 @@ def exceeded_limit(pod: EvictablePod, usage: PodUsage | None, layout: FsLayout) 
         if volume is not None and volume.amount(_BYTES) > limit:
             return f"its emptyDir {name} is above its sizeLimit"
     if pod.limit is not None and usage.ephemeral_storage.amount(_BYTES) > pod.limit:
-        return "its ephemeral storage is above the limits of its containers together"
+        return "its ephemeral storage is above the sum of its containers' limits"
     for container in usage.containers:
         used = container.logs.amount(_BYTES)
         if layout is FsLayout.SINGLE:
@@ -413,9 +408,10 @@ def exceeded_limit(pod: EvictablePod, usage: PodUsage | None, layout: FsLayout) 
 def choose_signal(
     thresholds: Sequence[Threshold], observations: SignalObservations, asked: Signal | None = None
 ) -> ChosenSignal | None:
-    """The signal that is asked for, else the one that is met, else the nearest. None: no threshold can be judged.
+    """The signal `asked`, else the one whose threshold is met, else the one nearest to its threshold; None if no
+    threshold can be evaluated.
 
-    `thresholds`: the kubelet's, those of containerfs derived.
+    `thresholds`: the kubelet's, with those of containerfs derived.
     """
     mine = [threshold for threshold in thresholds if asked in (None, threshold.signal)]
     readable = usable(observations.signals)

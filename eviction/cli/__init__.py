@@ -15,22 +15,22 @@ COMMANDS = {
     "run": "the daemon: watch, and relieve pressure when a threshold is crossed",
     "reclaim": "the emergency hook: one pass, now",
     "check": "one observation: signals, thresholds, headroom, layout",
-    "plan": "what would be removed now, and why each other thing is kept",
-    "why": "whether one object would go now, by which rule, and when",
+    "plan": "what would be removed now, and why everything else is kept",
+    "why": "whether one object would be removed now, by which rule, and when",
     "status": "what the running daemon is doing, and its last passes",
-    "pause": "nothing is removed for a while; ends by itself",
-    "resume": "ends a pause",
+    "pause": "stop all removals for a while; ends automatically",
+    "resume": "end a pause",
     "top": "the same as status, live in the terminal",
     "history": "every pass and every removal of the last weeks, from a file",
     "config": "the effective configuration, the origin of every value, and the ladder of marks",
-    "doctor": "what is wrong or risky on this node, each with what to do",
-    "ballast": "the file that is given up when the disk is full: make it, show it, remove it",
-    "drill": "a test of eviction paths, on an embedded node or on a real one",
+    "doctor": "what is wrong or risky on this node, and what to do about it",
+    "ballast": "create, show or remove the file that is released when the disk is full",
+    "drill": "test eviction paths, on an embedded node or on a real one",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit code. Exits with 2 for arguments that argparse refuses."""
+    """Runs a command; returns its exit code. Exits with 2 for arguments that argparse rejects."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments[:1] in (["reclaim"], ["check"]):
@@ -44,6 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_command(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has ended, which is no failure of ours
+    except BrokenPipeError:  # whoever read our output is gone, which is not a failure
         sys.stderr.close()
         return EXIT_OK

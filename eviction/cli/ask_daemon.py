@@ -1,11 +1,11 @@
 """Asks the running daemon to do the work of `reclaimd reclaim` or `reclaimd check`.
 
-The daemon has everything loaded and connected, so it has sent its first removal before a new process has imported its
-modules. Otherwise the command does the work itself (`eviction.cli.reclaim`, `eviction.cli.check`): without a daemon, if
-its configuration differs, if it does not answer within a second or misses ten heartbeats, and for options that only the
-command itself understands. Options are passed on unchecked; the daemon or the command checks them.
+The daemon has everything loaded and connected, so it sends its first removal before a new process has imported its
+modules. The command does the work itself (`eviction.cli.reclaim`, `eviction.cli.check`) if there is no daemon, if the
+daemon's configuration differs, if it does not answer within a second or misses ten heartbeats, and for options that
+only the command understands. Options are passed on unchecked; the daemon or the command checks them.
 
-Only a small part of the standard library is imported. argparse and typing would each take half as long as all the rest.
+Only a small part of the standard library is imported: argparse and typing would each take half as long as all the rest.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}
 
 
 class NotAskedError(Exception):
-    """The daemon does not do the work. Has no message where there is simply no daemon to ask."""
+    """The daemon does not do the work. The message is empty if there is simply no daemon."""
 
 
-def ask_daemon(command: str, words: Sequence[str]) -> int | None:
-    """Prints the daemon's answer and returns its exit code; None when the command has to do the work itself."""
-    parsed = read_words(command, words)
+def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
+    """Prints the daemon's answer and returns its exit code; None if the command has to do the work itself."""
+    parsed = read_arguments(command, arguments)
     if parsed is None:
         return None
     options, given = parsed
@@ -53,10 +53,10 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
         try:
             fingerprint = fingerprint_of(*files, {}, os.environ)
             found.append((fingerprint, control_socket_of(fingerprint)))
-        except OSError:  # a file of the configuration cannot be read: the command itself reports that
+        except OSError:  # a file of the configuration cannot be read, which the command itself reports
             pass
 
-    thread = threading.Thread(target=look, daemon=True)  # left behind where a file hangs
+    thread = threading.Thread(target=look, daemon=True)  # abandoned if a file hangs
     thread.start()
     thread.join(FILES_SECONDS)
     if not found or not found[0][1]:
@@ -78,16 +78,16 @@ def ask_daemon(command: str, words: Sequence[str]) -> int | None:
     return int(answer["exit_code"])
 
 
-def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
+def read_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
     """The options of the command, and the configuration files; None if any argument is not one of these."""
     options: dict[str, Any] = {}
     files: dict[str, str] = {}
-    waiting = list(words)
+    waiting = list(arguments)
     while waiting:
-        word = waiting.pop(0)
-        name, joined, value = word.partition("=")
+        argument = waiting.pop(0)
+        name, joined, value = argument.partition("=")
         key = "output" if name == "-o" else name.lstrip("-").replace("-", "_")
-        if word in _SWITCHES[command]:
+        if argument in _SWITCHES[command]:
             options[key] = True
             continue
         if name not in (*_VALUES[command], *_FILES) or (name == "-o" and joined):
@@ -103,8 +103,8 @@ def read_words(command: str, words: Sequence[str]) -> tuple[dict[str, Any], dict
 def control_socket_of(fingerprint: Fingerprint) -> str:
     """The path of the control socket, from the files of a fingerprint; empty if they switch it off. Raises OSError.
 
-    The files are searched for the field with a regular expression, not read as YAML. A wrong path does no harm: a
-    daemon does the work only for a client with the same configuration.
+    A regular expression finds the field, as reading YAML would take too long. A wrong path does no harm: a daemon does
+    the work only for a client with the same configuration.
     """
     path = CONTROL_SOCKET
     for file, *_ in fingerprint["files"]:
@@ -115,7 +115,7 @@ def control_socket_of(fingerprint: Fingerprint) -> str:
 
 
 def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
-    """The daemon's answer, at the end of the pass. Raises NotAskedError."""
+    """The daemon's answer, after the pass. Raises NotAskedError."""
     heartbeats, progress = 0, StatusLine()
     try:
         if os.stat(path).st_uid not in (0, os.geteuid()):

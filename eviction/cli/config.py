@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
     add_output,
-    answer_json,
-    answer_lines,
+    answer,
     columns,
     configuration_of,
-    print_words,
+    mention_other_configuration,
+    print_message,
+    view_of,
 )
-from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK
@@ -30,7 +29,6 @@ from eviction.reporting.explain import (
     later_than_kubelet,
     unreachable_sentences,
 )
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.tables import amount, not_readable, table
 from eviction.types import API_VERSION
 from signals.types import SignalObservations
@@ -45,51 +43,42 @@ class EffectiveConfiguration:
     kind: Literal["EffectiveConfiguration"] = "EffectiveConfiguration"
     """What the document is."""
     values: Mapping[str, Any]
-    """Every field as it would be written in the file; the maps of thresholds with what is inherited."""
+    """Every field as it would be written in the file; the maps of thresholds include inherited entries."""
     origins: Mapping[str, str]
-    """Field, or field.key of a map -> where its value comes from."""
+    """Field, or field.key of a map -> the source of its value."""
     left_to_kubelet: Mapping[str, str]
     """Signal -> its thresholds, which reclaimd leaves to the kubelet."""
     ladder: tuple[LadderMark, ...]
-    """The marks of each signal in the order in which a disk that fills meets them."""
+    """The marks of each signal in the order in which a filling disk reaches them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_configuration(parser)
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 when the configuration is invalid."""
+    """Exit 0; 2 if the configuration is invalid."""
     configuration = configuration_of(arguments)
     mention_other_configuration(arguments, configuration.control_socket)
-    node = NodeView(configuration, read_deadline_seconds=2.0)
-    try:
-        with Progress("asking the runtime where the images are, and looking at the filesystems"):
-            node.locate()
-            observations = node.summary.observe()
-    finally:
-        node.close()
+    with view_of(configuration) as (node, _):
+        observations = node.summary.observe()
     marks = _ladder_marks(node, observations)
-    if arguments.output == "json":
-        answer = EffectiveConfiguration(
-            values=configuration.effective,
-            origins=configuration.origins,
-            left_to_kubelet=_left_to_kubelet(configuration),
-            ladder=marks,
-        )
-        answer_json(to_json(answer))
-    else:
-        answer_lines([*_values(configuration), "", *_ladder(marks, observations)])
+    record = EffectiveConfiguration(
+        values=configuration.effective,
+        origins=configuration.origins,
+        left_to_kubelet=_left_to_kubelet(configuration),
+        ladder=marks,
+    )
+    answer(arguments, record, [*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in configuration_warnings(configuration):
-        print_words(f"warning: {sentence}")
+        print_message(f"warning: {sentence}")
     in_force = node.thresholds(observations.layout)
     for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
-        print_words(f"warning: {sentence}")
+        print_message(f"warning: {sentence}")
     for later in later_than_kubelet(in_force, kubelets, observations.signals):
-        print_words(f"warning: {late_threshold_sentence(later)}")
+        print_message(f"warning: {late_threshold_sentence(later)}")
     return EXIT_OK
 
 
@@ -114,7 +103,7 @@ def _values(configuration: Configuration) -> list[str]:
 
 
 def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
-    """Signal -> its values, hard and soft in one text."""
+    """Signal -> its values, hard and soft, in one text."""
     values: dict[str, list[str]] = {}
     for signal, text in configuration.left_to_kubelet:
         values.setdefault(signal, []).append(text)
@@ -122,7 +111,6 @@ def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    """A value as it would be written."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

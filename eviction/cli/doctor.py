@@ -1,4 +1,4 @@
-"""`reclaimd doctor`: what is wrong or risky on this node, each with what to do. Read-only."""
+"""`reclaimd doctor`: what is wrong or risky on this node, and what to do about it. Read-only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
-from eviction.cli.daemon_configuration import mention_other_configuration
-from eviction.cli.options import add_configuration, add_output, answer, configuration_of
+from eviction.cli.options import add_configuration, add_output, answer, configuration_of, mention_other_configuration
 from eviction.cli.progress import Progress
 from eviction.doctor.checks import examine, healthy
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
@@ -30,21 +29,20 @@ class DoctorJson:
     kind: Literal["Doctor"]
     """What the document is."""
     healthy: bool
-    """Whether there is no finding but notes."""
+    """Whether all findings are notes, or there are none."""
     findings: tuple[Finding, ...]
     """The worst first."""
     filesystems: tuple[FilesystemFacts, ...]
-    """What the filesystems of the signals are."""
+    """The filesystems of the signals."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_configuration(parser)
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 without findings (notes do not count), 1 with findings."""
+    """Exit 0 without findings, not counting notes; 1 with findings."""
     configuration = configuration_of(arguments)
     mention_other_configuration(arguments, configuration.control_socket)
     doing = "asking the runtime, the kernel and the daemon"
@@ -66,4 +64,4 @@ def lines(findings: tuple[Finding, ...]) -> list[str]:
         ]
     counts = Counter(str(finding.level) for finding in findings)
     total = ", ".join(counted(counts[level], level) for level in sorted(counts))
-    return [*texts, *([""] if texts else []), total or "nothing is wrong or risky as far as can be seen"]
+    return [*texts, *([""] if texts else []), total or "nothing wrong or risky was found"]

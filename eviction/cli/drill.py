@@ -1,7 +1,7 @@
-"""`reclaimd drill`: a test of eviction paths.
+"""`reclaimd drill`: tests eviction paths.
 
-Covers: the options, the drill on the embedded node, `compare`, and what every drill prints and writes. Does not cover:
-how a real node is observed and filled; see `drill_real`.
+Covers the options, the drill on the embedded node, `compare`, and the output of every drill. Observing and filling a
+real node is in `drill_real`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from eviction.cli.options import (
     add_configuration,
     add_logging,
     add_output,
-    answer_json,
+    answer,
     answer_lines,
     columns,
     configuration_flags,
     exit_with,
     log_of,
-    print_words,
-    wrap_lines,
+    print_message,
 )
 from eviction.cli.progress import StatusLine
 from eviction.drill.judgement.judge import DrillResult
@@ -61,41 +60,40 @@ REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-ma
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
     what = f"names or files (default {DEFAULT}); or: {COMPARE} A.json B.json"
     option("scenario", nargs="*", default=[], help=what)
     flag("--all", help="run every built-in scenario")
     flag("--list", help="list the built-in scenarios with their reasons")
     option("--check", metavar="FILE", help="check a scenario file without running it")
-    option("--report", metavar="DIR", default="report", help="where the reports are written (report)")
+    option("--report", metavar="DIR", default="report", help="where to write the reports (report)")
     types = [FilesystemType.TMPFS, *ON_LOOP_DEVICES]
-    instead = "of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root"
+    instead = "filesystem of the embedded node instead of tmpfs: ext4, xfs or btrfs on loop devices, as root"
     option("--filesystem-type", metavar="TYPE", choices=types, help=instead)
-    # of a drill on a real node
-    flag("--observe", help="measure only, change nothing: another component relieves the node")
+    # for a drill on a real node
+    flag("--observe", help="only measure, change nothing: another component relieves the node")
     real = "the real runtime: unix:///path/to.sock"
     option("--runtime", metavar="ENDPOINT", dest="container_runtime_endpoint", help=real)
-    option("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR make its pressure")
-    flag("--yes", help="do not ask before the node is filled")
-    flag("--allow-other-data", help="fill a filesystem that also holds foreign data")
-    option("--name", help="what the report of an observation calls it (node)")
-    option("--for", metavar="DURATION", help="observe for this long at most")
+    option("--fill", metavar="DIR", help="run one scenario on a real node: files in DIR cause its pressure")
+    flag("--yes", help="do not ask before filling the node")
+    flag("--allow-other-data", help="fill a filesystem even if it holds other data")
+    option("--name", help="name of the observation in its report (node)")
+    option("--for", metavar="DURATION", help="observe for at most this long")
     option("--quiet", metavar="DURATION", help=f"end when relieved and quiet for this long (observing: {QUIET})")
-    flag("--with-margin", help="observe the marks of a reclaimd with this configuration, not the kubelet's own")
+    flag("--with-margin", help="observe the marks of reclaimd with this configuration, not the kubelet's own")
     add_configuration(parser)
     add_output(parser)
     add_logging(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command. Exit 0: everything held; 1: not; 2: a scenario or a report is refused, or the extra `drill` is
-    not installed."""
-    words: list[str] = arguments.scenario
-    if words[:1] == [COMPARE]:
-        return compare(words[1:], arguments)
+    """Exit 0: every expectation held; 1: not; 2: a scenario or a report is rejected, or the extra `drill` is not
+    installed."""
+    names: list[str] = arguments.scenario
+    if names[:1] == [COMPARE]:
+        return compare(names[1:], arguments)
     if arguments.observe and arguments.fill is None:
-        if words or arguments.all or arguments.list or arguments.check is not None:
+        if names or arguments.all or arguments.list or arguments.check is not None:
             exit_with(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it only measures")
         from eviction.cli.drill_real import observe
 
@@ -107,11 +105,11 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     if arguments.check is not None:
         scenario = read_scenario(arguments.check)
-        answer_lines([f"{arguments.check}: the scenario {scenario.name} can be used"])
+        answer_lines([f"{arguments.check}: the scenario {scenario.name} is valid"])
         return EXIT_OK
-    scenarios = [find_scenario(name) for name in (library() if arguments.all else words or [DEFAULT])]
+    scenarios = [find_scenario(name) for name in (library() if arguments.all else names or [DEFAULT])]
     if len(scenarios) > 1 and arguments.output == "json":
-        exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; the reports of several are files")
+        exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; several write their reports")
     if arguments.fill is not None:
         return _fill(scenarios, arguments)
     if arguments.filesystem_type is not None:
@@ -120,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _fill(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
-    """Runs one scenario on a real node. Exits with 2 if the options do not fit that."""
+    """Runs one scenario on a real node. Exits with 2 if other options contradict that."""
     if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
         exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
     if arguments.filesystem_type is not None:
@@ -134,10 +132,10 @@ def _fill(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
-    """Runs each scenario on an embedded node of its own. Exits with 2 if the extra `drill` is not installed."""
+    """Runs each scenario on its own embedded node. Exits with 2 if the extra `drill` is not installed."""
     if (missing := missing_extra()) is not None:
         exit_with(EXIT_USAGE, missing)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the node is removed again
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     mounts = enter_private_mounts()  # must be called before the first thread starts
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
@@ -146,16 +144,16 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
 
 
 def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
-    """Exits with 2 if an option is given that only a real node has: the scenario configures the embedded node."""
+    """Exits with 2 for options that apply only to a real node: the scenario configures the embedded one."""
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
     given += [f"--{name}" for name in REAL_NODE_OPTIONS if vars(arguments)[name.replace("-", "_")]]
     if given:
-        real = "not allowed on the embedded node; --fill or --observe choose a real one"
+        real = "not allowed on the embedded node; --fill or --observe selects a real one"
         exit_with(EXIT_USAGE, f"{', '.join(given)}: {real}")
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compares two reports: a table, a page and a picture. Exit 2 if a file is not a report."""
+    """Compares two reports: a table, a page and a picture. Exits with 2 if a file is not a report."""
     if len(paths) != 2:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
     runs = first, second = read_report(paths[0]), read_report(paths[1])
@@ -165,7 +163,7 @@ def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
     except OSError as error:
         exit_with(EXIT_USAGE, f"the comparison could not be written: {error}")
     answer_lines(comparison_table(first, second, columns()))
-    print_words(f"comparison: {', '.join(written)}")
+    print_message(f"comparison: {', '.join(written)}")
     return EXIT_OK
 
 
@@ -194,7 +192,6 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
 
 
 def _kept(result: DrillResult) -> list[str]:
-    """What stayed, and why."""
     passes = [one.record for one in result.measurements.passes]
     kept = {o.verdict.id: o for record in passes for o in record.kept}
     gone = {o.verdict.id for record in passes for o in record.removals}
@@ -203,7 +200,7 @@ def _kept(result: DrillResult) -> list[str]:
 
 
 def _head(scenario: Scenario, filesystem: str) -> list[str]:
-    """What the node is made of, and what fills it."""
+    """The node, and what fills it."""
     node = scenario.node
     sizes = [
         f"{role} of {format_bytes(spec.size_bytes)} and {counted(spec.inodes, 'inode')}"
@@ -222,38 +219,29 @@ def _head(scenario: Scenario, filesystem: str) -> list[str]:
     ]
 
 
-# ---- what every drill prints and writes
+# ---- the output of every drill
 
 
 def shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
-    """What shows a line: on stdout, or on stderr if the answer there is one JSON document."""
-    return print_words if arguments.output == "json" else _print_line
-
-
-def _print_line(line: str) -> None:
-    """Prints a line on stdout, wrapped: the lines of a drill are its output, in order with the tables."""
-    for part in wrap_lines([line], columns()):
-        print(part, flush=True)  # noqa: T201 # data on stdout
+    """A function that prints a line on stdout, or on stderr if stdout gets one JSON document."""
+    return print_message if arguments.output == "json" else lambda line: answer_lines([line])
 
 
 def drill_log(arguments: argparse.Namespace) -> Log:
-    """The log of the daemon in a drill, shown with `-v` only."""
+    """The log of the daemon in a drill, shown only with `-v`."""
     return log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO())
 
 
 def answer_result(result: DrillResult, lines_of: Callable[[Report], list[str]], arguments: argparse.Namespace) -> None:
-    """Prints the document or the lines, writes the report, and shows the paths of its files. If it cannot be written, a
-    message on stderr says so."""
+    """Prints the document or the lines, writes the report, and prints the paths of its files, or why it cannot be
+    written."""
     document = result_json(result)
-    if arguments.output == "json":
-        answer_json(document)
     report = report_of(document, "the report")
-    if arguments.output != "json":
-        answer_lines(lines_of(report))
+    answer(arguments, document, lines_of(report))
     try:
         shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
     except OSError as error:
-        print_words(f"the report could not be written: {error}")
+        print_message(f"the report could not be written: {error}")
 
 
 def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
@@ -268,7 +256,7 @@ def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write(texts: Mapping[str, str], directory: str) -> list[str]:
-    """Writes files into a directory, and makes it if needed. Returns their paths. Raises OSError."""
+    """Writes files into a directory, which is created if needed. Returns their paths. Raises OSError."""
     os.makedirs(directory, exist_ok=True)
     paths = {os.path.join(directory, name): text for name, text in texts.items()}
     for path, text in paths.items():
@@ -278,7 +266,7 @@ def write(texts: Mapping[str, str], directory: str) -> list[str]:
 
 
 class ProgressDisplay:
-    """A progress bar on one line of a terminal, and lines that stay. `role`: the filesystem whose bar is shown."""
+    """A progress bar on the last line of a terminal, below permanent lines. `role`: the filesystem that it shows."""
 
     def __init__(self, role: FilesystemRole, show: Callable[[str], None], *, inodes: bool):
         self._show = show
@@ -287,7 +275,7 @@ class ProgressDisplay:
         self._role = role
 
     def progress(self, seconds: float, observations: SignalObservations) -> None:
-        """Redraws the bar with what is available now. Does nothing without a terminal."""
+        """Redraws the bar. Does nothing without a terminal."""
         found = observations.filesystems.get(self._role) or observations.filesystems.get(FilesystemRole.NODEFS)
         if found is None:
             return
@@ -300,7 +288,6 @@ class ProgressDisplay:
         self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def show_pass(self, record: Pass) -> None:
-        """Shows a pass, in lines that stay."""
         self.end()
         for line in ("", *pass_lines(record, with_kept=False, width=columns())):
             self._show(line)

@@ -1,4 +1,4 @@
-"""`reclaimd drill` on a real node, while another component relieves it or the daemon's loop in this process does.
+"""`reclaimd drill` on a real node, relieved by another component or by the daemon's loop in this process.
 
 `--observe` only measures and changes nothing. `NAME --runtime ENDPOINT --fill DIR` applies a scenario's pressure, after
 asking.
@@ -17,7 +17,7 @@ from functools import partial
 from typing import NoReturn
 
 from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
-from eviction.cli.options import columns, configuration_of, exit_with, log_of, print_words
+from eviction.cli.options import columns, configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
@@ -41,7 +41,6 @@ from eviction.exit_codes import (
     EXIT_INTERRUPTED,
     EXIT_NOT_RELIEVED,
     EXIT_OK,
-    EXIT_READING,
     EXIT_RUNTIME,
     EXIT_USAGE,
 )
@@ -55,22 +54,22 @@ from signals.quantity import format_duration
 from signals.types import FilesystemRole, SignalObservations
 
 OBSERVED = "node"
-CALM_SECONDS = 60.0  # how quiet a node has to be at the end of an observation
+CALM_SECONDS = 60.0  # how long a node must be quiet at the end of an observation
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as of a scenario; it is part of the names of files
-NAME_IN_WORDS = "at most 63 lower-case letters, digits and hyphens, with no hyphen first"
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # like a scenario's; it becomes part of file names
+NAMES_ALLOWED = "at most 63 lower-case letters, digits and hyphens, not beginning with a hyphen"
 
 
 def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
-    """Runs one scenario on a real node. What was filled is freed in every case.
+    """Runs one scenario on a real node. The fill is always removed.
 
-    Exit 0: everything held that could be judged; 1: not; 2: the fill is refused; 3: runtime unreachable; 4: reading
-    unavailable; 75: another instance holds the node; 130: stopped by a signal.
+    Exit 0: every expectation that can be checked held; 1: not; 2: the fill is refused; 3: runtime unreachable; 4:
+    reading unavailable; 75: another instance holds the node; 130: stopped by a signal.
     """
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
-        _refuse(f"--fill: {arguments.fill}: is no directory")
+        _refuse(f"--fill: {arguments.fill}: is not a directory")
     calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
     limits = _limits(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
     configuration = configuration_of(arguments).model_copy(
@@ -81,18 +80,18 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     show = shown_by(arguments)
     first = scenario.pressures[0]
     block_termination()
-    with ExitStack() as held:  # given back in the reverse order, however the command ends
+    with ExitStack() as held:  # released in reverse order, however the command ends
         if not arguments.observe:
             held.enter_context(hold_node(configuration, log_of(arguments)))
         display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
         observation = held.enter_context(observation_of(configuration, display.progress))
         hold_off = None if arguments.observe else _hold_off(configuration)
-        forgotten = "" if arguments.observe else observation.node.restore_image_records()
+        problem = "" if arguments.observe else observation.node.restore_image_records()
         plan = _plan(scenario, observation, directory, arguments)
         for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
             show(line)
-        if forgotten:
-            print_words(f"reclaimd: {forgotten}")
+        if problem:
+            print_message(f"reclaimd: {problem}")
         _ask(arguments)
         _remove_leftovers(directory, show)
         on_signals(observation.stopping.set)
@@ -104,14 +103,13 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         except FillFailed as error:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         except Interrupted:
-            exit_with(EXIT_INTERRUPTED, "stopped by a signal; what was filled has been given back")
+            exit_with(EXIT_INTERRUPTED, "stopped by a signal; the fill was removed")
     answer_result(result, lambda report: [*_measured(report), "", *verdict_lines(report, columns())], arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
 def _hold_off(configuration: Configuration) -> HoldOff:
-    """When the daemon may remove. Exits with 2 while it holds off, shortly after a boot: the drill would see no
-    relief."""
+    """When the daemon may remove. Exits with 2 while it holds off shortly after a boot, as there would be no relief."""
     seconds = configuration.hold_off_seconds
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
     hold_off = HoldOff(seconds, 0.0, lambda: time.clock_gettime(time.CLOCK_BOOTTIME), healthy)
@@ -127,8 +125,7 @@ def _plan(scenario: Scenario, observation: NodeObservation, directory: str, argu
     configuration, paths = node.configuration, node.summary.paths
     observations = node.summary.observe()
     if any(each.stale for each in observations.signals.values()):
-        reasons = dict.fromkeys(each.reason for each in observations.unavailable)
-        exit_with(EXIT_READING, "; ".join(reasons) or "a filesystem cannot be read")
+        exit_unread(observations)
     try:
         plan = plan_fill(scenario, observations, node.thresholds(observations.layout), filesystem_id(directory))
         stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]
@@ -148,20 +145,20 @@ def _plan(scenario: Scenario, observation: NodeObservation, directory: str, argu
 def _head(
     scenario: Scenario, observation: NodeObservation, plan: FillPlan, directory: str, *, observed: bool
 ) -> Iterable[str]:
-    """The lines that say what will happen, shown before the confirmation."""
+    """What will happen, in lines shown before the confirmation."""
     node = observation.node
     yield f"{scenario.name}: {scenario.why}"
     yield f"  runtime     {node.endpoint.runtime}, a real one"
     if observed:
         yield "  relief      by another component; the drill itself removes nothing"
     else:
-        yield "  relief      by reclaimd, in this process: what it removes (dead containers, unused images) is gone"
+        yield "  relief      by reclaimd, in this process: it really removes dead containers and unused images"
     lines = (*marks_table(observation), *plan_lines(plan, directory), *_kubelets_marks(observation, plan))
     yield from (f"  {line}" for line in lines)
 
 
 def _kubelets_marks(observation: NodeObservation, plan: FillPlan) -> Iterable[str]:
-    """A warning for each of the kubelet's own marks that would be crossed without relief: below them it evicts pods."""
+    """A warning for each of the kubelet's marks that the fill would cross without relief: below them it evicts pods."""
     kubelet = observation.node.configuration.kubelet
     observations = observation.node.summary.observe()
     for threshold in () if kubelet is None else kubelet.thresholds.thresholds:
@@ -176,7 +173,7 @@ def _kubelets_marks(observation: NodeObservation, plan: FillPlan) -> Iterable[st
 
 
 def _ask(arguments: argparse.Namespace) -> None:
-    """Asks for confirmation. Exits with 2 without a terminal, with 1 after a no."""
+    """Asks for confirmation. Exits with 2 without a terminal, and with 1 if the answer is no."""
     if arguments.yes:
         return
     if not sys.stdin.isatty():
@@ -197,7 +194,7 @@ def _remove_leftovers(directory: str, show: Callable[[str], None]) -> None:
     except OSError as error:
         _refuse(f"{directory}: {error.strerror}")
     if removed:
-        show(f"an earlier drill was killed: {removed} entries that it left were removed")
+        show(f"an earlier drill was killed: removed {removed} entries that it had left")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -210,7 +207,7 @@ def observe(arguments: argparse.Namespace) -> int:
     limits = _limits(arguments, CALM_SECONDS)
     name = OBSERVED if arguments.name is None else arguments.name
     if not NAME.fullmatch(name):
-        exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAME_IN_WORDS}")
+        exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAMES_ALLOWED}")
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
         configuration = without_margin(configuration)
@@ -247,8 +244,8 @@ def _measured(report: Report) -> list[str]:
 
 
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
-    """When an observation ends, from the options; `quiet_seconds` is the default of --quiet. Exits with 2 if one is
-    wrong."""
+    """When an observation ends. `quiet_seconds`: the default of --quiet. Exits with 2 for durations that are not
+    allowed."""
     quiet = _seconds(arguments, "quiet")
     return Limits(quiet_seconds if quiet is None else quiet, _seconds(arguments, "for"))
 
@@ -265,11 +262,11 @@ def _seconds(arguments: argparse.Namespace, option: str) -> float | None:
 def observation_of(
     configuration: Configuration, progress: Callable[[float, SignalObservations], None]
 ) -> Iterator[NodeObservation]:
-    """An observation of this node, whose connections are closed at the end. Exits with 3 if the runtime cannot be
+    """An observation of this node; its connections are closed at the end. Exits with 3 if the runtime cannot be
     reached, with 4 if no filesystem can be read."""
     with closing(Node(configuration)) as node:
         if node.endpoint.remark:
-            print_words(node.endpoint.remark)
+            print_message(node.endpoint.remark)
         try:
             observation = NodeObservation(node, progress)
         except RuntimeUnavailable as error:
@@ -277,12 +274,11 @@ def observation_of(
         with closing(observation):
             observations = node.summary.observe()
             if observations.layout is None:
-                unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
-                exit_with(EXIT_READING, unread or "no filesystem could be read")
+                exit_unread(observations)
             yield observation
 
 
 def marks_table(observation: NodeObservation) -> list[str]:
-    """A table of the signals and their marks now."""
+    """A table of the signals and their marks."""
     observations = observation.node.summary.observe()
     return signals_table(observations, observation.node.thresholds(observations.layout))

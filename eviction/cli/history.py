@@ -1,4 +1,4 @@
-"""`reclaimd history`: every pass and every removal of the last weeks. Reads the file alone; needs no daemon."""
+"""`reclaimd history`: every pass and every removal of the last weeks. Reads only the file; needs no daemon."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any, Literal, cast
 from eviction.cli.options import (
     add_configuration,
     add_output,
-    answer_json,
-    answer_lines,
+    answer,
     columns,
     configuration_of,
     exit_with,
@@ -24,7 +23,6 @@ from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
-from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
@@ -37,7 +35,7 @@ HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryJson:
-    """What the history file holds: the answer of `reclaimd history`."""
+    """The contents of the history file: the answer of `reclaimd history`."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815
     """The version of this format. Fields may be added to it."""
@@ -46,16 +44,15 @@ class HistoryJson:
     file: str
     """The history file."""
     records: list[RecordJson]
-    """The oldest first. One that an older version has written may lack a field."""
+    """The oldest first. Those written by an older version may lack fields."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument(
         "--since",
         metavar="WHEN",
         type=lambda text: since(text, SystemClock().wall()),
-        help="only from then on: 2h, 7d, or a time such as 2026-11-22T10:00:00Z",
+        help="only since then: 2h, 7d, or a time such as 2026-11-22T10:00:00Z",
     )
     parser.add_argument(
         "--object",
@@ -63,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="only removals of objects whose name contains TEXT, or whose id begins with it (with or without sha256:)",
     )
-    parser.add_argument("--limit", metavar="N", type=_count, help="the newest N passes and events")
+    parser.add_argument("--limit", metavar="N", type=_count, help="only the newest N passes and events")
     add_output(parser)
     add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0, also without a file yet; 2 when there is none by the configuration, or it cannot be read."""
+    """Exit 0, even if there is no file yet; 2 if the configuration has none, or it cannot be read."""
     path = configuration_of(arguments).history_file
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
@@ -79,20 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
             documents = documents_of(read_records(path))
             found = selected(documents, arguments.since or "", arguments.object, arguments.limit)
         if not found:
-            mention(f"nothing of that is in the history {path}")
+            mention(f"no such record in the history {path}")
     except NoHistoryYet as error:
-        mention(f"{error}; the daemon makes it at its start")
+        mention(f"{error}; the daemon creates it when it starts")
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
-    if arguments.output == "json":
-        answer_json(to_json(HistoryJson(file=path, records=cast("list[RecordJson]", found))))
-    elif found:
-        answer_lines(history_lines(found, columns()))
+    record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
+    answer(arguments, record, history_lines(found, columns()) if found else [])
     return EXIT_OK
 
 
 def since(text: str, now: float) -> str:
-    """The time that the option means, as the records have it. `now`: wall seconds. Raises ArgumentTypeError."""
+    """The time that the option means, in the format of the records. `now`: Unix time. Raises ArgumentTypeError."""
     try:
         if "T" in text or "-" in text[1:]:
             found = datetime.fromisoformat(text)
@@ -110,8 +105,8 @@ def since(text: str, now: float) -> str:
 def selected(
     documents: Iterable[Document], start: str = "", about: str = "", limit: int | None = None
 ) -> list[Document]:
-    """The documents from the time `start` on; with `about` only those with such an object, and of a pass only such
-    removals; of these the newest `limit`."""
+    """The newest `limit` documents since the time `start`. With `about`, only those with a removal of such an object,
+    and only these removals."""
     found: deque[Document] = deque(maxlen=limit)
     for document in documents:
         removals = [removal for removal in document.get("removals", ()) if is_about(removal, about)]
@@ -127,8 +122,8 @@ def is_about(removal: Mapping[str, Any], text: str) -> bool:
 
 
 def history_lines(documents: Iterable[Document], width: int | None = None) -> list[str]:
-    """A table with a line for each removal and one for each pass, the newest last. `width`: columns of the terminal;
-    None: lines of any length."""
+    """A table with a line for each removal and for each pass, the newest last. `width`: columns of the terminal; None:
+    lines of any length."""
     return table([HEADS, *(row for document in documents for row in _rows(document))], width, "history")
 
 

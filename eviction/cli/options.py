@@ -1,4 +1,4 @@
-"""Options that several subcommands share, in the kubelet's spelling, and the output on stdout and stderr."""
+"""What subcommands share: options in the kubelet's spelling, the configuration, the node, and the output."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eviction.cli.progress import STDERR, Progress
 from eviction.cli.progress import mention as mention
-from eviction.cli.progress import print_words as print_words
+from eviction.cli.progress import print_message as print_message
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.fingerprint import configuration_files
+from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 from eviction.configuration.kubelet import parse_pairs
+from eviction.exit_codes import EXIT_READING
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
@@ -26,56 +27,58 @@ from signals.clock import SystemClock
 
 if TYPE_CHECKING:
     from eviction.control.answer import Answer
-    from eviction.node.node import Node  # which a light command does not load
+    from eviction.node.node import Node  # a light command does not load it
+    from eviction.node.view import NodeView
     from eviction.types import Decision
     from signals.types import SignalObservations
 
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
+READ_DEADLINE_SECONDS = 2.0
 
-# option -> field of the configuration file; what the help says
+# option -> field of the configuration file; help text
 _TEXT_FLAGS = {
     "container-runtime-endpoint": ("containerRuntimeEndpoint", "the runtime's socket: unix:///path/to.sock"),
-    "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, where it is another one"),
-    "kubelet-config": ("kubeletConfig", "the node's kubelet configuration, read only; empty: none"),
+    "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, if not the runtime's"),
+    "kubelet-config": ("kubeletConfig", "the node's kubelet configuration, only read; empty: none"),
     "root-dir": ("rootDirectory", "the kubelet's root directory; nodefs is the filesystem it is on"),
     "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", "how long a condition is reported"),
-    "minimum-image-ttl-duration": ("imageMinimumGCAge", "how long an image must have been known to be removed"),
+    "minimum-image-ttl-duration": ("imageMinimumGCAge", "how long an image must be known before its removal"),
     "minimum-container-ttl-duration": ("minimumContainerTTLDuration", "the same for dead containers, from creation"),
 }
 _INT_FLAGS = {
-    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "of the periodic image GC; pressure ignores it"),
-    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "of the periodic image GC; pressure ignores it"),
-    "maximum-dead-containers-per-container": (
-        "maximumDeadContainersPerContainer",
-        "dead copies kept of each container",
-    ),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "where periodic image GC begins; pressure ignores it"),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "where periodic image GC ends; pressure ignores it"),
+    "maximum-dead-containers-per-container": ("maximumDeadContainersPerContainer", "dead instances kept per container"),
     "maximum-dead-containers": ("maximumDeadContainers", "dead containers kept on the node; negative: no limit"),
 }
 _PAIR_FLAGS = {
-    "eviction-hard": ("evictionHard", "for example nodefs.available<10%%,imagefs.inodesFree<5%%"),
-    "eviction-soft": ("evictionSoft", "for example nodefs.available<15%%"),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "for example nodefs.available=1m30s"),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "for example nodefs.available=1Gi"),
+    "eviction-hard": ("evictionHard", "hard thresholds, like nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-soft": ("evictionSoft", "soft thresholds, like nodefs.available<15%%"),
+    "eviction-soft-grace-period": (
+        "evictionSoftGracePeriod",
+        "grace periods of soft thresholds, like nodefs.available=1m30s",
+    ),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "minimum reclaim, like nodefs.available=1Gi"),
 }
 _FLAGS = _TEXT_FLAGS | _INT_FLAGS | _PAIR_FLAGS
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the configuration, as a group that the help shows after the command's own."""
+    """Adds the configuration's options, in a group of the help."""
     group = parser.add_argument_group("configuration")
     group.add_argument(
         "--config",
         metavar="FILE",
-        help="the configuration file; else $RECLAIMD_CONFIG, else the usual one; empty: none",
+        help="the configuration file; default: $RECLAIMD_CONFIG, else the usual one; empty: none",
     )
-    group.add_argument("--config-dir", metavar="DIR", help="drop-ins: *.conf, in the order of their names")
+    group.add_argument("--config-dir", metavar="DIR", help="drop-in directory: *.conf, in the order of their names")
     for flag, (_, text) in _FLAGS.items():
         metavar = "PAIRS" if flag in _PAIR_FLAGS else "NUMBER" if flag in _INT_FLAGS else "VALUE"
         group.add_argument(f"--{flag}", metavar=metavar, type=whole_number if flag in _INT_FLAGS else str, help=text)
 
 
 def whole_number(text: str) -> int:
-    """A whole number from the command line. Raises ArgumentTypeError with what is allowed."""
+    """A whole number from the command line. Raises ArgumentTypeError."""
     try:
         return int(text)
     except ValueError:
@@ -83,25 +86,23 @@ def whole_number(text: str) -> int:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Adds the option for the form of the output."""
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form of the answer")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="output format")
 
 
 def add_logging(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the log."""
-    parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="form of the log")
+    parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="log format")
     parser.add_argument(
-        "-v", "--verbosity", type=whole_number, default=0, metavar="N", help="1 and more: debug events too"
+        "-v", "--verbosity", type=whole_number, default=0, metavar="N", help="1 or more: log debug events too"
     )
 
 
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The configuration flags by name; None for those that were not given."""
+    """The configuration flags by name; None for those that are not given."""
     return {flag: getattr(arguments, flag.replace("-", "_")) for flag in _FLAGS}
 
 
 def configuration_of(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Raises ConfigurationError with one sentence, with which a command exits with 2."""
+    """The effective configuration. Raises ConfigurationError, on which every command exits with 2."""
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
@@ -124,15 +125,53 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
     return configuration
 
 
-def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
-    """Why the runtime cannot be reached, or None; what was observed; and what follows from it.
+def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:
+    """The fingerprint of the files and flags as they are now. Raises OSError, also if a file hangs."""
+    files = configuration_files(arguments.config, arguments.config_dir, os.environ)
+    return in_time(lambda: fingerprint_of(*files, configuration_flags(arguments), os.environ))
 
-    Progress, and why records could not be restored, go to stderr.
+
+def mention_other_configuration(
+    arguments: argparse.Namespace, control_socket: str, status: dict[str, Any] | None = None
+) -> None:
+    """Mentions a daemon that has loaded another configuration than this command. Silent if no daemon answers, and for a
+    command whose own flags make the difference.
+
+    `status`: the daemon's answer, if the command has it; else the daemon is asked.
+    """
+    flags = configuration_flags(arguments)
+    if not os.path.exists(control_socket) or any(value is not None for value in flags.values()):
+        return
+    from eviction.control.socket import ControlUnavailable, ask  # only where there may be a daemon
+
+    try:
+        loaded = (ask(control_socket, "brief") if status is None else status).get("configuration")
+        own = fingerprint_of_command(arguments)
+    except (ControlUnavailable, OSError):
+        return
+    if loaded is not None and loaded != own:  # an older daemon does not report it
+        mention("a daemon runs here with another configuration, or with an older version of the same files")
+
+
+@contextmanager
+def view_of(configuration: Configuration) -> Iterator[tuple[NodeView, str | None]]:
+    """The node, and why the runtime cannot be reached, or None. Shows progress meanwhile."""
+    from eviction.node.view import NodeView  # not for a light command
+
+    doing = "asking the runtime where the images are, and reading the filesystems"
+    with closing(NodeView(configuration, read_deadline_seconds=READ_DEADLINE_SECONDS)) as node, Progress(doing):
+        yield node, node.locate()
+
+
+def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
+    """Why the runtime cannot be reached, or None; what was observed; and the decision.
+
+    Shows progress, and mentions why records could not be restored.
     """
     mention(node.restore_image_records())
     with Progress("asking the runtime where the images are"):
         problem = node.locate()
-    with Progress("looking at the filesystems"):
+    with Progress("reading the filesystems"):
         observations, decision = node.responder.synchronize()
     return problem, observations, decision
 
@@ -147,16 +186,22 @@ def log_of(arguments: argparse.Namespace) -> Log:
     )
 
 
+def exit_unread(observations: SignalObservations) -> NoReturn:
+    """Ends the process with 4, and says why filesystems could not be read."""
+    reasons = dict.fromkeys(each.reason for each in observations.unavailable)
+    exit_with(EXIT_READING, "; ".join(reasons) or "no filesystem could be read")
+
+
 def exit_with(code: int, sentence: str) -> NoReturn:
     """Ends the process with an exit code and a sentence on stderr."""
-    print_words(f"reclaimd: {sentence}")
+    print_message(f"reclaimd: {sentence}")
     sys.exit(code)
 
 
 @contextmanager
 def exit_on(code: int, errors: type[Exception] | tuple[type[Exception], ...], what: str = "") -> Iterator[None]:
-    """Ends the process with this code where one of these errors is raised in the `with` block, with its sentence on
-    stderr. `what`: the beginning of the sentence."""
+    """Ends the process with this code if one of these errors is raised in the `with` block, and prints its message on
+    stderr. `what`: the beginning of that sentence."""
     try:
         yield
     except errors as error:
@@ -164,12 +209,11 @@ def exit_on(code: int, errors: type[Exception] | tuple[type[Exception], ...], wh
 
 
 def answer_json(document: Any) -> None:
-    """Prints a document on stdout."""
     print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
 
 
 def answer(arguments: argparse.Namespace, record: Any, lines: Iterable[str]) -> None:
-    """Prints the answer of a command on stdout: the document of a record, or these lines for people."""
+    """Prints the answer of a command on stdout: the record as a document, or these lines for people."""
     if arguments.output == "json":
         answer_json(to_json(record))
     else:
@@ -177,7 +221,7 @@ def answer(arguments: argparse.Namespace, record: Any, lines: Iterable[str]) -> 
 
 
 def print_answer(given: Answer) -> int:
-    """Prints an answer of the form that the daemon gives. Returns its exit code."""
+    """Prints an answer such as the daemon gives. Returns its exit code."""
     mention(given.sentence)
     if given.document is not None:
         answer_json(given.document)
@@ -187,19 +231,19 @@ def print_answer(given: Answer) -> int:
 
 
 def columns() -> int | None:
-    """The width of the terminal on stdout; None where stdout is no terminal, for lines of any length."""
+    """The width of the terminal on stdout; None if stdout is not a terminal, for lines of any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def answer_lines(lines: Iterable[str]) -> None:
     """Prints lines for people on stdout, wrapped and with control characters escaped."""
     for line in wrap_lines(map(escaped, lines), columns()):
-        print(line)  # noqa: T201 # data on stdout
+        print(line, flush=True)  # noqa: T201 # data on stdout
 
 
 def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:
-    """The lines, with those wider than `width` continued on indented lines. A line with a word that is too long for a
-    line is kept whole, so that the word can be copied."""
+    """The lines; those wider than `width` continue on indented lines. A line with a word that is too long to fit is
+    left whole, so that the word can be copied."""
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
         if width is None or len(line) <= width or max(map(len, line.split())) > width - len(indent):

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
-SHARED_MODULES = {"resume": "pause", "top": "status"}  # of commands that have none of their own
+SHARED_MODULES = {"resume": "pause", "top": "status"}
 
 
 class _Version(argparse.Action):
-    """Prints the version. Imports importlib.metadata only then: it takes as long as the rest of the start."""
+    """Prints the version. Imports importlib.metadata only then: that takes as long as the rest of the startup."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib import metadata
@@ -39,8 +39,8 @@ def build_parser() -> Parser:
     """The parser that lists all subcommands, without their options."""
     parser = Parser(
         prog="reclaimd",
-        description="Relieves a Kubernetes node that runs full: the kubelet's disk pressure signals and reclaim "
-        "table, over CRI, before the kubelet evicts pods.",
+        description="Relieves a Kubernetes node whose disk is filling up, before the kubelet evicts pods: with the "
+        "kubelet's own disk pressure signals and reclaim functions, over CRI.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")

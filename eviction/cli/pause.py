@@ -1,4 +1,4 @@
-"""`reclaimd pause`: nothing is removed for a while. `reclaimd resume`: ends that, as a pause of no length."""
+"""`reclaimd pause` stops all removals for a while; `reclaimd resume` ends that, as a pause of 0 seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from signals.quantity import QuantityError, parse_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of both; only a pause has a length."""
     if parser.prog.endswith("pause"):
         parser.add_argument(
             "--for", dest="duration", default="1h", metavar="D", help="how long, at most 24h; default 1h"
@@ -23,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0, also without a pause to end; 2 for a time that is not allowed; 3 when no daemon answers, where `resume`
-    still ends a pause that is kept for the daemon's next start."""
+    """Exit 0, also without a pause to end; 2 for a duration that is not allowed; 3 if no daemon answers, but `resume`
+    still removes a pause that is stored for the daemon's next start."""
     seconds = _seconds(arguments.duration) if "duration" in arguments else 0.0
     configuration = configuration_of(arguments)
     try:
@@ -32,12 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     except ControlUnavailable as error:
         exit_with(EXIT_RUNTIME, str(error) if seconds else f"{error}{_forgotten(configuration)}")
     answer_lines([answer["sentence"]])
-    mention(answer.get("warning", ""))  # an older daemon does not say it
+    mention(answer.get("warning", ""))  # an older daemon does not report it
     return EXIT_OK
 
 
 def _seconds(duration: str) -> float:
-    """The length of a pause. Exits with 2 for one that is not allowed."""
+    """Exits with 2 for a duration that is not allowed."""
     with exit_on(EXIT_USAGE, QuantityError, "--for: "):
         seconds = parse_duration(duration)
     if not 0 < seconds <= LONGEST_PAUSE_SECONDS:
@@ -46,8 +45,8 @@ def _seconds(duration: str) -> float:
 
 
 def _forgotten(configuration: Configuration) -> str:
-    """Ends a pause that is kept for the next start of the daemon. What was done, to follow a sentence; empty without
-    one."""
+    """Removes a pause that is stored for the daemon's next start. Returns what was done, as a clause to append; empty
+    if there was none."""
     from eviction.control.pause import PauseFile  # only where no daemon answers
 
     clock = SystemClock()

@@ -1,7 +1,4 @@
-"""`reclaimd plan`: what would be removed now, why each other object is kept, and what the bytes are used for.
-
-Read-only.
-"""
+"""`reclaimd plan`: what would be removed now, why everything else is kept, and what uses the space. Read-only."""
 
 from __future__ import annotations
 
@@ -11,12 +8,21 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from eviction.cli.daemon_configuration import mention_other_configuration
-from eviction.cli.options import add_configuration, add_output, answer, columns, configuration_of, exit_with, observe
+from eviction.cli.options import (
+    add_configuration,
+    add_output,
+    answer,
+    columns,
+    configuration_of,
+    exit_unread,
+    exit_with,
+    mention_other_configuration,
+    observe,
+)
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimOptions, read_options, request_of
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING, EXIT_RUNTIME
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
@@ -31,69 +37,68 @@ from signals.quantity import counted, format_bytes
 from signals.types import Signal
 
 MOST_KEPT_LISTED = 20
-BY_RUNTIME = "as the runtime counts them"  # which is not what they take on the disk
+BY_RUNTIME = "as the runtime counts them"  # their space on the disk may differ
 IN_GROUPS = "; by reason (--all lists them):"
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Where the states of pods come from."""
+    """The source of the pods' states."""
 
     told_by: str
-    """kubelet, or directories: the kubelet's own."""
+    """kubelet, or directories: those of the kubelet."""
     problem: str | None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     directories: PodDirectories
-    """Whether its directories are believed."""
+    """Whether its directories are trusted."""
 
 
 class PlanJson(PassFieldsJson, VersionedJson):
-    """What would be removed now, and why each other object is kept: the answer of `reclaimd plan`, a pass without
+    """What would be removed now, and why everything else is kept: the answer of `reclaimd plan`, a pass without
     removals."""
 
     kind: Literal["Plan"]
     """What the document is."""
     pods: Pods
-    """Where the states of pods come from."""
+    """The source of the pods' states."""
     enough: bool | None
-    """With --signal: whether what may go clears it; null: not asked, or it cannot be told."""
+    """With --signal: whether the planned removals clear the signal; null without it, or if that is not known."""
     lead_seconds: Seconds
-    """A pass begins before its mark where the kubelet's would be reached within so long; 0: never."""
+    """A pass begins before its mark if the kubelet's mark would be reached within this time; 0: never."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_configuration(parser)
     add_output(parser)
     parser.add_argument(
         "--pods",
         action="store_true",
-        help="instead: whom the kubelet would evict for disk, in its order, with what each uses; needs kubeletEndpoint",
+        help="instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint",
     )
     parser.add_argument(
         "--signal",
         metavar="SIGNAL",
-        help="only what would clear this signal, and whether that is enough; with --pods: for which signal",
+        help="only what is needed to clear this signal, and whether it is enough; with --pods: rank for this signal",
     )
     parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
     parser.add_argument(
         "--all",
         action="store_true",
-        help=f"on a terminal: each object that stays, too, where they are more than {MOST_KEPT_LISTED}",
+        help=f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 what may go is not enough for --signal; 3 runtime unreachable; 4 reading unavailable."""
+    """Exit 0; 1 the planned removals are not enough for --signal; 3 runtime unreachable; 4 reading unavailable."""
     if arguments.pods:
-        from eviction.cli import plan_pods  # only where it is asked for
+        from eviction.cli import plan_pods  # only if needed
 
         return plan_pods.run(arguments)
     configuration = configuration_of(arguments)
     options = read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
     with planned(arguments, configuration, options) as (node, request, record):
         pods = Pods(node.pod_state_source, node.pods_problem, pod_directories(node.pods_doubt))
-        with Progress("counting where the bytes are"):
+        with Progress("measuring what uses the space"):
             survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
     record, lead_seconds = replace(record, attributions=survey), node.responder.lead_seconds
     enough, width = is_enough(record, options.signal, request), columns()
@@ -124,18 +129,16 @@ def run(arguments: argparse.Namespace) -> int:
 def planned(
     arguments: argparse.Namespace, configuration: Configuration, options: ReclaimOptions
 ) -> Iterator[tuple[Node, Request | None, Pass]]:
-    """The node, the request and the record of a pass that removes nothing. With a signal it is planned as a pass would
-    be that is requested for it; without one all functions are planned to their end, so that every object has its
-    verdict: a pass stops earlier.
+    """The node, the request and the record of a pass that removes nothing. With a signal this is a pass requested for
+    it; without one all functions run to their end, so that every object gets a verdict: a real pass stops earlier.
 
-    Exits with 4 or 3 where there are no readings, or the runtime does not answer.
+    Exits with 4 if no filesystem can be read, with 3 if the runtime does not answer.
     """
     mention_other_configuration(arguments, configuration.control_socket)
     with closing(Node(configuration, dry_run=True)) as node:
         problem, observations, decision = observe(node)
         if not observations.signals:
-            unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
-            exit_with(EXIT_READING, unread or "no filesystem could be read")
+            exit_unread(observations)
         if problem is not None:
             exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
         if options.signal is not None:
@@ -150,8 +153,8 @@ def planned(
 
 
 def is_enough(record: Pass, signal: Signal | None, request: Request | None) -> bool | None:
-    """Whether what would go clears the signal; None where nobody asked, no mark tells, or it cannot be told: runtimes
-    report no inodes, and a program may free what it did not promise."""
+    """Whether the planned removals clear the signal; None without a signal or a mark, and if that is not known:
+    runtimes do not report inodes, and a program may free more than it promised."""
     if signal is None or request is None or request.extent is Extent.ALL:
         return None
     if any(function.relieved for function in record.functions):
@@ -161,19 +164,18 @@ def is_enough(record: Pass, signal: Signal | None, request: Request | None) -> b
 
 
 def enough_sentence(signal: Signal, enough: bool | None) -> str:
-    """The same in words."""
     if enough is None:
-        return f"whether that is enough for {signal} cannot be told"
+        return f"it is not known whether that is enough for {signal}"
     return f"that is {'' if enough else 'not '}enough for {signal}"
 
 
 def plan_lines(
     record: Pass, width: int | None = None, *, everything: bool = False, lead_seconds: float = 0.0
 ) -> list[str]:
-    """Removable objects in their order, kept objects, and the totals.
+    """The planned removals in order, the kept objects, and the totals.
 
     `lead_seconds`: how long before the kubelet's mark a pass begins; 0: not before ours. On a terminal (`width` is
-    known) many kept objects are only counted, by reason, unless `everything` is asked for.
+    known), many kept objects are only counted, by reason, unless `everything` is true.
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
     images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
@@ -192,8 +194,8 @@ def plan_lines(
 
 
 def pods_line(pods: Pods) -> str:
-    """Where the states of pods come from, and so which rules were used."""
+    """The source of the pods' states, and what a guard is with it."""
     if pods.told_by == "kubelet":
-        return "pods: as the kubelet itself knows them; guard: where a rule of ours is stricter than the kubelet's"
+        return "pods: as the kubelet itself knows them; guard: a rule of ours that is stricter than the kubelet's"
     why = f" ({pods.problem})" if pods.problem else ""
     return f"pods: from the kubelet's directories{why}; guard: a rule of ours in place of what only the kubelet knows"

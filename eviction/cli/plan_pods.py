@@ -1,14 +1,13 @@
-"""`reclaimd plan --pods`: whom the kubelet would evict for disk, in its order, with what each uses. Read-only."""
+"""`reclaimd plan --pods`: which pods the kubelet would evict for disk, in its order, with their usage. Read-only."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
-from eviction.cli.options import answer_json, answer_lines, columns, configuration_of, exit_with
+from eviction.cli.options import answer, columns, configuration_of, exit_unread, exit_with, view_of
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
@@ -16,7 +15,6 @@ from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint
 from eviction.configuration.kubelet_ways import PodsOfKubelet, answered_in_time
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
-from eviction.node.view import NodeView
 from eviction.pod_eviction import (
     COUNTED,
     EvictablePod,
@@ -31,7 +29,7 @@ from eviction.pod_eviction import (
     parse_stats_summary,
     rank_pods,
 )
-from eviction.reporting.json_shapes import SignalName, to_json
+from eviction.reporting.json_shapes import SignalName
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
 from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
@@ -41,25 +39,24 @@ from signals.clock import SystemClock
 from signals.quantity import format_bytes, format_duration
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 
-ANSWER_SECONDS = 10.0  # nobody waits for relief, and a summary takes seconds where the runtime is slow
-READ_DEADLINE_SECONDS = 2.0
+ANSWER_SECONDS = 10.0  # relief does not wait for it, and a summary takes seconds if the runtime is slow
 NOT_CONFIGURED = (
-    "whom the kubelet would evict only the kubelet knows: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
+    "only the kubelet knows which pods it would evict: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
     "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
 REASONS: dict[Reason, str] = {
-    Reason.NO_STATISTICS: "the kubelet has no statistics of it",
+    Reason.NO_STATISTICS: "the kubelet has no statistics for it",
     Reason.OVER_REQUEST: "uses more than it requests",
     Reason.WITHIN_REQUEST: "uses no more than it requests",
     Reason.STATIC: "never evicted: a static pod",
-    Reason.MIRROR: "never evicted: stands for a static pod",
+    Reason.MIRROR: "never evicted: represents a static pod",
     Reason.CRITICAL_PRIORITY: "never evicted: its priority is critical",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OverLimit:
-    """A pod that exceeds a limit of its own, which evicts it whatever the signal."""
+    """A pod that exceeds a limit, for which it is evicted whatever the signal."""
 
     namespace: str
     """Its namespace."""
@@ -68,38 +65,38 @@ class OverLimit:
     uid: str
     """Its UID."""
     reason: str
-    """Which limit, for people."""
+    """The limit, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvictions:
-    """Whom the kubelet would evict for disk: the answer of `reclaimd plan --pods`."""
+    """The pods that the kubelet would evict for disk: the answer of `reclaimd plan --pods`."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
     kind: Literal["PodEvictions"] = "PodEvictions"
     """What the document is."""
     signal: SignalName
-    """For which signal."""
+    """The signal for which they would be evicted."""
     met: bool | None
     """Whether the kubelet's threshold is met now; null: not known."""
     threshold: ThresholdJson | None
-    """The kubelet's; null where it has none for the signal."""
+    """The kubelet's threshold; null if it has none for the signal."""
     observation: ObservationJson | None
-    """Null where the signal was not observed."""
+    """Null if the signal was not observed."""
     layout: LayoutName
-    """How the roles are spread over filesystems."""
+    """How the roles are distributed over filesystems."""
     counted: tuple[Measured, ...]
-    """What of a pod is counted for the signal."""
+    """The kinds of usage that count for the signal."""
     pods: tuple[RankedPod, ...]
-    """In the kubelet's order."""
+    """The pods in the kubelet's order."""
     over_limits: tuple[OverLimit, ...]
-    """Those that go whatever the signal."""
+    """The pods that are evicted whatever the signal."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 2 without kubeletEndpoint; 3 runtime unreachable; 4 a filesystem could not be read, or the kubelet did
-    not say."""
+    not answer."""
     if arguments.until is not None:
         exit_with(EXIT_USAGE, "--until has no effect with --pods")
     if arguments.signal not in (None, *KUBELET_SIGNALS):
@@ -113,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     thresholds = update_container_fs_thresholds(kubelet.thresholds.thresholds, layout)
     chosen = choose_signal(thresholds, observations, asked)
     if chosen is None:
-        exit_with(EXIT_READING, "no disk threshold of the kubelet can be judged now: name a signal with --signal")
+        exit_with(EXIT_READING, "no disk threshold of the kubelet can be evaluated now: name a signal with --signal")
     signal, threshold, met = chosen
     observation = observations.signals.get(signal)
     pods, usages = _asked(configuration)
@@ -128,44 +125,38 @@ def run(arguments: argparse.Namespace) -> int:
         pods=rank_pods(pods, usages, signal, layout),
         over_limits=tuple(OverLimit(pod.namespace, pod.name, pod.uid, limit) for pod, limit in over if limit),
     )
-    if arguments.output == "json":
-        answer_json(to_json(evictions))
-    else:
-        answer_lines(pod_evictions_lines(evictions, columns()))
+    answer(arguments, evictions, pod_evictions_lines(evictions, columns()))
     return EXIT_OK
 
 
 def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservations]:
-    doing = "asking the runtime where the images are, and looking at the filesystems"
-    with closing(NodeView(configuration, read_deadline_seconds=READ_DEADLINE_SECONDS)) as node, Progress(doing):
-        problem = node.locate()
+    with view_of(configuration) as (node, problem):
         observations = node.summary.observe()
     if problem is not None:
         exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if observations.layout is None:
-        unread = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
-        exit_with(EXIT_READING, unread or "which filesystems the node has is not known")
+        exit_unread(observations)
     return observations.layout, observations
 
 
 def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
-    """The kubelet's pods and what they use; else the command ends with one sentence."""
-    answer = "list of pods"
+    """The kubelet's pods and their usage. Exits with 4 if the kubelet does not give them."""
+    asked = "list of pods"
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
             endpoint, list_of_pods = answered_in_time(lambda: _list_of_pods(configuration), ANSWER_SECONDS)()
             pods = parse_active_pods(list_of_pods)
-            answer = "summary"
+            asked = "summary"
             summary = answered_in_time(lambda: ask_kubelet(endpoint, ANSWER_SECONDS, STATS_SUMMARY), ANSWER_SECONDS)()
             return pods, parse_stats_summary(summary)
     except KubeletAnswerError as error:
-        exit_with(EXIT_READING, f"the kubelet's {answer} is not used: {error}")
+        exit_with(EXIT_READING, f"the kubelet's {asked} is not used: {error}")
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
 
 
 def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
-    """The kubelet's list, and where and as whom it was asked. Raises KubeletUnavailable."""
+    """The kubelet's list, and the endpoint that gave it. Raises KubeletUnavailable."""
     access = configuration.kubelet_access
     assert access is not None
     pods = PodsOfKubelet(access, SystemClock(), ANSWER_SECONDS)
@@ -175,7 +166,7 @@ def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]
 
 
 def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[str]:
-    """The signal and how it stands, the pods in their order, and what goes before."""
+    """The signal and its state, the pods in order, and those that are evicted before any signal."""
     counted = ", ".join(map(_words, found.counted)) or "nothing of a pod, so priority and request decide"
     lines = [_signal_line(found), f"counted for it: {counted} (layout: {found.layout})", ""]
     rows = [["RANK", "POD", "USED", "REQUEST", "PRIORITY", *(_words(kind).upper() for kind in COUNTED), "WHY"]]
@@ -189,13 +180,11 @@ def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[s
         lines += [*table(rows, width, "pods"), ""]
     ranks = [each.rank for each in found.pods if each.rank is not None]
     if ranks:
-        lines.append(
-            "at most one pod a pass, from the top, and only where what the kubelet removes first is not enough"
-        )
+        lines.append("at most one pod per pass, from the top, and only if what the kubelet removes first is not enough")
     else:
-        lines.append("the kubelet has no pod that it could evict")
+        lines.append("the kubelet has no pod to evict")
     if len(set(ranks)) < len(ranks):
-        lines.append("pods of one rank are shown by name; which of them is the first the kubelet leaves open")
+        lines.append("pods with the same rank are listed by name; the kubelet does not define their order")
     lines += [f"evicted whatever the signal: {one.namespace}/{one.name}: {one.reason}" for one in found.over_limits]
     return lines
 
@@ -203,15 +192,15 @@ def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[s
 def _signal_line(found: PodEvictions) -> str:
     signal, threshold = Signal(found.signal), found.threshold
     if threshold is None:
-        return f"{signal}: the kubelet has no threshold for it, so it evicts nobody"
+        return f"{signal}: the kubelet has no threshold for it, so it evicts no pod"
     if found.observation is None or found.met is None:
-        return f"{signal}: whether the kubelet's threshold {threshold['value']} is met is not known"
+        return f"{signal}: it is not known whether the kubelet's threshold {threshold['value']} is met"
     available, mark = amount(signal, found.observation["available"]), amount(signal, threshold["effective"] or 0)
     kind = "hard" if threshold["hard"] else "soft"
     shown = f"the kubelet's {kind} threshold {threshold['value']} = {mark}"
     if not found.met:
-        return f"{signal}: not met: {available} available, {shown}; it evicts nobody now"
-    grace = "" if threshold["hard"] else f"; it evicts after {format_duration(threshold['grace_seconds'])} of that"
+        return f"{signal}: not met: {available} available, {shown}; it evicts no pod now"
+    grace = "" if threshold["hard"] else f"; it evicts after {format_duration(threshold['grace_seconds'])} of pressure"
     return f"{signal}: UNDER PRESSURE: {available} available, {shown}{grace}"
 
 

@@ -1,16 +1,16 @@
-"""A process that removes: the signals that end it, and the lock by which there is one on a node.
+"""A process that removes objects: the signals that end it, and the lock that allows only one on a node.
 
 A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
-holds, it waits for ever. So the signals are blocked in every thread, and one thread waits for them. It does nothing
-that could hang or fail. A thread of a plugin may let the signals through. A signal that reaches such a thread is sent
-again, for the thread that waits.
+holds, it waits forever. So the signals are blocked in every thread, and one thread waits for them, doing nothing that
+could hang or fail. A plugin's thread may unblock the signals; one that arrives there is sent again, for the waiting
+thread.
 
-The lock is the kernel's (flock(2)) on a directory itself: no file is created, and it is released with the process. A
-lock on a directory that others may open could be taken by any local user, forever; so the directory has mode 0700 and
-belongs to root or to the user that the program runs as. A missing directory is created with that mode. One that others
-could open is replaced by a new one, as somebody may already hold a lock on it. Where it can be neither made nor opened
-(not an inode left in /run, for example), relief is worth more than exclusion: the daemon goes on without the lock and
-says so. Two instances are still guarded by the checks that come before each removal.
+The lock is the kernel's (flock(2)), on the directory itself: no file is created, and the lock ends with the process. If
+others could open the directory, any local user could hold the lock forever; so the directory has mode 0700 and belongs
+to root or to the user that the program runs as. A missing directory is created with that mode. One that others could
+open is replaced, as somebody may already hold a lock on it. If it can be neither created nor opened (for example,
+because /run has no inode left), relief is worth more than exclusion: the daemon runs without the lock and says so. The
+checks before each removal still protect against two instances.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from eviction.types import EvictionError
 from reclaim.execution.workers import in_time
 from reclaim.trust import own_directory_refusal
 
-LEAVE_SECONDS = 34.0  # more than all that the end of the daemon waits for
-FOREVER = 1e9  # monotonic seconds: 31 years after the boot
+LEAVE_SECONDS = 34.0  # longer than everything that the daemon waits for when it ends
+FOREVER = 1e9  # monotonic seconds: 31 years after boot
 END = frozenset({signal.SIGTERM, signal.SIGINT})
 
 MODE = 0o700
@@ -53,7 +53,7 @@ def block_termination() -> None:
 
 @contextmanager
 def termination_let_through() -> Iterator[None]:
-    """Unblocks SIGTERM and SIGINT for the `with` block, so that they end the process while it waits for an answer."""
+    """Unblocks SIGTERM and SIGINT for the `with` block, so that they end a process that waits for an answer."""
     blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
     try:
         yield
@@ -64,14 +64,13 @@ def termination_let_through() -> Iterator[None]:
 def on_signals(
     end: Callable[[], None], hang_up: Callable[[], None] | None = None, leave: Callable[[], None] = lambda: None
 ) -> str | None:
-    """Calls `end`, on another thread, at each SIGTERM or SIGINT from now on, and for one that is pending; `hang_up`,
-    where it is given, at each SIGHUP. None of them may hang. Blocks these signals, so call it, or `block_termination`,
-    before any other thread starts.
+    """Calls `end`, on another thread, at each SIGTERM or SIGINT, including a pending one, and `hang_up`, if given, at
+    each SIGHUP. Neither may hang. Blocks these signals, so call it, or `block_termination`, before any other thread
+    starts.
 
-    `leave` is called if the process is still running 34 s after the first of them, because something hangs.
+    `leave` is called if the process is still running 34 s after the first SIGTERM or SIGINT, because something hangs.
 
-    Returns a sentence that says what does not work because the thread could not be started, else None. Then SIGTERM and
-    SIGINT end the process at once.
+    Returns None, or a sentence if the thread cannot be started. Then SIGTERM and SIGINT end the process at once.
     """
     awaited = END if hang_up is None else END | {signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -80,7 +79,7 @@ def on_signals(
         until = FOREVER
         while True:
             received = signal.sigtimedwait(awaited, max(until - time.monotonic(), 0.0))
-            with suppress(Exception):  # whatever it did, this thread waits for the next signal
+            with suppress(Exception):  # whatever happens, this thread waits for the next signal
                 if received is None:
                     until = FOREVER
                     leave()
@@ -101,7 +100,7 @@ def on_signals(
 
 
 def _send_again(number: int, _: FrameType | None) -> None:
-    """Runs on the main thread, which has the signal blocked."""
+    """Runs on the main thread, in which the signal is blocked."""
     os.kill(os.getpid(), number)
 
 
@@ -113,20 +112,20 @@ class NodeHeld(EvictionError):
 
 
 class LockRefused(ConfigurationError):
-    """Others could take the lock. The message is one sentence."""
+    """Others could hold the lock. The message is one sentence."""
 
 
 @contextmanager
 def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
-    """Locks the node for the `with` block, or goes on without the lock, with a warning. Raises LockRefused.
+    """Locks the node for the `with` block, or logs a warning that it cannot. Raises LockRefused.
 
-    Exits with 2 when the kubelet's directory cannot be opened, and with 75 when another instance holds the lock.
+    Exits with 2 if the kubelet's directory cannot be opened, and with 75 if another instance holds the lock.
     """
     root, directory = configuration.root_directory, configuration.lock_directory
     if configuration.has_runtime:
         try:
             in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
-        except TimeoutError as error:  # its readings will tell, and other filesystems are looked at
+        except TimeoutError as error:  # readings will report it, and other filesystems are still watched
             log.warning(f"rootDirectory: {root}: {error.strerror}")
         except OSError as error:
             exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
@@ -136,7 +135,7 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
                 held.callback(os.close, lock_of(directory))
         except OSError as error:
             why = f"{directory}: {error.strerror or error}"
-            log.warning(f"no lock of the node, so another instance is not kept away: {why}")
+            log.warning(f"the node is not locked, so another instance may run too: {why}")
         yield
 
 
@@ -154,11 +153,11 @@ def lock_of(directory: str) -> int:
             if _is_locked(directory, descriptor):
                 opened.pop_all()
                 return descriptor
-    raise OSError(errno.EAGAIN, "it is replaced again and again")
+    raise OSError(errno.EAGAIN, "it is being replaced again and again")
 
 
 def _is_locked(directory: str, descriptor: int) -> bool:
-    """Locks the opened directory. False if it is no longer at the path: a lock on it would exclude nobody. Raises
+    """Locks the open directory. False if it is no longer at the path, where the lock would exclude nobody. Raises
     NodeHeld, LockRefused, OSError."""
     try:
         refusal = own_directory_refusal(directory, os.fstat(descriptor))
@@ -169,7 +168,7 @@ def _is_locked(directory: str, descriptor: int) -> bool:
             return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.lstat(directory), os.fstat(descriptor))
-    except FileNotFoundError:  # it was removed meanwhile
+    except FileNotFoundError:  # removed meanwhile
         return False
     except BlockingIOError:
         raise NodeHeld(f"another instance holds the node ({directory} is locked)") from None

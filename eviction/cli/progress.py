@@ -1,11 +1,10 @@
-"""What goes to stderr: sentences, and progress on a terminal.
+"""The output on stderr: messages, and progress on a terminal.
 
-Progress is one line that is rewritten, and erased when the work is done. Nothing is shown in the first second, and
-nothing at all where stderr is not a terminal. A hook whose output nobody reads must still relieve the node, so neither
-progress nor `mention` waits for a reader.
+Progress is one line that is rewritten, and erased when the work is done. Nothing is shown in the first second, or if
+stderr is not a terminal. A hook whose output nobody reads must still relieve the node, so neither progress nor
+`mention` waits for a reader.
 
-`ask_daemon` needs this module before it knows whether a daemon answers, so only a small part of the standard library is
-imported.
+Imports only a small part of the standard library, as `ask_daemon` needs it before it knows whether a daemon answers.
 """
 
 from __future__ import annotations
@@ -28,32 +27,30 @@ USUAL_COLUMNS = 80
 ERASE = "\r\x1b[K"
 
 
-def takes_words(descriptor: int) -> bool:
-    """Whether a sentence (at most 4 KiB, PIPE_BUF) could be written now without waiting for a reader."""
+def is_writable(descriptor: int) -> bool:
+    """Whether a message (at most 4 KiB, PIPE_BUF) can be written now without waiting for a reader."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLOUT)
     return bool(waiting.poll(0))
 
 
 def mention(sentence: str) -> None:
-    """Prints a sentence on stderr, if there is one, unless nobody reads there: what comes next must not wait for a
-    reader."""
-    if sentence and takes_words(STDERR):
-        print_words(f"reclaimd: {sentence}")
+    """Prints a sentence on stderr, unless it is empty or nobody reads there: what comes next must not wait."""
+    if sentence and is_writable(STDERR):
+        print_message(f"reclaimd: {sentence}")
 
 
-def print_words(sentence: str) -> None:
-    """Prints a sentence on stderr."""
+def print_message(sentence: str) -> None:
     print(_escaped(sentence), file=sys.stderr)  # noqa: T201 # messages on stderr
 
 
 def _escaped(text: str) -> str:
-    """As in the log (`eviction.reporting.log`), which is not imported here."""
+    """The same as `eviction.reporting.log.escaped`, which is not imported here."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 class StatusLine:
-    """The line. It is cut at the width of the terminal, because a wrapped line could not be erased."""
+    """The line of progress. It is cut at the width of the terminal, as a wrapped line could not be erased."""
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream or sys.stderr
@@ -61,9 +58,8 @@ class StatusLine:
         self._shown = False
 
     def rewrite(self, text: str) -> None:
-        """Replaces the line by the text."""
         try:
-            if self.live and takes_words(self._stream.fileno()):  # a terminal may be stopped
+            if self.live and is_writable(self._stream.fileno()):  # a terminal may be stopped
                 width = os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
                 self._stream.write(ERASE + _escaped(text)[: width - 1])
                 self._stream.flush()
@@ -72,7 +68,6 @@ class StatusLine:
             self.live = False
 
     def erase(self) -> None:
-        """Erases the line."""
         if self._shown:
             self.rewrite("")
 
@@ -80,7 +75,7 @@ class StatusLine:
 class Progress:
     """Shows what is being done while a `with` block runs. Nothing else may write to stderr meanwhile.
 
-    `detail`: called each time for further words.
+    `detail`: returns details; called for each update.
     """
 
     def __init__(self, doing: str, detail: Callable[[], str] = str, line: StatusLine | None = None):

@@ -1,4 +1,4 @@
-"""`reclaimd reclaim` without a daemon: the command runs one pass itself; without pressure it does nothing.
+"""`reclaimd reclaim` without a daemon: the command itself runs one pass, or does nothing if there is no pressure.
 
 `ask_daemon` runs first: a running daemon does the pass faster.
 """
@@ -32,29 +32,27 @@ from signals.clock import SystemClock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_configuration(parser)
     add_output(parser)
     parser.add_argument(
         "--signal",
         metavar="SIGNAL",
-        help="act on the row of this signal whatever the pressure: until it is clear; to the end of the row if it is",
+        help="run the row of this signal whatever the pressure: until the signal is clear; all of it if it is already",
     )
     parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
-    parser.add_argument("--all", action="store_true", help="go to the end of the row, as the kubelet does")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed; remove nothing")
+    parser.add_argument("--all", action="store_true", help="continue to the end of the row, as the kubelet does")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be removed; remove nothing")
     parser.add_argument("--now", action="store_true", help="do not hold off shortly after a boot")
-    parser.add_argument("--standalone", action="store_true", help="do the work here; do not ask a running daemon")
+    parser.add_argument("--standalone", action="store_true", help="run the pass in this process; ask no daemon")
 
 
 class _Parked(Listener):
-    """Keeps what became of removals that were parked."""
+    """Collects the outcomes of parked removals, for the history."""
 
     def __init__(self, ended: list[Outcome]):
         self._ended = ended
 
     def parked_ended(self, outcome: Outcome) -> None:
-        """Kept for the history."""
         self._ended.append(outcome)
 
 
@@ -76,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         problem, observations, decision = observe(node)
         with Progress("reclaiming", lambda: removing(node)):
             answer = respond(options, node, observations, decision, problem)
-        with Progress("waiting for removals that are not answered", lambda: removing(node)):
+        with Progress("waiting for removals that were not answered", lambda: removing(node)):
             node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
@@ -84,21 +82,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_history(configuration: Configuration, record: Pass, ended: Sequence[Outcome]) -> None:
-    """Records the pass and what was parked in it, within 1 s; what is wrong with the history goes to stderr."""
-    from eviction.history_file.recorder import HistoryRecorder  # only now: relief waits for no import
+    """Records the pass and the outcomes of removals that it parked, within 1 s. Problems go to stderr."""
+    from eviction.history_file.recorder import HistoryRecorder  # only now, so that relief does not wait for the import
 
-    told: list[str] = []
+    problems: list[str] = []
     size_bytes = configuration.history_size_bytes
-    history = HistoryRecorder(configuration.history_file, size_bytes, SystemClock(), told.append)
+    history = HistoryRecorder(configuration.history_file, size_bytes, SystemClock(), problems.append)
     history.passed(record)
     for outcome in ended:
         history.parked_ended(outcome)
-    if not history.finish() and not told:
-        told.append("the history is not written: its disk does not answer")
-    for sentence in told:
+    if not history.finish() and not problems:
+        problems.append("the history is not written: its disk does not answer")
+    for sentence in problems:
         mention(sentence)
 
 
 def removing(node: Node) -> str:
-    """The objects that are being removed now, as text; empty while lists are read."""
+    """The objects that are being removed now, as text."""
     return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.removals.begun)

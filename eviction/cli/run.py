@@ -10,8 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from eviction.cli.daemon_configuration import fingerprint_of_command
-from eviction.cli.options import add_configuration, add_logging, configuration_of, exit_on, log_of
+from eviction.cli.options import (
+    add_configuration,
+    add_logging,
+    configuration_of,
+    exit_on,
+    fingerprint_of_command,
+    log_of,
+)
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
@@ -44,9 +50,9 @@ from reclaim.types import GCEvent
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
-NO_RESOURCES = (CannotPrepare, NoThread, OSError)  # a thread or a descriptor that a pass needs cannot be made
+NO_RESOURCES = (CannotPrepare, NoThread, OSError)  # a thread or a descriptor that a pass needs cannot be created
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
-EARLY_SIGNS = (  # directories in which new entries announce growth of a filesystem; missing ones are ignored
+EARLY_SIGNS = (  # directories in which new entries precede growth of a filesystem; missing ones are ignored
     "",
     "pods",  # the kubelet's, an entry for each pod
     "snapshots",  # containerd's, an entry for each layer or container
@@ -55,14 +61,13 @@ EARLY_SIGNS = (  # directories in which new entries announce growth of a filesys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_configuration(parser)
     add_logging(parser)
     parser.add_argument(
         "--dry-run",
         dest="shadow",
         action="store_true",
-        help="everything but removals: what would go is told (the same as dryRun: true)",
+        help="do everything except remove, and report what would have been removed (the same as dryRun: true)",
     )
     parser.add_argument("--no-watch", action="store_true", help="observe at intervals only, without inotify")
 
@@ -76,12 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
     at_end.callback(stopping.set)
 
     def leave() -> None:
-        log.error("leaving: something hangs and has not ended in its time")
+        log.error("leaving: something hangs and did not end in time")
         log.finish()
         held.close()  # even if the kernel keeps the process
         os._exit(EXIT_OK)
 
-    problem = on_signals(at_end.close, asked_to_reload.set, leave)  # reading the first file may hang
+    problem = on_signals(at_end.close, asked_to_reload.set, leave)  # first, as reading a file may hang
     loaded = LoadedConfiguration(arguments, log, notifier)
     configuration = loaded.read()
     held.enter_context(hold_node(configuration, log))
@@ -92,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     saver = ImageRecordsSaver(node.records, node.record_file, log)
     saver.load()
     started, now = node.clock.monotonic(), node.clock.monotonic
-    kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # whenever it is asked
+    kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
     hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
     pause_file = PauseFile(configuration.state_file, node.clock)
     pause_problem = pause_file.restore(node.pause)
@@ -101,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     ballast = BallastKeeper(node, log, Workers("ballast", 1))
     manager = Manager(node, log, may_act=hold_off.why, events=events)
-    counts = lambda: (history.records, history.dropped)  # noqa: E731 # whenever it is asked
+    counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
     endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         node.prepare()
@@ -123,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         node.listeners.add(_Watches(watcher, node))
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
-    gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not go through them
+    gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
     log.info(
         f"started on {started_on(configuration)}; thresholds: "
         + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
@@ -160,11 +165,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class LoadedConfiguration:
-    """The configuration that the daemon has loaded. Whatever is wrong with it when it is read again on SIGHUP, the
-    daemon goes on with the old one.
+    """The configuration that the daemon has loaded. If it cannot be read again on SIGHUP, the daemon continues with the
+    old one.
 
-    `fingerprint`: the daemon works for clients with the same one. Empty, which no client's is, while the daemon does
-    not run with what the files contain.
+    `fingerprint`: the daemon works for clients with the same one. While the daemon does not run with what the files
+    contain, it is empty, as no client's is.
     """
 
     def __init__(self, arguments: argparse.Namespace, log: Log, notifier: Notifier):
@@ -174,7 +179,7 @@ class LoadedConfiguration:
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> Configuration:
-        """What the files and flags say now. Raises ConfigurationError."""
+        """The configuration of the files and flags as they are now. Raises ConfigurationError."""
         self.fingerprint = {}
         try:  # before they are read, so that a file that changes meanwhile counts as changed
             fingerprint = fingerprint_of_command(self.arguments)
@@ -185,7 +190,7 @@ class LoadedConfiguration:
         return configuration
 
     def reload(self, manager: Manager) -> None:
-        """Reads the configuration again and applies it; an invalid one, or a defect, is logged and changes nothing."""
+        """Reads the configuration again and applies it. An invalid one, or a defect, is logged and changes nothing."""
         self._notifier.reloading()
         try:
             configuration = self.read()
@@ -195,12 +200,12 @@ class LoadedConfiguration:
                 self.fingerprint = {}
         except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
             problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
-            self._log.error(f"the configuration was not reloaded, the old one stays: {problem}")
+            self._log.error(f"the configuration was not reloaded, the old one stays in force: {problem}")
         finally:
             self._notifier.ready()
 
     def reload_when(self, asked: threading.Event, manager: Manager) -> None:
-        """Reloads each time that it is asked to, on a thread of its own: reading may hang."""
+        """Reloads whenever it is asked to, on its own thread: reading may hang."""
 
         def wait() -> None:
             while asked.wait():
@@ -225,13 +230,13 @@ def warnings_at_start(node: Node) -> Iterator[str]:
 
 
 def started_on(configuration: Configuration) -> str:
-    """What is watched, in words: the kubelet's directory, and filesystems of the configuration's own."""
+    """The directories that are watched, as text: the kubelet's, and those of the configured filesystems."""
     own = [f"{role} ({path})" for role, path in configuration.filesystems.items()]
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
 def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[LogSink, Callable[[], object]]:
-    """The sink for events: the log, and the API server where that is switched on; and a function that ends sending."""
+    """The sink for events: the log, and the API server if that is switched on; and a function that ends sending."""
     if not configuration.kubernetes_events:
         return LogSink(log), lambda: None
     from eviction.telemetry.kubernetes_events import event_recorder
@@ -249,7 +254,7 @@ def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[Lo
 def start_control(
     path: str, node: Node, manager: Manager, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
 ) -> ControlServer:
-    """The control socket, started where it is switched on; a warning says so if it cannot be created."""
+    """The control socket, started if it is switched on. Logs a warning if it cannot be created."""
 
     def status() -> Status:
         return replace(manager.status().document, configuration=loaded.fingerprint)
@@ -271,8 +276,8 @@ def start_control(
 
 
 class _Watches(Listener):
-    """Watches directories with inotify, of those filesystems that are near their marks: elsewhere no event could bring
-    a reading earlier that matters."""
+    """Watches directories of filesystems that are near their marks with inotify. For others an earlier reading would
+    not matter."""
 
     def __init__(self, watcher: FsWatcher, node: Node):
         self._watcher = watcher
@@ -281,7 +286,6 @@ class _Watches(Listener):
         self._watched: frozenset[str] = frozenset()
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
-        """Watches the directories of these filesystems in which new entries appear before the disk fills."""
         responder, policy = self._node.responder, poll_policy(self._node.configuration)
         marks = responder.state.config.marks_to_watch(observations.layout)
         self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)

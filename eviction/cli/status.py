@@ -1,9 +1,9 @@
 """`reclaimd status`: what the running daemon is doing, and its last passes. `reclaimd top`: the same, live.
 
-`top` is in colour; with NO_COLOR, or where stdout is no terminal, plain text. It ends with q or Ctrl-C, or after
-`--count` screens. Its screen is panels of lines, and never higher than the terminal: the state of the node and the
-gauges come first and stay; passes and removals share the rows that are left, and where those are too few, a panel is
-left out, the removals first. Where a terminal is too narrow for bars and sparklines, they are left out.
+`top` is in colour, or plain text with NO_COLOR or if stdout is not a terminal. It ends with q or Ctrl-C, or after
+`--count` screens. The screen consists of panels of lines, and is never higher than the terminal: the state of the node
+and the gauges are always shown; passes and removals share the remaining rows, and if there are too few, the removals,
+and then the passes, are left out. On a narrow terminal bars and sparklines are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from eviction.cli.daemon_configuration import mention_other_configuration
 from eviction.cli.options import (
     add_configuration,
     add_output,
@@ -30,6 +29,7 @@ from eviction.cli.options import (
     columns,
     configuration_of,
     exit_on,
+    mention_other_configuration,
     whole_number,
 )
 from eviction.cli.progress import Progress
@@ -53,28 +53,25 @@ LATEST_PASSES = 6
 LATEST_REMOVALS = 8
 NARROWEST = 40
 SHORTEST_BAR = 8
-LOWEST_PANEL = 3  # rows: the title, the heads of its columns, an entry
+LOWEST_PANEL = 3  # rows: the title, the column headings, an entry
 BESIDE_THE_SIGNAL = 27  # columns: the widest amount, share and time, with the gaps before them
 NO_MARK = {"effective": None, "headroom_seconds": None}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of both; only `status` prints a document."""
     add_configuration(parser)
     if parser.prog.endswith("top"):
-        parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two screens (1)")
-        parser.add_argument(
-            "--count", type=_screens, default=0, metavar="N", help="end after so many screens (0: never)"
-        )
+        parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="seconds per screen (1)")
+        parser.add_argument("--count", type=_screens, default=0, metavar="N", help="end after N screens (0: never)")
         return
     add_output(parser)
     parser.add_argument(
-        "--history", action="store_true", help="with -o json: the last observations and decisions too, to be replayed"
+        "--history", action="store_true", help="with -o json: include the last observations and decisions, for replay"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 3 when no daemon answers, for `top` at the start."""
+    """Exit 0; 3 if no daemon answers, for `top` only at the start."""
     path = configuration_of(arguments).control_socket
     live = "interval" in arguments
     with exit_on(EXIT_RUNTIME, ControlUnavailable), Progress("asking the daemon"):
@@ -87,12 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
-    """The answer for people."""
+    """The answer for people. Daemons of older versions may lack some of its fields."""
     doing = status["doing"] or "watching"
     layout = layout_in_words(status["layout"], (one["signal"] for one in status["observations"]))
     head = [f"{status_in_words(status)}; {doing}; layout {layout}"]
     head += remarks_of(status)
-    head += [f"warning: {escaped(sentence)}" for sentence in status.get("warnings", ())]  # an older daemon says none
+    head += [f"warning: {escaped(sentence)}" for sentence in status.get("warnings", ())]
     available = {observation["signal"]: observation["available"] for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:
@@ -101,14 +98,14 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
         until = "-" if left is None else format_duration(left) if left > 0 else "below"
         rows.append([signal, *("-" if each is None else amount(signal, each) for each in amounts), until])
     head += table(rows, width, "thresholds")
-    head += filter(None, [lead_sentence(status.get("lead_seconds", 0.0))])  # an older daemon does not say it
-    for parked in status.get("parked", ()):  # an older daemon does not say it
-        since = format_duration(parked["seconds"])
-        head.append(f"parked: the removal of {parked['kind']} {shortened(parked['name'])} is not answered for {since}")
-    doubt = (status.get("pod_directories") or {}).get("sentence")  # an older daemon does not say it
-    if doubt:
-        head += ["", f"pods: {escaped(doubt)}"]
-    head += function_lines(status.get("functions") or {}, width)  # an older daemon does not say it
+    head += filter(None, [lead_sentence(status.get("lead_seconds", 0.0))])
+    for parked in status.get("parked", ()):
+        what = f"the removal of {parked['kind']} {shortened(parked['name'])}"
+        head.append(f"parked: {what} has not been answered for {format_duration(parked['seconds'])}")
+    distrust = (status.get("pod_directories") or {}).get("sentence")
+    if distrust:
+        head += ["", f"pods: {escaped(distrust)}"]
+    head += function_lines(status.get("functions") or {}, width)
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
@@ -117,7 +114,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
 
 
 def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:
-    """What each reclaim function has done since the start; nothing before the first call."""
+    """What each reclaim function has done since the daemon started; empty before the first call."""
     rows = [["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST CALL"]]
     for name, total in functions.items():
         last, measured = total["last"], total["measured"]
@@ -131,7 +128,7 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
 
 
 def top(path: str, status: Any, arguments: argparse.Namespace) -> int:
-    """Draws the status of the daemon until the end. `status`: its first answer."""
+    """Draws the status of the daemon until it is told to end. `status`: the daemon's first answer."""
     past: dict[str, deque[int]] = {}
     screens = 0
     with _terminal() as (draw, wait_for_quit):
@@ -153,15 +150,16 @@ def top(path: str, status: Any, arguments: argparse.Namespace) -> int:
 
 
 def _size() -> tuple[int, int | None]:
-    """Columns and rows of the terminal; no limit of rows where stdout is none. The last row is for the cursor."""
+    """Columns and rows of the terminal; None for unlimited rows if stdout is not a terminal. The last row is for the
+    cursor."""
     columns, rows = shutil.get_terminal_size()
     return columns, rows - 1 if sys.stdout.isatty() else None
 
 
 @contextmanager
 def _terminal() -> Iterator[tuple[Callable[[Sequence[Panel]], None], Callable[[float], bool]]]:
-    """Yields a function that draws panels, in colour on a terminal's second screen, else as text; and one that waits
-    some seconds and returns true if q was pressed. Restores the terminal at the end."""
+    """Yields a function that draws panels, in colour on a terminal's alternate screen, else as text; and one that waits
+    for some seconds and returns whether q was pressed. Restores the terminal at the end."""
     live = sys.stdout.isatty()
     coloured = live and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
@@ -221,7 +219,7 @@ Panel = list[Line]  # the first line is its title
 
 
 def panel(title: str, lines: Sequence[Line], width: int) -> Panel:
-    """A part of the screen; what does not fit in a line is left out."""
+    """A part of the screen. Lines are cut at `width`."""
     return [
         Line(f"-- {title} ".ljust(width, "-"), "faint"),
         *(Line(escaped(line.text)[:width], line.style) for line in lines),
@@ -231,10 +229,8 @@ def panel(title: str, lines: Sequence[Line], width: int) -> Panel:
 def panels(
     status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int, height: int | None = None
 ) -> list[Panel]:
-    """The whole screen. `past`: the available amounts of each signal in earlier answers, the oldest first.
-
-    `width`: columns; less than 40 counts as 40. `height`: rows; None: as many as it takes.
-    """
+    """The whole screen. `past`: the available amounts of each signal in earlier answers, the oldest first. `width`:
+    columns, at least 40. `height`: rows; None: unlimited."""
     width = max(width, NARROWEST)
     node, gauges = _node(status, width, 2), _gauges(status, past, width)
     passes, removals = _passes(status, width), _removals(status, width)
@@ -251,12 +247,12 @@ def panels(
 
 
 def _as_high_as(rows: int, shown: Panel) -> Panel:
-    """The panel in so many rows, or nothing where they are too few."""
+    """The panel cut to this number of rows, or empty if they are too few."""
     return shown[:rows] if rows >= min(len(shown), LOWEST_PANEL) else []
 
 
 def sparkline(amounts: Sequence[int], capacity: int, length: int) -> str:
-    """Available amounts as blocks of up to the height of the capacity, the newest on the right."""
+    """Available amounts as blocks, the highest for the whole capacity, the newest on the right."""
     latest = list(amounts)[-length:] if length > 0 else []
     if not latest or capacity <= 0:
         return ""
@@ -265,7 +261,7 @@ def sparkline(amounts: Sequence[int], capacity: int, length: int) -> str:
 
 
 def bar(available: int, mark: int | None, capacity: int, length: int) -> str:
-    """A filesystem as `#` for used, `.` for available and `|` for the mark, `length` characters long."""
+    """A filesystem in `length` characters: `#` is used, `.` is available, `|` is the mark."""
     if capacity <= 0 or length <= 0:
         return ""
     used = min(max((capacity - available) * length // capacity, 0), length)
@@ -276,7 +272,7 @@ def bar(available: int, mark: int | None, capacity: int, length: int) -> str:
 
 
 def _node(status: Mapping[str, Any], width: int, lines_a_remark: int) -> Panel:
-    """The conditions, what the daemon does, and each reason for which it removes nothing."""
+    """The conditions, what the daemon is doing, and each reason why it removes nothing."""
     conditions = status_in_words(status)
     if len(conditions) > width:
         conditions = re.sub(r" \([^)]*\)", "", conditions)
@@ -296,7 +292,7 @@ def _node(status: Mapping[str, Any], width: int, lines_a_remark: int) -> Panel:
 
 
 def _gauges(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width: int) -> Panel:
-    """Each signal with what is available, as a bar too, the time until its highest mark, and its past."""
+    """Each signal with its available amount, also as a bar, the time until its highest mark, and its past."""
     by_mark = sorted(status["thresholds"], key=lambda threshold: threshold["effective"] or 0)
     marks = {threshold["signal"]: threshold for threshold in by_mark}
     rows, styles, drawn = [["SIGNAL", "AVAILABLE", "FREE", "TO MARK"]], ["faint"], []
@@ -314,7 +310,7 @@ def _gauges(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width:
         styles.append("warning" if observation["stale"] else "bad" if below else "good")
         drawn.append((available, mark, capacity, past.get(signal, ())))
     if not drawn:
-        return panel("filesystems", [Line("no filesystem was read yet", "warning")], width)
+        return panel("filesystems", [Line("no filesystem has been read yet", "warning")], width)
     room = width - max(map(len, table(rows))) - len(GAP)
     length = (room - len(GAP)) // 2 if room - len(GAP) >= 2 * SHORTEST_BAR else room
     if length >= SHORTEST_BAR:
@@ -327,7 +323,7 @@ def _gauges(status: Mapping[str, Any], past: Mapping[str, Sequence[int]], width:
 
 
 def _until(seconds: float | None) -> str:
-    """The time until the threshold could be met; more than a day is shown as `> 1 day`."""
+    """The time until the threshold could be met."""
     if seconds is None or seconds > 86400:
         return "> 1 day"
     return format_duration(float(round(seconds))) if seconds >= 1 else "< 1s"

@@ -1,7 +1,5 @@
-"""`reclaimd why NAME`: what is known of one object, whether it would go now, by which rule, and when; of one that went,
-its record in the history.
-
-Read-only.
+"""`reclaimd why NAME`: whether one object would be removed now, by which rule, and when; or, from the history, how it
+was removed. Read-only.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import format_bytes, format_duration
 
-SHORTEST_ID = 8  # of fewer characters nobody means an id
+SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 DIGEST = "sha256:"
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -35,52 +33,53 @@ class ObjectJson(OutcomeJson):
     """One object, and what would become of it."""
 
     place: Count | None
-    """The how many-th of those that may go; null if it stays."""
+    """Its position in the order of removal, from 1; null if it is kept."""
     in_words: str
     """Its reason in words."""
     eligible_in_seconds: float | None
-    """When its age alone lets it go; null if that is not what keeps it."""
+    """How long until it is old enough; null if its age is not what keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalJson:
-    """The last time that an object went, from the history."""
+    """The last removal of an object, from the history."""
 
     time: Time
     """When it was recorded."""
     pass_id: str | None
-    """The id of its pass; null where the history has it no more."""
+    """The id of its pass; null if the history no longer has it."""
     trigger: str | None
-    """What started the pass; null where that is not known."""
+    """What started the pass; null if that is not known."""
     signal: str | None
-    """The signal that the pass acted on; null where a command or a periodic loop asked for it."""
+    """The signal that the pass acted on; null if a command or a periodic loop requested it."""
     removal: OutcomeJson
-    """The object, and what became of it."""
+    """The object, and the outcome of its removal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyJson:
-    """The objects of a name, each with its verdict: the answer of `reclaimd why`."""
+    """The objects with a name, each with its verdict: the answer of `reclaimd why`."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
     kind: Literal["Why"] = "Why"
     """What the document is."""
     objects: list[ObjectJson]
-    """Those that are meant; none where they went."""
+    """The existing objects with that name."""
     went: list[RemovalJson] | LeftOut = LEFT_OUT
-    """Where there is no such object: those that went, the last first."""
+    """If there are none: the objects that were removed, the last first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("name", metavar="NAME", help="an image, container or pod: a part of its name, or of its id")
+    parser.add_argument(
+        "name", metavar="NAME", help="an image, container or pod: part of its name, or the start of its id"
+    )
     add_output(parser)
     add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 there is no such object, or not any more; 3 runtime unreachable; 4 reading unavailable."""
+    """Exit 0; 1 there is no such object, or no longer; 3 runtime unreachable; 4 reading unavailable."""
     configuration, name = configuration_of(arguments), arguments.name
     with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
         objects = [why_json(*each) for each in objects_named(record, name)]
@@ -95,10 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
-    """The objects of this name, each with its place among those that may go (from 1), or None if it stays.
+    """The objects with this name, each with its position in the order of removal, from 1, or None if it is kept.
 
-    A part of a name is enough; of an id its beginning, eight characters at least. One that bears the whole name is the
-    only one that is meant.
+    `name`: part of the name, or at least the first eight characters of the id. If it is the whole name or id of an
+    object, only that one counts.
     """
     objects = [*enumerate(record.removals, 1), *((None, outcome) for outcome in record.kept)]
     whole = [each for each in objects if name in (each[1].verdict.name, each[1].verdict.id)]
@@ -111,15 +110,15 @@ def _is_named(name: str, identity: str, text: str) -> bool:
 
 
 def removals_named(history_file: str, name: str) -> list[RemovalJson]:
-    """The last removal of each object of this name in the history, the last first; one that bears the whole name is
-    the only one that is meant. What is wrong with the history goes to stderr."""
+    """The last removal of each object with this name in the history, the last first. Whole names count as in
+    `objects_named`. Problems with the history go to stderr."""
     last: dict[tuple[str, str], RemovalJson] = {}
-    passes: dict[tuple[str, str], Document] = {}  # a removal that was parked ends in a record without its pass
+    passes: dict[tuple[str, str], Document] = {}  # the record of a parked removal's end does not contain its pass
     for document, removal in _history_of(history_file, name):
         key = (removal.get("kind", ""), removal.get("id", ""))
         of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
         if removal.get("result") in GONE:
-            last.pop(key, None)  # so that it is the last one in its order too
+            last.pop(key, None)  # so that it moves to the end
             identity, signal = of_pass.get("id", of_pass.get("pass")), (of_pass.get("acted_on") or {}).get("signal")
             last[key] = RemovalJson(document.get("time", ""), identity, of_pass.get("trigger"), signal, removal)
     found = list(reversed(last.values()))
@@ -127,7 +126,7 @@ def removals_named(history_file: str, name: str) -> list[RemovalJson]:
 
 
 def _history_of(history_file: str, name: str) -> Iterator[tuple[Document, Any]]:
-    """Each removal of an object of this name, and the record that it is in."""
+    """Each removal of an object with this name, and its record."""
     try:
         with Progress("reading the history"):
             for document in documents_of(read_records(history_file)) if history_file else ():
@@ -141,7 +140,6 @@ def _history_of(history_file: str, name: str) -> Iterator[tuple[Document, Any]]:
 
 
 def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
-    """One object as in the record of a pass. `place`: its place among those that may go, from 1; None if it stays."""
     eligible = outcome.verdict.eligible_in_seconds
     return {
         **outcome_json(outcome),
@@ -152,7 +150,7 @@ def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
 
 
 def why_lines(found: ObjectJson) -> list[str]:
-    """One object for people."""
+    """An object for people."""
     goes = found["place"] is not None and found["result"] == Result.PLANNED
     lines = [f"{found['kind']} {found['name']}"]
     if found["id"] != found["name"]:
@@ -163,14 +161,14 @@ def why_lines(found: ObjectJson) -> list[str]:
         lines.append(f"  age:   {format_duration(round(found['age_seconds']))}")
     lines.append(f"  {'goes' if goes else 'stays'}: {_why(found)}")
     if goes:
-        lines.append(f"  when:  under pressure, number {found['place']} of those that may go; less may be enough")
+        lines.append(f"  when:  under pressure, as number {found['place']}; fewer removals may be enough")
     elif found["eligible_in_seconds"] is not None:
-        lines.append(f"  when:  it may go in {format_duration(round(found['eligible_in_seconds']))}")
+        lines.append(f"  when:  may go in {format_duration(round(found['eligible_in_seconds']))}")
     return lines
 
 
 def went_lines(went: RemovalJson) -> list[str]:
-    """One object that went, for people."""
+    """A removed object for people."""
     removal = went.removal
     by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
@@ -185,7 +183,7 @@ def went_lines(went: RemovalJson) -> list[str]:
 
 
 def _why(removal: Mapping[str, Any]) -> str:
-    """The reason and whose rule it is; an older history may not say it."""
+    """The reason, and whose rule it is. An older history may lack them."""
     reason = str(removal.get("reason", "-"))
     whose = "as the kubelet would decide" if removal.get("rule") == Rule.KUBELET else "by a guard of reclaimd's"
     return f"{REASONS.get(reason, reason)} ({reason}), {whose}"

@@ -1,15 +1,15 @@
 """The effective configuration: one value from the kubelet's settings, our file and drop-ins, environment and flags.
 
 Names, grammar and meaning of the eviction fields are the kubelet's
-(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). A later source wins: the defaults, the
-kubelet's own settings, our file, our drop-ins in the order of their names (maps merged by key, lists replaced),
-environment, flags. A null in one of ours removes the values of those of ours before it. The result contains the source
-of each value. The first problem ends the reading with one sentence that names the file, the field, and what is allowed;
-no part of an invalid configuration is used.
+(https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). The sources, of which a later one wins: the
+defaults, the kubelet's own settings, our file, our drop-ins in the order of their names (maps merged by key, lists
+replaced), environment, flags. A null in one of our sources removes the values of our earlier ones. The result contains
+the source of each value. An invalid configuration is rejected as a whole, with one sentence about its first problem
+that names the file, the field, and what is allowed.
 
 Thresholds are the kubelet's plus the margin, so that reclaimd acts before the kubelet does; without a kubelet
-configuration they are its defaults on Linux. A signal that our own maps name replaces the inherited one, and gets no
-margin.
+configuration they are its defaults on Linux. An entry of our own maps replaces the inherited threshold of its signal,
+and gets no margin.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from signals.types import AVAILABLE, Signal, signals_about
 AUTO = "auto"  # of kubeletEndpoint
 DEFAULT = "default"  # the origin of a value that no source has
 TRANSITION_PERIOD = "evictionPressureTransitionPeriod"
-MINIMUM_RECLAIM = "2%"  # of the available signals, where nothing else is said
+MINIMUM_RECLAIM = "2%"  # the default for available signals
 KUBELETS_MINIMUM_RECLAIM = {"nodefs.available": MINIMUM_RECLAIM, "imagefs.available": MINIMUM_RECLAIM}
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 GAP_INTERVALS = 3.0  # times the longest polling interval
@@ -85,20 +85,19 @@ _BESIDE = {
     "imageMaximumGCAge": "imageMinimumGCAge",
     "pollFloor": "pollCeiling",
     "kubeletCAFile": "kubeletEndpoint",
-}  # fields whose default is wrong only beside another one, which is named
+}  # a default can conflict only with this other field, whose source is then named
 
 
 class Configuration(ConfigurationFile):
-    """The fields of the file, and what follows from them. Durations are in seconds, sizes in bytes, rates in bytes a
+    """The fields of the file, and what follows from them. Durations are in seconds, sizes in bytes, rates in bytes per
     second.
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
-    `kubelet`: the settings of the node's kubelet, None where its configuration was not read; `kubelet_remark`: what
-    there is to say of how it was looked for, empty if nothing. `kubelet_access`: how the kubelet is asked for its pods;
-    None: it is not.
+    `kubelet`: the settings of the node's kubelet, None if its configuration was not read; `kubelet_remark`: a sentence
+    about the search for it, or empty. `kubelet_access`: how the kubelet is asked for its pods; None: it is not asked.
     """
 
-    model_config = ConfigDict(defer_build=True)  # it is made of what was checked
+    model_config = ConfigDict(defer_build=True)  # its values are already checked
 
     thresholds: Annotated[tuple[Threshold, ...], not_read]
     left_to_kubelet: Annotated[tuple[tuple[str, str], ...], not_read]
@@ -111,7 +110,6 @@ class Configuration(ConfigurationFile):
 
     @property
     def asks_kubelet(self) -> bool:
-        """Whether the kubelet is asked for its pods."""
         return self.kubelet_access is not None
 
 
@@ -125,7 +123,7 @@ NEEDS_RESTART: Mapping[str, str] = {
 
 
 def needing_restart(running: Configuration, read: Configuration) -> tuple[str, ...]:
-    """The fields of the file that differ and only a restart can change."""
+    """The fields of the file that differ and take effect only after a restart."""
     changed = (
         name for attribute, name in NEEDS_RESTART.items() if getattr(running, attribute) != getattr(read, attribute)
     )
@@ -133,13 +131,13 @@ def needing_restart(running: Configuration, read: Configuration) -> tuple[str, .
 
 
 def until_restart(running: Configuration, read: Configuration) -> Configuration:
-    """The configuration that was read, with those fields as they are."""
+    """The configuration that was read, except for those fields, which keep their values."""
     return read.model_copy(update={attribute: getattr(running, attribute) for attribute in NEEDS_RESTART})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source of values, and its name in messages."""
+    """A source of values, with its name in messages."""
 
     name: str
     document: Mapping[str, Any]
@@ -152,15 +150,15 @@ def load(
     directory: str | None = None,
     root: str | None = None,
 ) -> Configuration:
-    """The effective configuration from a file (None: none), a drop-in directory, the environment and flags.
+    """The effective configuration from a file, a drop-in directory, the environment and flags.
 
-    `flags`: field -> value. `root`: where the kubelet is looked for if no source names its file (`kubelet`); None:
-    nowhere. Raises ConfigurationError with one sentence.
+    `flags`: field -> value. `root`: where to look for the kubelet if no source names its file (`kubelet`); None:
+    nowhere. Raises ConfigurationError.
     """
     sources = _files(path, directory)
     set_there = {field: environment[variable] for variable, field in ENVIRONMENT.items() if environment.get(variable)}
     sources += [Source("environment", set_there), Source("flags", flags)]
-    for source in sources:  # an unknown field with a null too
+    for source in sources:  # an unknown field is rejected even if it is null
         _check_types(Source(source.name, {k: v for k, v in source.document.items() if k not in FIELDS}))
     sources = _without_nulls(sources)
     for source in sources:
@@ -179,7 +177,7 @@ def load(
 
 
 def _files(path: str | None, directory: str | None) -> list[Source]:
-    """The file, then the drop-ins in the order of their names. Raises ConfigurationError."""
+    """The file, then the drop-ins by name. Raises ConfigurationError."""
     try:
         names = [*([path] if path is not None else []), *(drop_ins(directory) if directory is not None else [])]
     except OSError as error:
@@ -188,8 +186,8 @@ def _files(path: str | None, directory: str | None) -> list[Source]:
 
 
 def _without_nulls(sources: Sequence[Source]) -> list[Source]:
-    """The sources without their nulls, and without the values that a null in a later source removes. A transition
-    period of 0 counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1`)."""
+    """The sources without nulls, and without values that a null in a later source removes. A transition period of 0
+    counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1`)."""
     documents = [
         {**source.document, **({TRANSITION_PERIOD: None} if _is_zero(source.document.get(TRANSITION_PERIOD)) else {})}
         for source in sources
@@ -203,12 +201,12 @@ def _without_nulls(sources: Sequence[Source]) -> list[Source]:
 def _is_zero(duration: Any) -> bool:
     try:
         return isinstance(duration, str) and parse_duration(duration) == 0
-    except QuantityError:  # refused when it is read
+    except QuantityError:  # rejected later
         return False
 
 
 def _remaining(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """What a later document, or itself, leaves of a document."""
+    """The entries of a document that are null neither there nor in a later document."""
     return {
         key: _remaining(value, later[key])
         if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
@@ -228,7 +226,7 @@ def _origin(sources: Sequence[Source], name: str, key: str | None = None) -> str
 
 
 def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
-    """Every field as a file would have it that nobody writes."""
+    """Every field with its default, as it would be written."""
     found = {name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()}
     kubelets = KUBELETS_MINIMUM_RECLAIM if has_runtime else {}
     ours = {f"{entry['name']}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
@@ -236,8 +234,8 @@ def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
 
 
 def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
-    """The fields of the kubelet that our own sources override: those that its files or flags set and ours have too, and
-    the maps of thresholds. These are not inherited where there is no runtime, and so no kubelet."""
+    """The kubelet's settings that our own sources may override: the maps of thresholds (unless there is no runtime, and
+    so no kubelet), and fields of ours that its files or flags set."""
     found: dict[str, Any] = {}
     for attribute, field in ConfigurationFile.model_fields.items():
         is_inherited = has_runtime if attribute in EVICTION_MAPS else field.alias in kubelet.written
@@ -252,13 +250,13 @@ def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, An
 
 
 def _duration(seconds: float) -> str:
-    """Seconds in the format of Go's ParseDuration: without exponent, at most nine decimals."""
+    """Seconds as Go's ParseDuration takes them: without an exponent, with at most nine decimals."""
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _check_types(source: Source) -> None:
-    """Raises ConfigurationError for what no field of this name can have. Whether a text is one of its field's is
-    checked where all sources are merged, as a later one may replace it."""
+    """Raises ConfigurationError for unknown fields and wrong types. What a text says is checked after the merge, as a
+    later source may replace it."""
     for name, problem in (*unfit_texts(source.document), *bare_numbers(source.document)):
         raise ConfigurationError(f"{source.name}: {name}: {problem}")
     try:
@@ -270,7 +268,8 @@ def _check_types(source: Source) -> None:
 
 
 def _configuration(own: Sequence[Source], kubelet: KubeletConfiguration | None, remark: str) -> Configuration:
-    """The configuration of our own sources and the kubelet's; every error names the source of its text."""
+    """The configuration from our own sources and the kubelet's. Raises ConfigurationError, which names the source of
+    the value."""
     inherited, ours = kubelet or KUBELETS_DEFAULTS, merged([source.document for source in own])
     has_runtime = ours.get("containerRuntimeEndpoint") != NO_RUNTIME
     defaults = Source(DEFAULT, _defaults(ours, has_runtime))
@@ -303,20 +302,20 @@ def _configuration(own: Sequence[Source], kubelet: KubeletConfiguration | None, 
 
 
 def _read(document: Mapping[str, Any]) -> ConfigurationFile:
-    """The fields of a document whose types were checked. Raises FieldError for a text that is none of its field's."""
+    """The values of a document whose types are checked. Raises FieldError for a text that its field does not take."""
     try:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name, *place = map(str, problem["loc"])
-        if place:  # a function is known by its name, not by its number
+        if place:  # the message names the function, not its number in the list
             number, *place = place
             place = place if "name" in place else [document[name][int(number)]["name"], *place]
         raise FieldError(name, ": ".join([*place, problem["msg"].removeprefix("Value error, ")])) from None
 
 
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
-    """Raises FieldError for a field that does not agree with another one."""
+    """Raises FieldError for fields that contradict each other."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
     ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
     for error in image_gc_problems(high, low, *ages):
@@ -337,7 +336,7 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
 
 
 def _check_functions(written: ConfigurationFile) -> None:
-    """Raises FieldError for what is wrong of `reclaimFunctions` beside the rest of the configuration."""
+    """Raises FieldError for functions that contradict each other or the rest of the configuration."""
     if len(written.functions) > MOST_FUNCTIONS:
         problem = f"there may be at most {MOST_FUNCTIONS}, but there were {len(written.functions)}"
         raise FieldError("reclaimFunctions", problem)
@@ -354,7 +353,7 @@ def _check_functions(written: ConfigurationFile) -> None:
 
 
 def _rows(written: ConfigurationFile) -> Rows:
-    """The rows of `reclaimTable`. Raises FieldError."""
+    """Raises FieldError."""
     signals = [signal for role in written.roles for signal in signals_about(role)]
     names = [*(BUILT_IN if written.has_runtime else ()), *(function.name for function in written.functions)]
     rows: dict[Signal, tuple[RowEntry, ...]] = {}
@@ -379,7 +378,7 @@ def _rows(written: ConfigurationFile) -> Rows:
 
 
 def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration) -> KubeletAccess | None:
-    """How the kubelet is asked for its pods; None: it is not. Raises FieldError."""
+    """How the kubelet is asked for its pods; None: it is not asked. Raises FieldError."""
     names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
     given = {name: getattr(written, f"kubelet_{name}") for name in names}
     if written.kubelet_url not in ("", AUTO):
@@ -399,12 +398,12 @@ def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration)
 
 
 def _field_of(attribute: str) -> str:
-    """The field of the file that has this attribute."""
     return str(ConfigurationFile.model_fields[attribute].alias)
 
 
 def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:
-    """The threshold with its origin, and the margin if it is the kubelet's; bytes do not raise a mark of inodes."""
+    """The threshold with its origin, and with the margin if the kubelet's. A margin in bytes does not apply to
+    inodes."""
     origin = origins[f"{threshold.origin}.{threshold.signal}"]
     applies = margin.percentage is not None or not threshold.signal.counts_inodes
     if origin == kubelet and applies and margin.amount(2**62) > 0:
@@ -423,7 +422,7 @@ def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(entry: Any, model: type[Model]) -> Any:
-    """An entry of a list in the order of its fields, without those that it leaves out."""
+    """An entry of a list, its fields in the order of the model and without those that it leaves out."""
     if not isinstance(entry, Mapping):
         return entry
     names = (field.alias or name for name, field in model.model_fields.items())
@@ -439,7 +438,7 @@ def _given(value: Any) -> Any:
 
 
 def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> dict[str, str]:
-    """The source of each value in force; of a map, by `field.key`."""
+    """The source of each value in force; the keys of a map are `field.key`."""
     found: dict[str, str] = {}
     for name, value in effective.items():
         if isinstance(value, Mapping):
@@ -451,7 +450,7 @@ def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> 
 
 def eviction_config(configuration: Configuration) -> EvictionConfig:
     """The part of the configuration that `synchronize` uses."""
-    kubelets = None  # not known: the kubelet's configuration was not read, or it has no filesystem here
+    kubelets = None  # not known: its configuration was not read, or it has no filesystem here
     if configuration.kubelet is not None and configuration.has_runtime:
         kubelets = configuration.kubelet.thresholds.thresholds
     longest_gap_seconds = max(GAP_INTERVALS * configuration.poll_ceiling_seconds, SHORTEST_GAP_SECONDS)
@@ -465,15 +464,14 @@ def eviction_config(configuration: Configuration) -> EvictionConfig:
 
 
 def poll_policy(configuration: Configuration) -> PollPolicy:
-    """How often filesystems are read."""
     assumed = float(configuration.assumed_fill_rate)
     return PollPolicy(configuration.poll_floor_seconds, configuration.poll_ceiling_seconds, assumed)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The runtime's socket and the image service's. `tried`: the usual places, where none is configured; `found`: a
-    socket is at one of them."""
+    """The sockets of the runtime and of the image service. `tried`: the usual places, if none is configured; `found`:
+    whether there is a socket at one of them."""
 
     runtime: str
     image: str
@@ -482,7 +480,7 @@ class Endpoint:
 
     @property
     def remark(self) -> str:
-        """How it was chosen, as a sentence; empty where it is configured."""
+        """How it was chosen, as a sentence; empty if it is configured."""
         if not self.tried:
             return ""
         if self.found:

@@ -1,8 +1,8 @@
 """The configuration file: its fields, their types, their defaults, and which of them need a restart.
 
-A field of the model is named for its value, which other modules use; its alias is its name in the file. Does not cover:
-what has to agree with another field (`effective`), whether a program, a plugin or a filesystem is there (`doctor`), and
-what the functions do (`reclaim`).
+Other modules use the attributes of the models; the aliases are the names in the file. Does not cover: checks of one
+field against another (`effective`), whether a program, a plugin or a filesystem exists (`doctor`), and what the
+functions do (`reclaim`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from signals.types import (
 )
 
 KIND = "ReclaimdConfiguration"
-NO_RUNTIME = "none"  # of containerRuntimeEndpoint: there is no runtime on this machine
-MOST_FILESYSTEMS = 8  # each is polled, and is a value of metrics' labels
+NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
+MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
@@ -45,7 +45,7 @@ class FilesystemEntry(StrictModel):
     """A filesystem of `filesystems`."""
 
     name: str = Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})
-    """Its signals are NAME.available and NAME.inodesFree. None of the kubelet's names."""
+    """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
     path: texts.AbsolutePath
     """A directory on it."""
 
@@ -57,7 +57,7 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
         if not ROLE_NAME.fullmatch(entry.name):
             raise ValueError(f"name: must be {ROLE_NAMES_ALLOWED}, but it was {quoted(entry.name)}")
         if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
-            raise ValueError(f"{entry.name}: is the kubelet's own name; another one is needed")
+            raise ValueError(f"{entry.name}: is one of the kubelet's own names; choose another")
         role = FilesystemRole(entry.name)
         if role in found:
             raise ValueError(f"{entry.name}: occurs twice")
@@ -70,7 +70,7 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
 
 
 class FunctionKind(StrEnum):
-    """What a function of the configuration is: named by the function, or by the field that makes it one."""
+    """The kind of a configured function: named by the function itself, or by the field that tells the kind."""
 
     BALLAST = "ReleaseBallast"
     ROTATED_LOGS = "DeleteRotatedLogs"
@@ -80,8 +80,7 @@ class FunctionKind(StrEnum):
 
 
 class _Kind(NamedTuple):
-    """The fields of a kind beside `name`, `frees` and `cooldown`; where it frees and how long it may take if nothing
-    else is said."""
+    """The fields of a kind besides `name`, `frees` and `cooldown`; its defaults of `frees` and `timeout`."""
 
     needed: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
@@ -100,7 +99,7 @@ KINDS: Mapping[FunctionKind, _Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whose a program runs as."""
+    """The identity that a program runs with."""
 
     uid: int
     gid: int
@@ -134,60 +133,60 @@ def _read_keep(keep: int) -> int:
 
 
 def _read_role(name: str) -> str:
-    return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # what is none is refused beside the others
+    return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # `effective` refuses it, and lists the roles
 
 
 ballast_size = texts.within(texts.read_size, "1Mi")
-"""The size of ballast in bytes. Raises ValueError."""
+"""The size of the ballast in bytes. Raises ValueError."""
 
 
 def ballast_path(text: str) -> str:
-    """The path of the file of ballast, without //, . and .. . Raises ValueError."""
+    """The normalized path of the ballast file. Raises ValueError."""
     if not text.startswith("/") or text.endswith("/"):
         raise ValueError(f"must be the absolute path of a file, but it was {quoted(text)}")
     return posixpath.normpath(text)
 
 
 class FunctionEntry(StrictModel):
-    """A function of `reclaimFunctions`. Which fields it needs depends on what it is (`functions`)."""
+    """A function of `reclaimFunctions`. Its kind decides which fields it needs and which are allowed."""
 
     name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
-    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own, with
-    exec or plugin."""
+    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own together
+    with exec or plugin."""
     argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting("exec", ())
-    """A program: its absolute path and its arguments. There is no shell. Needs frees."""
+    """A program: its absolute path and its arguments, run without a shell. Needs frees."""
     user: Annotated[User | None, read_as(str, _read_user)] = setting("user")
-    """Whom the program runs as; left out: as reclaimd."""
+    """The user that the program runs as. Default: reclaimd's own."""
     asks_plan: bool = setting("plan", True)
-    """False: a dry run does not start the program, as it ignores the argument `plan`."""
+    """False: a dry run does not start the program; for one that ignores the argument `plan`."""
     timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting("timeout", 0.0)
-    """After so long the program gets TERM, and KILL for its whole process group: 1s to 10m."""
+    """How long a call may take, 1s to 10m. Then the program gets TERM, and its whole process group KILL."""
     distribution: str = setting("plugin", "")
-    """A Python distribution that has the function as an entry point. Needs frees."""
+    """A Python distribution that provides the function as an entry point. Needs frees."""
     entry_point: str = setting("entryPoint", "")
-    """The name of that entry point; left out: the name of the function."""
+    """The name of that entry point. Default: the name of the function."""
     options: Annotated[tuple[tuple[str, Any], ...], read_as(dict[str, Any], _read_options)] = setting("options", ())
-    """Of the plugin."""
+    """The plugin's options."""
     path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
-    """The ballast."""
+    """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
-    """Of the ballast, in bytes: at least 1Mi."""
+    """The size of the ballast: at least 1Mi."""
     keep: Annotated[int, read_as(int, _read_keep)] = setting("keep", 1, json_schema_extra={"minimum": 0})
-    """How many rotated logs of each container stay."""
+    """How many rotated logs to keep of each container."""
     frees: Annotated[FilesystemRole, read_as(str, _read_role)] = setting("frees", "")
-    """The filesystem on which it frees: nodefs, imagefs, containerfs, or one of `filesystems`."""
+    """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of `filesystems`."""
     cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting("cooldown", 0.0)
-    """How long it rests after a call."""
+    """How long it is not called again after a call."""
 
     @property
     def kind(self) -> FunctionKind:
-        """What it is."""
         return _kind_of(self.name, program=bool(self.argv))
 
     @model_validator(mode="wrap")
     @classmethod
     def _of_its_kind(cls, entry: Any, validated: Callable[[Any], FunctionEntry]) -> FunctionEntry:
-        """The entry with the defaults of its kind. Raises ValueError for a field that its kind has not, or lacks."""
+        """The entry with the defaults of its kind. Raises ValueError for a field that its kind lacks or does not
+        allow."""
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
         fields = [field.alias for field in cls.model_fields.values() if field.alias]
@@ -207,30 +206,30 @@ def _kind_of(name: str, *, program: bool) -> FunctionKind:
 
 
 def _check_fields(function: FunctionEntry, given: Sequence[str]) -> None:
-    """Raises ValueError for a function that has not the fields of its kind. `given`: its fields beside the name."""
+    """Raises ValueError where the fields are not those of the kind. `given`: the fields besides the name."""
     if function.name in BUILT_IN:
         raise ValueError("is built in; it needs no entry")
     if function.kind != function.name and ("exec" in given) == ("plugin" in given):
         both = "both were given" if "exec" in given else "neither was given"
-        built_in = ", ".join((FunctionKind.BALLAST, FunctionKind.ROTATED_LOGS, FunctionKind.CONTAINERD_GARBAGE))
-        raise ValueError(f"must have either exec or plugin, but {both}; functions without are {built_in}")
+        built_in = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
+        raise ValueError(f"must have either exec or plugin, but {both}; only {built_in} need neither")
     kind = KINDS[function.kind]
     allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
     for field in given:
         if field not in allowed:
-            raise ValueError(f"{field}: is no field of such a function; allowed are {', '.join(allowed)}")
+            raise ValueError(f"{field}: is not a field of this kind of function; allowed are {', '.join(allowed)}")
     for field in kind.needed:
         if field not in given:
             raise ValueError(f"{field} is missing")
 
 
 class RowEntryText(StrictModel):
-    """An entry of a row of `reclaimTable` that has more than a name."""
+    """An entry of a row of `reclaimTable` that is more than a name."""
 
     function: str
     """The name of the function."""
     below: texts.QuantityOrPercentage | None = None
-    """It is called only while the signal is below this mark."""
+    """The function is called only while the signal is below this mark."""
 
 
 def _form(entry: Any) -> str | None:
@@ -245,12 +244,12 @@ RowEntryForms = Annotated[
         custom_error_message="must be a function's name, or function and below",
     ),
 ]
-"""An entry of a row. A tag in angle brackets is not part of a field's name (`strict_yaml.first_problem`)."""
+"""An entry of a row. `strict_yaml.sentence_about` leaves tags in angle brackets out of the names of fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsedAtStart:
-    """The mark of a value that a daemon uses once, at its start. `field`: the field to name, if it is another one."""
+    """Marks a value that the daemon uses only at startup. `field`: the field to name in messages, if not this one."""
 
     field: str = ""
 
@@ -259,7 +258,7 @@ NeedsRestart = Annotated[Value, UsedAtStart()]
 
 
 class ConfigurationFile(StrictModel):
-    """The file as written. Unknown fields and wrong types are refused."""
+    """The file as written. Unknown fields and wrong types are rejected."""
 
     model_config = ConfigDict(title=KIND, validate_default=True)
 
@@ -268,135 +267,135 @@ class ConfigurationFile(StrictModel):
     kind: str = setting("kind", KIND)
     """What the file is."""
     kubelet_config: str | None = setting("kubeletConfig", None)
-    """The kubelet's configuration, read only. Null: as its command line says, else the usual file, where it exists.
-    Empty: none."""
+    """The kubelet's configuration file, only read. Null: the file that the kubelet's command line names, else the usual
+    one if it exists. Empty: none."""
     kubelet_config_dir: str = setting("kubeletConfigDir", "")
-    """Its drop-in directory."""
+    """The kubelet's drop-in directory."""
     root_directory: NeedsRestart[texts.Directory] = setting("rootDirectory", "/var/lib/kubelet")
     """The kubelet's root directory; nodefs is the filesystem it is on."""
     pod_logs_dir: NeedsRestart[texts.LogDirectory] = setting("podLogsDir", "/var/log/pods")
-    """Where the kubelet keeps the logs of pods. A symlink in its place is not followed."""
+    """Where the kubelet keeps the logs of pods. Not followed if it is a symlink."""
     container_logs_dir: NeedsRestart[texts.LogDirectory] = setting("containerLogsDir", "/var/log/containers")
-    """Where the symlinks to the logs of containers are."""
+    """Where the symlinks to container logs are."""
     runtime_endpoint: NeedsRestart[str] = setting("containerRuntimeEndpoint", "")
-    """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: there is no runtime
-    on this machine."""
+    """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: this machine has no
+    runtime."""
     image_endpoint: NeedsRestart[str] = setting("imageServiceEndpoint", "")
-    """The socket of the image service, where it is another one."""
+    """The image service's socket. Empty: the runtime's."""
     kubelet_url: str = setting("kubeletEndpoint", "")
-    """Where the kubelet is asked for its pods, such as https://127.0.0.1:10250; auto: found by itself; empty: not
-    asked."""
+    """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way automatically. Empty:
+    do not ask."""
     kubelet_token_file: texts.AbsolutePathOrEmpty = setting("kubeletTokenFile", "")
-    """The bearer token for the kubelet."""
+    """The file with the bearer token for the kubelet."""
     kubelet_certificate_file: texts.AbsolutePathOrEmpty = setting("kubeletCertificateFile", "")
-    """The client certificate for the kubelet, in PEM."""
+    """The file with the client certificate for the kubelet, in PEM."""
     kubelet_key_file: texts.AbsolutePathOrEmpty = setting("kubeletKeyFile", "")
-    """Its key; empty where it is in the same file."""
+    """The file with the key of that certificate. Empty: the key is in the same file."""
     kubelet_ca_file: texts.AbsolutePathOrEmpty = setting("kubeletCAFile", "")
-    """The authorities whose certificates the kubelet may show, in PEM."""
+    """The file with the certificate authorities trusted for the kubelet's certificate, in PEM."""
     kubelet_server_name: str = setting("kubeletServerName", "")
-    """The name in the kubelet's certificate, where that is not the address."""
+    """The name in the kubelet's certificate, if it is not the address."""
     kubelet_insecure_skip_verify: bool = setting("kubeletInsecureSkipVerify", False)
-    """True: whoever listens at that address is believed, and gets the token."""
+    """True: trust whatever listens at that address, and send it the token."""
     terminated_pods: NeedsRestart[Literal["kubelet", "evidence"]] = setting("terminatedPods", "kubelet")
-    """How it is known that a pod which still exists has terminated: by the kubelet's word alone, or also by what was
-    seen for terminatedPodAge."""
+    """What shows that a pod which still exists has terminated. kubelet: only what the kubelet says. evidence: also what
+    was observed for terminatedPodAge."""
     terminated_pod_age_seconds: NeedsRestart[texts.TerminatedPodAge] = setting("terminatedPodAge", "10m")
-    """For how long that must have been seen; at least 10s."""
+    """How long that must have been observed; at least 10s."""
     margin: texts.Margin = setting("margin", "5%")
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a unit (5Gi), which
-    raise the available signals only."""
+    raise only the marks of the available signals."""
     eviction_hard: texts.Marks = setting("evictionHard", dict)
     """Signal -> mark, in place of the inherited one and without the margin. 0% switches a signal off."""
     eviction_soft: texts.Marks = setting("evictionSoft", dict)
-    """Signal -> mark that acts after a grace period; needs one in evictionSoftGracePeriod."""
+    """Signal -> mark that takes effect after a grace period; needs an entry in evictionSoftGracePeriod."""
     eviction_soft_grace_period: texts.GracePeriods = setting("evictionSoftGracePeriod", dict)
-    """Signal -> how long its soft mark must have been crossed."""
+    """Signal -> how long the signal must stay below its soft mark before that takes effect."""
     eviction_minimum_reclaim: texts.Marks = setting("evictionMinimumReclaim", dict)
-    """Signal -> how far above its mark it must rise before relief is declared; 2% where nothing else is said of an
-    available signal."""
+    """Signal -> how far above its mark it must rise to count as relieved. Default for the available signals: 2%."""
     transition_period_seconds: texts.Seconds = setting("evictionPressureTransitionPeriod", "5m")
-    """How long DiskPressure is reported after it was last seen. 0s counts as not set."""
+    """How long a condition is reported after pressure was last observed. 0s counts as not set."""
     extent: texts.HowFar = setting("extent", "enough")
-    """enough: a pass stops when the thresholds are clear. all: it goes to the end of the row, as the kubelet does."""
+    """enough: a pass stops when the thresholds are clear. all: it continues to the end of the row, as the kubelet
+    does."""
     dry_run: bool = setting("dryRun", False)
-    """True: everything but removals."""
+    """True: do everything except remove."""
     image_minimum_gc_age_seconds: texts.Seconds = setting("imageMinimumGCAge", "2m")
-    """How long an image must have been known before it may go."""
+    """How long an image must have been known before it may be removed."""
     image_maximum_gc_age_seconds: texts.Seconds = setting("imageMaximumGCAge", "0s")
-    """How long an image may stay unused before the periodic collection takes it; 0s: for ever."""
+    """How long an image may be unused before periodic garbage collection removes it. 0s: no limit."""
     image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85, ge=0, le=100)
-    """Of the periodic image collection, in percent of the disk used: it begins there. 100: never."""
+    """The disk usage in percent at which periodic image garbage collection begins. 100: never."""
     image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80, ge=0, le=100)
-    """It ends there; below imageGCHighThresholdPercent."""
+    """The disk usage in percent at which it ends; below imageGCHighThresholdPercent."""
     minimum_container_ttl_seconds: texts.Seconds = setting("minimumContainerTTLDuration", "0s")
-    """How old a dead container must be to go, counted from its creation."""
+    """How old a dead container must be before it may be removed, counted from its creation."""
     maximum_dead_containers_per_container: int = setting("maximumDeadContainersPerContainer", 1)
-    """How many dead copies of each container stay; negative: all."""
+    """How many dead instances of each container to keep. Negative: all."""
     maximum_dead_containers: int = setting("maximumDeadContainers", -1)
-    """How many dead containers stay on the node; negative: no limit."""
+    """How many dead containers to keep on the node. Negative: no limit."""
     periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
-    """True: the kubelet's own periodic loops too; for a machine on which no kubelet runs them."""
+    """True: run the kubelet's periodic garbage collection too; for a machine on which no kubelet does."""
     keep_images: texts.Texts = setting("keepImages", list)
-    """Images that always stay: references, repositories, digests, globs."""
+    """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
-    """How many images of each repository always stay, the newest ones. 0: none."""
+    """How many of the newest images of each repository to keep always. 0: none."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
-    """Nothing is removed for so long after a start, unless the kubelet answers healthy before."""
+    """How long nothing is removed after a start, unless the kubelet reports that it is healthy sooner."""
     kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")
-    """Where the kubelet's /healthz is asked: address and port, or unix:///path; empty: nowhere."""
+    """Where the kubelet serves /healthz: address and port, or unix:///path. Empty: it is not asked."""
     pod_start_seconds: texts.PodStart = setting("holdOffForNewPods", "1s")
-    """No image goes for so long after a pod began: 0s to 10s."""
+    """How long no image is removed after a pod began to start: 0s to 10s."""
     parallel_removals: int = setting("parallelRemovals", 2, ge=1, le=64)
-    """Removals side by side."""
+    """How many removals run in parallel."""
     removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
-    """How long a removal that was sent is waited for before the pass goes on without it; at least 500ms."""
+    """How long a pass waits for a removal before it continues without it; at least 500ms."""
     lead: texts.LeadOrNone = setting("lead", "auto")
-    """auto: a pass begins before its mark is reached, where removals have lately taken longer than there is time until
-    the kubelet's; 0s: never."""
+    """auto: a pass begins before its mark is reached when recent removals took longer than the time left until the
+    kubelet's mark. 0s: never before its mark."""
     poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")
-    """The shortest time between two observations; at least 1ms, and not above pollCeiling."""
+    """The shortest time between two observations: at least 1ms, and not above pollCeiling."""
     poll_ceiling_seconds: texts.Seconds = setting("pollCeiling", "10s")
     """The longest time between two observations."""
     assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
-    """Bytes a second that a fill may always have."""
+    """The fill rate, in bytes per second, that is always assumed to be possible."""
     state_file: NeedsRestart[texts.PathOrEmpty] = setting("stateFile", "/var/lib/reclaimd/images.json")
-    """When each image was first seen and last used. Empty: nowhere."""
+    """The file that records when each image was first seen and last used. Empty: none."""
     history_file: NeedsRestart[texts.PathOrEmpty] = setting("historyFile", "/var/lib/reclaimd/history")
-    """Every pass and every removal of the last weeks. Empty: no history."""
+    """The file that records every pass and every removal of the last weeks. Empty: none."""
     history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")
-    """Bytes of that file, allocated at the start: 1Mi to 1Gi."""
+    """The size of that file, allocated at startup: 1Mi to 1Gi."""
     lock_directory: NeedsRestart[texts.Directory] = setting("lockDirectory", "/run/reclaimd/lock")
-    """A directory of mode 0700 that the one instance of the node locks."""
+    """A directory of mode 0700 that is locked by the node's only instance."""
     control_socket: NeedsRestart[texts.PathOrEmpty] = setting("controlSocket", "/run/reclaimd/control.sock")
-    """Where commands ask the daemon. Empty: nowhere."""
+    """The socket on which commands reach the daemon. Empty: none."""
     metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
     filesystems: NeedsRestart[
         Annotated[Mapping[FilesystemRole, str], read_as(list[FilesystemEntry], read_filesystems)]
     ] = setting("filesystems", list, json_schema_extra={"maxItems": 8})
-    """Filesystems of your own, beside the kubelet's."""
+    """Filesystems of your own, besides the kubelet's."""
     functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(list[FunctionEntry], tuple)]] = setting(
         "reclaimFunctions", list
     )
-    """Functions of your own, off until a row of reclaimTable names them."""
+    """Functions of your own. Each is called only where a row of reclaimTable names it."""
     reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting("reclaimTable", dict)
-    """Signal -> functions, in order. A signal that is not named keeps its built-in row."""
+    """Signal -> functions, in order. Other signals keep their built-in rows."""
     kubernetes_events: NeedsRestart[bool] = setting("kubernetesEvents", False)
-    """True: events go to the API server too, not only to the log."""
+    """True: send events to the API server too, not only to the log."""
     kubeconfig: NeedsRestart[texts.PathOrEmpty] = setting("kubeconfig", "")
-    """Who asks the API server; empty: the pod's service account."""
+    """The kubeconfig for the API server. Empty: the pod's service account."""
     node_name: NeedsRestart[texts.NodeName] = setting("nodeName", "")
-    """The name of the Node in events; empty: $NODE_NAME, else the host's name."""
+    """The name of the Node in events. Empty: $NODE_NAME, else the host name."""
 
     @property
     def has_runtime(self) -> bool:
-        """Whether there is a container runtime on this machine, and so a kubelet's filesystems."""
+        """Whether this machine has a container runtime, and with it the kubelet's filesystems."""
         return self.runtime_endpoint != NO_RUNTIME
 
     @property
     def terminated_by_evidence(self) -> bool:
-        """Whether pods count as terminated by what is seen of them."""
+        """Whether evidence is enough for a pod to count as terminated."""
         return self.terminated_pods == "evidence"
 
     @property
@@ -412,7 +411,7 @@ class ConfigurationFile(StrictModel):
 
     @property
     def ballast(self) -> FunctionEntry | None:
-        """The function that releases the ballast; None where none is configured."""
+        """The function that releases the ballast; None if none is configured."""
         return next((each for each in self.functions if each.kind is FunctionKind.BALLAST), None)
 
 

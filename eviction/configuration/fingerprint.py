@@ -1,12 +1,11 @@
-"""Which configuration files a process reads, and the fingerprint of the configuration that it started with. Standard
-library only.
+"""Which configuration files a process reads, and the fingerprint of its configuration. Standard library only.
 
-Every command reads what the daemon reads where its command line does not say otherwise: a hook that is run by hand in
-an emergency must not forget the keep-list.
+Unless its command line says otherwise, every command reads what the daemon reads: a hook that is run by hand in an
+emergency must not forget the keep-list.
 
 The daemon does a command's work only if both have the same fingerprint: the same files, unchanged since the daemon read
-them, the same flags, and the same endpoints in the environment. A command that names no configuration of its own
-accepts the daemon's.
+them, the same flags, and the same endpoints in the environment. A command that names no configuration accepts the
+daemon's.
 
 Does not cover: reading the files (`effective`).
 """
@@ -21,23 +20,23 @@ USUAL_DIRECTORY = "/etc/reclaimd/reclaimd.conf.d"
 VARIABLE = "RECLAIMD_CONFIG"
 VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
 
-OTHER_CONFIGURATION = "it runs with another configuration, or with an older state of the same files"
+OTHER_CONFIGURATION = "it runs with another configuration, or with an older version of the same files"
 
 Fingerprint = dict[str, list[list[object]]]
 """JSON: `files` (real path, time of change in ns, size), `flags` and `environment`, each sorted.
 
-Empty: unknown. It equals the fingerprint of no command.
+Empty: unknown. No command has it.
 """
 
 
 def configuration_files(
     config: str | None, config_dir: str | None, environment: Mapping[str, str], root: str = "/"
 ) -> tuple[str | None, str | None]:
-    """The configuration file and the directory of drop-ins; None: none.
+    """The configuration file and the drop-in directory; None: none.
 
-    `config` and `config_dir` as on the command line: None is not given, an empty text is none. A file that nobody named
-    is $RECLAIMD_CONFIG, else the usual one where it exists. The usual directory belongs to the usual file only. `root`:
-    where the usual ones are looked for.
+    `config` and `config_dir` are those of the command line: None if not given, empty for none. The default file is
+    $RECLAIMD_CONFIG, else the usual one if it exists. The usual directory belongs to the usual file only. `root`: where
+    to look for the usual ones.
     """
     named = config if config is not None else environment.get(VARIABLE)
     usual_file, usual_directory = (os.path.join(root, path.lstrip("/")) for path in (USUAL_FILE, USUAL_DIRECTORY))
@@ -50,10 +49,7 @@ def configuration_files(
 def fingerprint_of(
     config: str | None, config_dir: str | None, flags: Mapping[str, object], environment: Mapping[str, str]
 ) -> Fingerprint:
-    """The fingerprint of a file, a drop-in directory, flags and the environment.
-
-    Raises OSError for a file or directory that cannot be examined.
-    """
+    """The fingerprint of a file, a drop-in directory, flags and the environment. Raises OSError."""
     paths = [] if config is None else [config]
     if config_dir is not None:
         paths += sorted(os.path.join(config_dir, name) for name in os.listdir(config_dir) if name.endswith(".conf"))
@@ -69,7 +65,6 @@ def fingerprint_of(
 
 
 def names_no_configuration(fingerprint: Fingerprint) -> bool:
-    """Whether it has no file, no flag and no endpoint."""
     return not any(fingerprint.get(part) for part in ("files", "flags", "environment"))
 
 

@@ -2,34 +2,34 @@
 
 In the kubelet's own order (`cmd/kubelet/app/server.go`):
 
-1. The file. Here, and only here, the default thresholds come in: all of them if the file does not set `evictionHard`,
-   those of the other signals if it also sets `mergeDefaultEvictionSettings`.
-2. The `*.conf` files of the drop-in directory and of the directories below it, in lexical order: a JSON merge patch
-   each. So a drop-in can take a default away, and `mergeDefaultEvictionSettings` in a drop-in changes nothing.
+1. The file. Only this step adds the default thresholds: all of them if the file does not set `evictionHard`, those of
+   the other signals if it also sets `mergeDefaultEvictionSettings`.
+2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as a JSON merge patch. So
+   a drop-in can remove a default, and `mergeDefaultEvictionSettings` in a drop-in changes nothing.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
 4. The flags of its command line, where they are known.
 
-A kubelet without a file has no default thresholds from Kubernetes 1.25 on; here it has them, as before.
+Since Kubernetes 1.25 a kubelet without a file has no default thresholds; here it has them, as before.
 
-Only the fields that reclaimd needs are read; all others are ignored. Values that the kubelet refuses are refused here
-too (`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
+Only the fields that reclaimd needs are read. Values that the kubelet rejects are rejected here too
+(`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
 
-Which file: the one that our own configuration names; else the files and flags that the kubelet was started with, as its
-process tells; else its usual file. Anybody may call a program `kubelet`, and what is read here moves the marks of a
-root daemon. So a process counts only if
+Which file: the one that our own configuration names; else the files and flags that the kubelet process was started
+with; else the usual file. Anybody may call a program `kubelet`, and the settings read here move the marks of a root
+daemon. So a process counts only if
 
-* its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in k3s, is left alone),
-* all its user ids are root's or our own: a setuid program has the real one of who started it,
-* its executable is called `kubelet`, or, where that may not be looked at (a unit without capabilities), it runs in
-  `kubelet.service`: where it runs, a user cannot choose,
-* it is in no PID namespace below ours, has our root directory and sees the same file at the path of its `--config`, as
-  far as that may be looked at: the kubelet of a nested node is not this node's.
+* its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in k3s, does not count),
+* all its user ids are root's or our own: a setuid program has the real user id of whoever started it,
+* its executable is called `kubelet`, or, if that may not be read (a unit without capabilities), it runs in
+  `kubelet.service`, which a user cannot choose,
+* it is in no PID namespace below ours, has our root directory, and sees the same file at the path of its `--config` (if
+  that may be checked): the kubelet of a nested node is not this node's.
 
-Of several none is taken. Reading the command line of a process whose memory is locked may hang, so all of it is done on
-a thread that is waited for and may be left behind.
+If there are several, none is used. Reading the command line of a process whose memory is locked may hang, so the search
+runs on a thread, with a deadline, and a hanging thread is abandoned.
 
-Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence); their syntax is that
-of pflag, their fields those of `cmd/kubelet/app/options/options.go`.
+Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence). Their syntax is
+pflag's; `cmd/kubelet/app/options/options.go` has their fields.
 """
 
 from __future__ import annotations
@@ -72,26 +72,27 @@ EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period",
 
 
 def host_at(address: str) -> str:
-    """Where to ask a server that listens at this address, as a URL has it: on the loopback, if it listens at all."""
+    """The host to connect to, as written in a URL, for a server that listens at this address: the loopback if it
+    listens on all interfaces."""
     address = ALL_INTERFACES.get(address, address)
     return f"[{address}]" if ":" in address else address
 
 
 def _overridden(name: str, default: Any, flag: str) -> Any:
-    """A field, and the flag of the kubelet's command line that overrides it."""
+    """A field that this flag of the kubelet's command line overrides."""
     return setting(name, default, json_schema_extra={"flag": flag})
 
 
 def _seconds(default: float) -> Any:
-    """A duration, for which 0 means the default, as in the kubelet."""
+    """A duration; 0 means the default, as in the kubelet."""
     return read_as(str, lambda text: parse_duration(text) or default)
 
 
 class KubeletConfiguration(Model):
-    """The settings of this node's kubelet that reclaimd needs; all others are ignored. Durations in seconds.
+    """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
 
-    `name`: of the file. `written`: the fields that files and flags set. `root_directory`: its `--root-dir`, empty where
-    that is not known. `read_only_port`: 0 is off.
+    `name`: of the file. `written`: the fields that files and flags set. `root_directory`: its `--root-dir`, empty if
+    not known. `read_only_port`: 0 is off.
     """
 
     model_config = ConfigDict(extra="ignore", validate_default=True)
@@ -140,8 +141,7 @@ class KubeletConfiguration(Model):
 
     @property
     def healthz_endpoint(self) -> str:
-        """Where its `/healthz` is asked on this node: on the loopback, if it listens on every address. Empty: it serves
-        none."""
+        """The address and port on this node at which it serves `/healthz`; empty if it does not."""
         if self.healthz_port == 0:
             return ""
         return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}"
@@ -151,8 +151,8 @@ KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fi
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The documents merged in order, each a JSON merge patch (RFC 7386) of those before it: maps by key, everything
-    else replaced; null removes a key."""
+    """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything else replaced; null
+    removes a key."""
     result: dict[str, Any] = {}
     for number, document in enumerate(documents):
         for key, value in document.items():
@@ -167,13 +167,13 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def drop_ins(directory: str) -> list[str]:
-    """The `*.conf` files of a drop-in directory in the order of their names. Raises OSError."""
+    """The `*.conf` files of a drop-in directory by name. Raises OSError."""
     return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(DROP_IN_SUFFIX)]
 
 
 def kubelets_drop_ins(directory: str) -> Iterator[str]:
-    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink is a file, even to a directory,
-    and nothing is walked if `directory` itself is one (unless a slash is behind it). Raises OSError."""
+    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink counts as a file, even one to a
+    directory, and a `directory` that is itself a symlink, without a slash at its end, is empty. Raises OSError."""
     if not stat.S_ISDIR(os.lstat(directory).st_mode):
         return
     with os.scandir(directory) as entries:
@@ -188,11 +188,8 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
 def read_kubelet_configuration(
     path: str, directory: str = "", flags: Mapping[str, Any] | None = None
 ) -> KubeletConfiguration:
-    """The kubelet's effective settings from its file and its drop-in directory, where they are named, and its flags
-    (field -> value).
-
-    Raises ConfigurationError.
-    """
+    """The kubelet's effective settings from its file, its drop-in directory (empty: none) and its flags (field ->
+    value). Raises ConfigurationError."""
     try:
         document = read_document_of(API_VERSION, KIND, path) if path else {}
         patches = (
@@ -205,11 +202,11 @@ def read_kubelet_configuration(
 
 
 def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of the file as the kubelet has it before the drop-ins; what is of a wrong type is refused later.
+    """The document of the file as the kubelet has it before the drop-ins. Wrong types are rejected later.
 
-    Without `evictionHard` it has the defaults, else the map as written, even if empty; with
-    `mergeDefaultEvictionSettings` the defaults of the other signals are added. A user's value wins, also one that
-    switches the signal off.
+    Without `evictionHard` it has the defaults, else the map as written, even if empty;
+    `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value wins, even one that switches
+    its signal off.
     """
     written = document.get("evictionHard")
     if written is None:
@@ -225,10 +222,10 @@ def kubelet_configuration(
     drop_ins: Sequence[dict[str, Any]] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> KubeletConfiguration:
-    """The effective settings of the documents of a file and of its drop-ins, and of flags; `name` is that of the file
-    in messages.
+    """The effective settings from the documents of a file and its drop-ins, and from flags. `name`: the file's, for
+    messages.
 
-    A flag replaces the whole field, also a map, except for feature gates. Raises ConfigurationError.
+    A flag replaces the whole field, even a map, except for feature gates. Raises ConfigurationError.
     """
     flags = flags or {}
     set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
@@ -295,7 +292,7 @@ def _node_allocatable_problems(found: KubeletConfiguration) -> Iterator[str]:
 
 
 def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> Iterator[FieldError]:
-    """All problems that the kubelet's validation finds in these image GC settings; ages in seconds."""
+    """All problems that the kubelet's validation finds in these settings of image GC; ages in seconds."""
     for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
         if not 0 <= percent <= 100:
             yield FieldError(field, f"must be between 0 and 100, but it was {percent}")
@@ -311,12 +308,12 @@ def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: floa
 
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
-"""What is inherited where no kubelet's configuration is known."""
+"""The settings that are inherited where no kubelet's configuration is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletProcess:
-    """A kubelet's command line. Paths are absolute, and empty where no flag names them. `flags`: the fields of its
+    """A kubelet's command line. Paths are absolute, or empty if no flag names them. `flags`: the fields of its
     configuration that flags override."""
 
     config: str
@@ -326,7 +323,7 @@ class KubeletProcess:
 
 
 class _LeftAloneError(EvictionError):
-    """Why a process that is called kubelet is not taken for the node's, as the end of a sentence about it."""
+    """Why a process called kubelet does not count as the node's, as the end of a sentence about it."""
 
 
 FLAGS = {
@@ -358,10 +355,10 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 
 
 def kubelet_of_node(own: Mapping[str, Any], root: str | None) -> tuple[KubeletConfiguration | None, str]:
-    """The configuration of the node's kubelet, None if there is none; and a sentence about it, if there is one to say.
+    """The configuration of the node's kubelet, None if there is none; and a sentence about the search, or empty.
 
-    `own`: the fields of our own sources. `root`: where /proc and the usual file are looked for, unless they say which
-    file it is, or that there is none; None: nowhere. Raises ConfigurationError.
+    `own`: the fields of our own sources. `root`: where to look for /proc and the usual file, unless `own` names the
+    file or says that there is none; None: nowhere. Raises ConfigurationError.
     """
     path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
@@ -376,18 +373,18 @@ def kubelet_of_node(own: Mapping[str, Any], root: str | None) -> tuple[KubeletCo
 
 
 def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
-    """The node's kubelet in a directory of the form of /proc; or why none is taken, as a sentence; empty if none runs.
+    """The node's kubelet, and why none was found, as a sentence; empty if none runs. Takes at most `seconds`.
 
-    Ends after at most `seconds`.
+    `proc`: /proc, or a directory like it.
     """
     try:
         return ReadingsInTime(Workers("kubelet search", 1), seconds)(lambda: _search(proc))
     except NoThread:
-        return None, "no thread can be started to look for the kubelet among the processes"
+        return None, "the processes were not searched for the kubelet, as no thread can be started"
     except OSError:
         return None, ""
     except ReadingHangs:
-        return None, f"{proc} was not read within {seconds:g}s, so no kubelet is found there"
+        return None, f"{proc} could not be searched for the kubelet within {seconds:g}s"
 
 
 def _search(proc: str) -> tuple[KubeletProcess | None, str]:
@@ -405,25 +402,25 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
             parents[pid] = _check(entry)
             found[pid] = _process(entry, arguments[1:])
         except _LeftAloneError as error:
-            left_alone = f"process {pid} is called {NAME} and left alone: {error}"
+            left_alone = f"process {pid} is called {NAME} but ignored: {error}"
         except (ValueError, ConfigurationError) as error:
-            left_alone = f"process {pid} is called {NAME} and left alone: its command line cannot be read ({error})"
+            left_alone = f"process {pid} is called {NAME} but ignored: its command line cannot be read ({error})"
         except OSError:  # it has ended
             continue
-    own = [pid for pid in found if parents[pid] not in found]  # without what it has just forked
+    own = [pid for pid in found if parents[pid] not in found]  # without a child that it has just forked
     if len(own) > 1:
         return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
     return (found[own[0]], "") if own else (None, left_alone)
 
 
 def _check(entry: str) -> int:
-    """The parent's id of a process that can be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
+    """The parent's id of a process that may be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
     lines = [line.partition(":") for line in _text_of(entry, "status").splitlines()]
     status = {name: values.split() for name, _, values in lines}
     users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
     others = [uid for uid in users if not this_process().trusts(uid)]
     if others or not users:
-        raise _LeftAloneError(f"it belongs to uid {others[0]}" if others else "whom it belongs to is not known")
+        raise _LeftAloneError(f"it belongs to uid {others[0]}" if others else "its owner is not known")
     if len(status.get("NSpid", "1")) > 1:
         raise _LeftAloneError("it runs in a PID namespace of its own")
     try:
@@ -431,7 +428,7 @@ def _check(entry: str) -> int:
     except PermissionError:
         groups = _text_of(entry, "cgroup").splitlines()
         if not any(SERVICE in group.split("/") for group in groups):
-            raise _LeftAloneError(f"its executable may not be looked at, and it does not run in {SERVICE}") from None
+            raise _LeftAloneError(f"its executable may not be read, and it does not run in {SERVICE}") from None
     else:
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
@@ -445,16 +442,16 @@ def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
     given = given_flags(arguments)
     config, config_dir, root_dir = (_absolute(entry, given[name][-1] if name in given else "") for name in PATHS)
     if config and not (_same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)):
-        raise _LeftAloneError(f"its {config} is not to be seen here")
+        raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
-        raise _LeftAloneError(f"its {config_dir} is not to be seen here")
+        raise _LeftAloneError(f"its {config_dir} is not visible here")
     flags = {field: _meant(field, given[flag]) for flag, field in FLAGS.items() if flag in given}
     return KubeletProcess(config, config_dir, root_dir, flags)
 
 
 def _meant(field: str, values: Sequence[str]) -> Any:
-    """What a flag means that was given with these values, by the type of its field. Of a map, the first one replaces
-    that of the files, and each further one adds to it. Raises ConfigurationError, ValueError."""
+    """The value of a field whose flag was given with these texts. Lists and maps add them up. Raises
+    ConfigurationError, ValueError."""
     match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
         case bool():
             return _truth(values[-1])
@@ -476,9 +473,9 @@ def _truth(text: str) -> bool:
 
 
 def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
-    """The flags that are known here with their values, in order; `--name value` and `--name=value`, `_` counts as `-`.
+    """The flags that are known here, each with its values in order; `--name value` or `--name=value`, `_` is `-`.
 
-    A value of another flag is passed over: a kubelet refuses to start with an argument that belongs to no flag.
+    Everything else belongs to other flags: a kubelet does not start with an argument that belongs to none.
     """
     given: dict[str, list[str]] = {}
     rest = list(reversed(arguments))
@@ -494,17 +491,17 @@ def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _absolute(entry: str, path: str) -> str:
-    """The path as an absolute one: the kubelet's are relative to its working directory. Raises _LeftAloneError."""
+    """The absolute form of a path that is relative to the kubelet's working directory. Raises _LeftAloneError."""
     if not path or path.startswith("/"):
         return path
     try:
         return os.path.join(os.readlink(os.path.join(entry, "cwd")), path)
     except OSError:
-        raise _LeftAloneError(f"{path} is relative to its working directory, which may not be looked at") from None
+        raise _LeftAloneError(f"{path} is relative to its working directory, which may not be read") from None
 
 
 def _same(theirs: str, ours: str) -> bool:
-    """Whether two paths lead to the same file; also if it may not be looked at through the process."""
+    """Whether two paths lead to the same file; true also if theirs may not be followed."""
     try:
         return os.path.samefile(theirs, ours)
     except PermissionError:
@@ -519,7 +516,7 @@ def _text_of(entry: str, name: str) -> str:
 
 
 def _bytes_of(entry: str, name: str) -> bytes:
-    """A file of a process. Raises OSError; ValueError for more than any command line should have."""
+    """A file of a process. Raises OSError; ValueError if it is longer than any command line should be."""
     path = os.path.join(entry, name)
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)

@@ -1,23 +1,23 @@
 """Client for one request to the kubelet, `GET /pods`, `/stats/summary` or `/configz`: plain HTTP/1.1, one connection,
-and one deadline for everything. Where, as whom, and who is believed is a `KubeletEndpoint`.
+and one deadline for everything. A `KubeletEndpoint` says where, with which identity, and which server is trusted.
 
 * The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
 * The size of the body is limited, redirects are not followed, proxies are not used, names are not looked up.
 * The connection is bound to the address it connects to, which only works for an address of this node. So neither the
   request nor the token ever leaves the node.
-* Token and certificates are read anew for each request, as they rotate.
+* Token and certificates are read again for each request, as they rotate.
 * The server's certificate is verified before the token is sent, unless the endpoint waives that. No message contains
   the token.
 
-The kubelet offers the list of its pods at two addresses:
+The kubelet serves the list of its pods at two addresses:
 
-* `https://127.0.0.1:10250`, as a bearer token or a client certificate. The identity must be allowed to `get`
+* `https://127.0.0.1:10250`, for a bearer token or a client certificate. The identity must be allowed to `get`
   `nodes/proxy`; where the kubelet has the feature gate KubeletFineGrainedAuthz (beta and on since Kubernetes 1.33),
   `nodes/pods` is enough. That grants much less: `nodes/proxy` allows running commands in every pod of the node.
   Source: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/, KEP-2862.
-* `http://127.0.0.1:10255`, the read-only port, without credentials. It is off unless `readOnlyPort` is set. There
-  the server is not authenticated: where the kubelet does not listen, any process in the node's network namespace can.
-  Use it only if `readOnlyPort` is set.
+* `http://127.0.0.1:10255`, the read-only port, without credentials. Use it only if the kubelet's configuration sets
+  `readOnlyPort`: the server is not authenticated, and where the kubelet does not listen, any process in the node's
+  network namespace can.
 
 The modules for TLS and HTTP are imported with the first request.
 """
@@ -62,10 +62,10 @@ _FIRST_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFIC
 
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REMEDIES = {
-    400: "is this port for https?",
-    _UNAUTHORIZED: "it takes tokens only with authentication.webhook.enabled, certificates only of its "
-    "clientCAFile; is the one given valid?",
-    404: "is this the kubelet's port? The one for /healthz lists no pods",
+    400: "is this an https port?",
+    _UNAUTHORIZED: "it accepts tokens only with authentication.webhook.enabled, and certificates only of its "
+    "clientCAFile; is the given one valid?",
+    404: "is this the kubelet's port? The one for /healthz does not list pods",
 }
 # https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#kubelet-authorization
 _PERMISSIONS = {
@@ -77,18 +77,18 @@ _PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises FieldError with the name of the attribute, which quotes no value, as a URL may
-    hold a password where none belongs. Empty texts are unset; no file is read here.
+    """Validated when it is made: raises FieldError with the name of the attribute. No message quotes a value, as a URL
+    may hold a password where none belongs. Empty texts are unset; no file is read here.
 
     `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port. The client connects only
     to an address of this node.
     `ca_file`: the trusted certificates, in PEM. A kubelet that signs its own certificate keeps it, with the CA, in
-    `/var/lib/kubelet/pki/kubelet.crt`; it contains the node's name, not 127.0.0.1, so set `server_name` to that name.
+    `/var/lib/kubelet/pki/kubelet.crt`. It contains the node's name, not 127.0.0.1, so set `server_name` to that name.
     `key_file`: empty when the key is in `certificate_file`, as in the kubelet's own `*-current.pem`.
     `insecure_skip_verify`: any process that listens on the port is trusted, and gets the token.
-    `pinned_files`: the server must show the first certificate of one of these files, which the kubelet keeps with the
-    key that belongs to it; then neither authority nor name counts.
-    `certificate_pem`: a client certificate and its key as text, where a kubeconfig holds them itself.
+    `pinned_files`: the server must present the first certificate of one of these files; then neither authority nor name
+    is checked.
+    `certificate_pem`: a client certificate and its key as text, for a kubeconfig that contains them.
     """
 
     url: str
@@ -113,15 +113,13 @@ class KubeletEndpoint:
             if path and not (path.startswith("/") and path.isprintable()):
                 raise FieldError(name, "must be an absolute path or empty")
         if self.token_file and self.certificate_file:
-            raise FieldError("token_file", "and a client certificate are two identities: give one of them")
+            raise FieldError("token_file", "and a client certificate are two identities: give only one of them")
         if self.key_file and not self.certificate_file:
             raise FieldError("key_file", "needs the client certificate that it belongs to")
         if self.ca_file and self.insecure_skip_verify:
-            raise FieldError("insecure_skip_verify", "contradicts the CA file: give one of them")
+            raise FieldError("insecure_skip_verify", "contradicts the CA file: give only one of them")
         if not self.ca_file and not self.insecure_skip_verify and not self.pinned_files:
-            raise FieldError(
-                "ca_file", "is needed to know that it is the kubelet who answers over https, unless that is waived"
-            )
+            raise FieldError("ca_file", "is needed to verify the kubelet's certificate, unless that is waived")
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
             raise FieldError("server_name", "must be a host name or an IP address, or empty")
 
@@ -154,7 +152,7 @@ def _address_of(url: str) -> tuple[str, int]:
         )
     port = int(match["port"] or USUAL_PORTS[match["scheme"]])
     if not 0 < port < 65536:
-        raise FieldError("url", "has a port that is not within 1 and 65535")
+        raise FieldError("url", "has a port that is not between 1 and 65535")
     host = "127.0.0.1" if match["host"] == "localhost" else match["host"]
     try:
         address = ipaddress.ip_address(host.strip("[]"))
@@ -168,8 +166,8 @@ def _address_of(url: str) -> tuple[str, int]:
 def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
     """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of HTTP.
 
-    Takes at most `seconds`; for a summary the kubelet asks the runtime, which takes longer than its list of pods.
-    Raises KubeletUnavailable, and nothing else.
+    Takes at most `seconds`. A summary takes the kubelet longer than the list of its pods, as it asks the runtime.
+    Raises only KubeletUnavailable.
     """
     import http.client
     import ssl
@@ -197,12 +195,12 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
         ) from None
     except ssl.SSLError as error:
         raise KubeletUnavailable(
-            f"TLS with {kubelet} failed ({error.reason}): is this its port for https, and does it want a certificate?",
+            f"TLS with {kubelet} failed ({error.reason}): is this its https port, and does it require a certificate?",
             refused=True,
         ) from None
     except ConnectionRefusedError:
-        hint = "" if endpoint.secure else "; its read-only port is off unless readOnlyPort is set"
-        raise KubeletUnavailable(f"{kubelet} refuses connections: does it run, and is this its port{hint}?") from None
+        hint = "" if endpoint.secure else " (the read-only port is off unless readOnlyPort is set)"
+        raise KubeletUnavailable(f"{kubelet} refuses connections: is it running, and is this its port{hint}?") from None
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             raise KubeletUnavailable(f"{kubelet} is not asked: the address does not belong to this node") from None
@@ -244,7 +242,7 @@ def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
 
 
 def _status(code: int, path: str) -> str:
-    """The status with the phrase of the standard, never the server's, and a hint what to check."""
+    """The status with the standard's phrase, never the server's, and a hint what to check."""
     from http.client import responses
 
     if code not in responses:
@@ -256,7 +254,7 @@ def _status(code: int, path: str) -> str:
 
 
 class _Timed(io.RawIOBase):
-    """A connection with one deadline for everything; has the methods of a socket that HTTPConnection needs."""
+    """A connection with one deadline for everything, with the methods of a socket that HTTPConnection needs."""
 
     def __init__(self, connection: socket.socket, until: float):
         self._connection = connection
@@ -268,19 +266,17 @@ class _Timed(io.RawIOBase):
         self._connection.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """The stream, buffered."""
         assert mode == "rb"
         return io.BufferedReader(self, _READ_AT_ONCE_BYTES)
 
     def close(self) -> None:
-        """Nothing: it is closed by who has made it, when the body has been read."""
+        """Does nothing: `_connected` closes the connection, after the body has been read."""
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # a writable buffer, which has no type before Python 3.12
-        """Reads what has arrived, waiting until the deadline at most. Raises TimeoutError."""
+        """Reads what has arrived, waiting at most until the deadline. Raises TimeoutError."""
         self._connection.settimeout(_left(self._until))
         return self._connection.recv_into(buffer)
 
@@ -317,7 +313,7 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """The path of a file in memory with this text: OpenSSL reads keys from files only, and this one is on no disk."""
+    """The path of a file in memory with this text: OpenSSL reads keys only from files, and this one is on no disk."""
     with os.fdopen(os.memfd_create("certificate"), "w") as file:
         file.write(text)
         file.flush()
@@ -325,7 +321,7 @@ def _in_memory(text: str) -> Iterator[str]:
 
 
 def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
-    """Raises KubeletUnavailable unless the server has shown the first certificate of one of the pinned files."""
+    """Raises KubeletUnavailable unless the server presented the first certificate of one of the pinned files."""
     import ssl
 
     for path in endpoint.pinned_files:
@@ -334,7 +330,7 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
             if first is not None and ssl.PEM_cert_to_DER_cert(first[0]) == shown:
                 return
     kept = " or ".join(endpoint.pinned_files)
-    raise KubeletUnavailable(f"{endpoint.url} is not trusted: it shows another certificate than {kept}")
+    raise KubeletUnavailable(f"{endpoint.url} is not trusted: it presents a certificate other than {kept}")
 
 
 def _token(path: str) -> str:
@@ -349,9 +345,9 @@ def _token(path: str) -> str:
 
 @contextmanager
 def _usable(what: str, *paths: str | None) -> Iterator[None]:
-    """Raises KubeletUnavailable where these cannot be used, as the one of the first path where that shows only in use.
+    """Raises KubeletUnavailable if one of these files cannot be used; a failure of the `with` block names the first.
 
-    Anything but a regular file is refused before: opening a FIFO would hang.
+    Anything but a regular file is rejected beforehand: opening a FIFO would hang.
     """
     named = what
     try:

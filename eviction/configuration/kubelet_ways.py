@@ -1,25 +1,24 @@
-"""Which ways this node has to ask its own kubelet, for `kubeletEndpoint: auto`.
+"""The ways in which this node can ask its own kubelet, for `kubeletEndpoint: auto`.
 
-Where: the kubelet's `address` and `port`; an address of all interfaces is the loopback. Who is believed: only a server
-that shows the very certificate that the kubelet keeps on this node (`tlsCertFile`, else the usual ones). As whom, in
-this order, as far as the files are there and only root (or our own user) may write them:
+Where: the kubelet's `address` and `port`, on the loopback if it listens on all interfaces. Which server is trusted:
+only one that presents the very certificate that the kubelet keeps on this node (`tlsCertFile`, else the usual ones).
+With which identity: these in order, if their files exist and only root (or our own user) may write them:
 
 * The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
   default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
   Kubernetes 1.33 (component `kubelet`).
-* The node's own client certificate, by itself or as a kubeconfig names or holds it. The kubelet knows it
+* The node's own client certificate, in a file or from a kubeconfig. The kubelet knows it
   (`authentication.x509.clientCAFile`), but its group `system:nodes` may read only Nodes and other objects, not
-  `nodes/proxy` or `nodes/pods`: with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it.
-  It is enough with `AlwaysAllow`.
+  `nodes/proxy` or `nodes/pods`: with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it. With
+  `AlwaysAllow` it is enough.
 * The API server's client certificate for kubelets, which control-plane nodes have: it may do everything.
 * No identity: enough where anonymous requests are authorized.
-* The read-only port, if the kubelet's configuration has `readOnlyPort`.
+* The read-only port, if the kubelet's configuration sets `readOnlyPort`.
 
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
 
-Covers: reading kubeconfigs, trust in files, which way is accepted, and files that hang. Does not cover: one request
-(`eviction.configuration.kubelet_client`).
+Does not cover: the request itself (`eviction.configuration.kubelet_client`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ Answer = TypeVar("Answer")
 
 
 class KubeletWay(NamedTuple):
-    """One way to ask the kubelet: as whom, in words, and the endpoint, or why there is none."""
+    """One way to ask the kubelet: the identity in words, and the endpoint, or why there is none."""
 
     identity: str
     endpoint: KubeletEndpoint | None
@@ -62,7 +61,7 @@ class KubeletWay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IdentityFiles:
-    """Files that may hold an identity. `certificates`: each with its key's file, empty if it is in the same one."""
+    """Files that may hold an identity. `certificates`: each with the file of its key, empty if that is the same."""
 
     tokens: tuple[str, ...] = ("/var/run/secrets/kubernetes.io/serviceaccount/token",)
     certificates: tuple[tuple[str, str], ...] = tuple(
@@ -78,7 +77,7 @@ class IdentityFiles:
 
 @dataclass(frozen=True, slots=True)
 class KubeletPlace:
-    """Where the node's kubelet is, by its own configuration; the defaults are the kubelet's.
+    """Where the node's kubelet listens, by its own configuration; the defaults are the kubelet's.
 
     `root_directory`: its `--root-dir`, whose `pki` holds its certificates. `read_only_port`: 0 is off.
     """
@@ -96,13 +95,15 @@ KubeletAccess = KubeletEndpoint | KubeletPlace
 
 
 def asking_for_pods(access: KubeletAccess | None, clock: Clock) -> Callable[[], bytes] | None:
-    """Asks the kubelet for its pods, in time; None: it is not asked."""
+    """A function that asks the kubelet for its pods; None if it is not asked."""
     return None if access is None else answered_in_time(PodsOfKubelet(access, clock).get, ANSWER_SECONDS)
 
 
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
-    """The same question, also where a file of its identity hangs; while it does, others fail at once. `seconds`: what
-    the answer itself may take. Any thread may call; KubeletUnavailable is raised in 2 s more."""
+    """The same question with a deadline, for when a file of the identity hangs; while it does, others fail at once.
+
+    `seconds`: how long the answer itself may take. Raises KubeletUnavailable within 2 s more. Any thread may call.
+    """
     asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), seconds + LOOK_SECONDS)
 
     def ask_in_time() -> Answer:
@@ -117,12 +118,12 @@ def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], 
 
 
 class PodsOfKubelet:
-    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds by itself an identity that the
-    kubelet accepts.
+    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity that the kubelet
+    accepts.
 
-    The way that is accepted is kept. After a search in vain no request is sent for a minute: a node under pressure has
-    no time for it at every pass. `endpoint`: the configured one, or that was answered last; None before, and once its
-    identity is refused.
+    A way that was accepted is used again. After a search that found none, no request is sent for a minute: a node under
+    pressure has no time for a search in every pass. `endpoint`: the configured one, or the one that last answered; None
+    before that, and after its identity was refused.
     """
 
     def __init__(self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS):
@@ -136,14 +137,14 @@ class PodsOfKubelet:
     def get(self) -> bytes:
         """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
         until = time.monotonic() + self._seconds
-        known = self.endpoint  # of which another thread may let go meanwhile
+        known = self.endpoint  # another thread may replace it meanwhile
         if known is not None:
             try:
                 return ask_kubelet(known, self._seconds)
             except KubeletUnavailable as error:
                 if not error.refused or known is self._access:
                     raise
-            self.endpoint, self._search_from = None, float("-inf")  # a certificate has rotated, a role was taken away
+            self.endpoint, self._search_from = None, float("-inf")  # a certificate was rotated, or a role removed
         if self._clock.monotonic() < self._search_from:
             raise KubeletUnavailable(self._in_vain)
         try:
@@ -160,9 +161,9 @@ class PodsOfKubelet:
 def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> tuple[KubeletEndpoint, bytes]:
     """The endpoint of the first way that the kubelet accepts, and its answer to a GET of this path.
 
-    Only what the kubelet refuses (401, 403, TLS), or what cannot be used, leads on to the next way: a kubelet that does
-    not listen or is late does not know another identity any better. `until`: monotonic seconds. Raises
-    KubeletUnavailable; if every way was refused, it is `refused` and says each.
+    The next way is tried only if the kubelet refuses one (401, 403, TLS) or it cannot be used: another identity does
+    not help with a kubelet that does not listen or is late. `until`: monotonic seconds. Raises KubeletUnavailable; if
+    every way was refused, it is `refused` and lists them.
     """
     tried: list[str] = []
     for way in ways:
@@ -175,12 +176,11 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
                     raise
                 problem = str(error)
         tried.append(f"as {way.identity}: {problem}")
-    raise KubeletUnavailable("; ".join(tried) or "this node has no identity that could be tried", refused=True)
+    raise KubeletUnavailable("; ".join(tried) or "this node has no identity to try", refused=True)
 
 
 def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
-    """The configured way, or those that this node has now, in the order in which they are tried; none for a file that
-    is not there."""
+    """The configured way, or those that this node has now, in the order in which they are tried."""
     if isinstance(place, KubeletEndpoint):
         yield KubeletWay("the configured identity", place)
         return
@@ -193,10 +193,10 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     if pinned:
         yield from _with_identities(place, partial(_way, url=url, pinned_files=pinned))
     elif serving:
-        yield KubeletWay("anyone", None, f"who the kubelet is cannot be told: {serving[0]} {_refusal(serving[0])}")
+        yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {serving[0]} {_refusal(serving[0])}")
     else:
         names = place.tls_cert_file or f"{usual[0]} and {usual[1]}"
-        yield KubeletWay("anyone", None, f"who the kubelet is cannot be told without its certificate ({names})")
+        yield KubeletWay("anyone", None, f"the kubelet cannot be verified without its certificate ({names})")
     if place.read_only_port:
         yield _way("anyone on its read-only port", f"http://{host}:{place.read_only_port}")
 
@@ -226,7 +226,7 @@ def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Ite
 
 
 def _identity_in(path: str) -> dict[str, str]:
-    """The identity of a kubeconfig's current context, as fields of an endpoint. Raises ConfigurationError."""
+    """The identity in a kubeconfig's current context, as fields of an endpoint. Raises ConfigurationError."""
     user = _current_user(read_document(path))
     texts = {name: value for name, value in user.items() if isinstance(value, str)}
     files = {name: os.path.join(os.path.dirname(path), text) if text else "" for name, text in texts.items()}
@@ -238,11 +238,11 @@ def _identity_in(path: str) -> dict[str, str]:
     if files.get("tokenFile"):
         return {"token_file": files["tokenFile"]}
     held = ", ".join(sorted(user)) or "no user"
-    raise ConfigurationError(f"it holds neither a client certificate nor the file of a token, but {held}")
+    raise ConfigurationError(f"it has neither a client certificate nor a token file, but {held}")
 
 
 def _current_user(document: dict[str, Any]) -> dict[str, Any]:
-    """The user of the current context; nothing where the document is not of that form."""
+    """The user of the current context; empty if the document does not have that form."""
     contexts = _named(document.get("contexts"), document.get("current-context"), "context")
     return _named(document.get("users"), contexts.get("user"), "user")
 
@@ -256,7 +256,7 @@ def _named(entries: Any, name: Any, field: str) -> dict[str, Any]:
 
 
 def _decoded(texts: dict[str, str], name: str) -> str:
-    """A field of base64 as text with a line end; nothing for what cannot be a certificate or a key."""
+    """A field of base64 as text with a line end; empty if it cannot be a certificate or a key."""
     try:
         text = base64.b64decode(texts.get(name, ""), validate=True).decode("ascii")
     except (binascii.Error, ValueError):
@@ -285,14 +285,14 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
 
 
 def asked_of_kubelet(access: KubeletAccess | None, remark: str) -> tuple[KubeletConfiguration | None, str]:
-    """What the kubelet tells of itself, if it is asked for its pods; else None, and why as a sentence that begins with
-    `remark`: why no file of it is known. Takes 2 s at most.
+    """The configuration that the kubelet itself reports, if it is asked for its pods; else None, and a sentence that
+    begins with `remark` (why none of its files is known) and says why not. Takes at most 2 s.
 
-    `GET /configz` answers with the whole configuration as it is in force: defaults, drop-ins and flags are in it
-    (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). Whose identity may get the pods need
-    not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
+    `GET /configz` answers with the whole configuration in force, with defaults, drop-ins and flags
+    (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). An identity that may get the pods
+    need not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
 
-    An answer that is wrong in some way ends no start: then the kubelet's defaults are taken, as without one.
+    A wrong answer does not prevent a start: the kubelet's defaults are used, as without an answer.
     """
     if access is None:
         return None, remark
@@ -300,8 +300,8 @@ def asked_of_kubelet(access: KubeletAccess | None, remark: str) -> tuple[Kubelet
         _, body = asked_by_the_first(kubelet_ways(access), time.monotonic() + CONFIGZ_SECONDS, CONFIGZ)
         return kubelet_configuration(_document(body), TOLD_BY_THE_KUBELET), ""
     except KubeletUnavailable as error:
-        why = f"{TOLD_BY_THE_KUBELET} was asked for in vain: {error}"
-    except ConfigurationError as error:  # with which no kubelet would have started
+        why = f"{TOLD_BY_THE_KUBELET} was not available: {error}"
+    except ConfigurationError as error:  # no kubelet would have started with it
         why = str(error)
     except ValueError as error:
         why = f"{TOLD_BY_THE_KUBELET} cannot be read: {error}"
@@ -313,7 +313,7 @@ def _document(body: bytes) -> dict[str, object]:
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
-        raise ValueError("it is no JSON") from None
+        raise ValueError("it is not JSON") from None
     match answer:
         case {"kubeletconfig": dict(document)}:
             return document

@@ -1,7 +1,7 @@
-"""Models of what comes from outside. The one home of pydantic.
+"""Models of input from outside. The only module that uses pydantic.
 
-The program loads no plugin of pydantic's: `eviction.__main__` switches them off before anything is imported. In a
-process of somebody else's, such as the suite that uses our pytest plugin, its plugins stay as they are.
+The program loads no pydantic plugins: `eviction.__main__` switches them off before anything is imported. In other
+processes, such as a test suite that uses our pytest plugin, they stay on.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from pydantic.alias_generators import to_camel as to_camel
 
 
 class Model(BaseModel):
-    """What all models of ours share: no value changes, nor its type, but where a field says how it is read."""
+    """The base of all models: immutable, and no value is converted unless its field says how to read it."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
-    """The mark of a field that a file has as `written`, a type, and whose value is what `read` makes of that. `read`
-    raises ValueError with the end of a sentence about the field."""
+    """Marks a field that has the type `written` in a file and whose value is what `read` makes of it. `read` raises
+    ValueError with the end of a sentence about the field."""
     return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[written, after(read)]))
 
 
 def after(read: Callable[[Any], Any]) -> AfterValidator:
-    """Has a field's value read once more. pydantic looks at the parameters of what it is given, and those of a class or
-    of an enumeration are not what it expects on each version of Python."""
-    return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # it is the one parameter that matters
+    """Passes a validated value through `read`. pydantic inspects the parameters of the function that it is given, and
+    those of a class or an enumeration differ between versions of Python."""
+    return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
 
 
 not_read: Any = GetPydanticSchema(lambda _, __: {"type": "any"})
-"""The mark of a field that is worked out from the others, and so is not checked."""
+"""Marks a field that is derived from others, and so is not checked."""
 
 
 def setting(name: str, default: Any = None, **constraints: Any) -> Any:
-    """A field that files call `name`, with its default as a file would have it; a type makes an empty one of it."""
+    """A field called `name` in files. `default`: as written in a file; a type stands for its empty value."""
     given = {"default_factory": default} if isinstance(default, type) else {"default": default}
     return Field(alias=name, **given, **constraints)

@@ -1,4 +1,4 @@
-"""The configuration as garbage collection takes it."""
+"""The policies of garbage collection, from the configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reclaim.images.plan import ImageGCPolicy
 
 
 def policies_of(configuration: Configuration) -> Policies:
-    """The policies of garbage collection. With `extent: all` (what the kubelet does) our stricter guards are off."""
+    """With `extent: all`, as the kubelet does, our stricter guards are off."""
     return Policies(
         ContainerGCPolicy(
             min_age_seconds=configuration.minimum_container_ttl_seconds,

@@ -1,8 +1,8 @@
 """Reads YAML documents strictly. The only module that uses PyYAML.
 
 PyYAML alone reads `012` as 10 and `yes` as true, silently takes the last of two equal keys, and expands a few lines of
-aliases to gigabytes. Here only the plain scalars of YAML 1.2's core schema have a type (`null`, `true`, `false`,
-decimal integers); every other scalar is text; duplicate keys, aliases, tags and files over 1 MiB are refused.
+aliases to gigabytes. Here `null`, `true`, `false` and decimal integers have a type, as in YAML 1.2's core schema, and
+every other scalar is text; duplicate keys, aliases, tags and files over 1 MiB are rejected.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ DEEPEST = 50
 
 
 class ConfigurationError(EvictionError):
-    """A file or a configuration that cannot be used. The message is one sentence that names the source and, if known,
-    the field."""
+    """The message is one sentence that names the source and, if known, the field."""
 
 
 class StrictModel(Model):
-    """A model that also refuses unknown fields."""
+    """A model that also rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader without guessed types. (The C loader composes in C, where aliases cannot be refused.)"""
+    """The safe loader without guessed types. (The C loader composes in C, where aliases cannot be rejected.)"""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML's own way to hold resolvers: on the class
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML keeps resolvers on the class
 
     def __init__(self, stream: str):
         super().__init__(stream)
@@ -85,9 +84,9 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_m
 
 
 def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigurationError; an empty file is an empty mapping.
+    """The mapping in a YAML file; empty for an empty file. Raises ConfigurationError.
 
-    `trusted_only`: refuses a file that others than root or our own user may write or replace.
+    `trusted_only`: reject a file that anyone but root or our own user may write or replace.
     """
 
     def read() -> bytes:
@@ -113,7 +112,7 @@ def read_document(path: str, *, trusted_only: bool = True) -> dict[str, Any]:
 
 
 def parse_document(text: str, name: str) -> dict[str, Any]:
-    """The mapping in a YAML text; `name` is its name in messages. Raises ConfigurationError."""
+    """The mapping in a YAML text. `name`: for messages. Raises ConfigurationError."""
     try:
         documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
     except yaml.MarkedYAMLError as error:
@@ -133,7 +132,7 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
 
 
 def read_document_of(api_version: str, kind: str, path: str) -> dict[str, Any]:
-    """The mapping in a YAML file that says it is of this version and kind. Raises ConfigurationError."""
+    """The mapping in a YAML file with this `apiVersion` and `kind`. Raises ConfigurationError."""
     document = read_document(path)
     for field, allowed in (("apiVersion", api_version), ("kind", kind)):
         if document.get(field) is None:
@@ -164,15 +163,15 @@ _PROBLEMS: Mapping[str, str] = {
     "too_short": "must have at least {min_length} of them",
     "too_long": "must have at most {max_length} of them",
 }
-"""What is allowed, by the type of a problem that pydantic finds, with the names of its context."""
+"""pydantic's type of a problem -> what is allowed, with names from the problem's context."""
 
 
 GONE_FIELDS: Mapping[str, str] = {
     "xfsHelperSocket": "there is no helper for XFS any more; the mount option allocsize=64k bounds what XFS allocates "
     "ahead",
 }
-"""Fields that an earlier version had, and what there is to know. A file that has one is refused until it is removed:
-what it asks for would not be done."""
+"""Fields that an earlier version had, and what to know about them. A file that has one is rejected, as what it asks for
+would not be done."""
 
 
 def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
@@ -181,7 +180,7 @@ def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
 
 
 def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
-    """One of the problems that pydantic found, as such a sentence."""
+    """A problem that pydantic found, as such a sentence."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
     field = ".".join(parts) or "the document"
     fields = sorted(info.alias or key for key, info in model.model_fields.items())
@@ -204,7 +203,7 @@ def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value for a message as it would be written in YAML, texts in quotes; cut to 60 characters."""
+    """A value as it would be written in YAML, texts in quotes, cut to 60 characters; for messages."""
     text = _flow(value)
     return text if len(text) <= 60 else text[:60] + "…"
 
@@ -220,11 +219,11 @@ def _flow(value: object) -> str:
 
 
 def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """For each text of a document that the kernel would not take: its field (`evictionHard.nodefs.available`), and the
-    end of a sentence about it.
+    """The texts of a document that cannot be passed to the kernel, each with its field (`evictionHard.pid.available`)
+    and the end of a sentence about it.
 
-    A NUL ends a text for the kernel, and Python raises ValueError for it; a lone surrogate has no bytes in UTF-8 (a
-    YAML escape such as "\\ud800", or a byte of a flag or a variable that is not UTF-8).
+    A NUL would end a text early, and Python raises ValueError for it. A lone surrogate has no UTF-8 bytes (it comes
+    from a YAML escape such as "\\ud800", or from a byte of a flag or a variable that is not UTF-8).
     """
     if isinstance(value, Mapping):
         for key, each in value.items():

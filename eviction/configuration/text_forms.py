@@ -1,11 +1,11 @@
-"""Texts in files: their forms, as JSON Schema has them, and what they mean.
+"""The forms of texts in files, for JSON Schema, and the functions that read them.
 
-A form, such as `Duration`, checks nothing: it is the type of a text, for a schema. What reads it, such as `Seconds`,
-checks it, and makes its value: a text that has not the form is refused with the end of a sentence about its field, a
-ValueError. Whether something is at a path or an address is not checked.
+A form, such as `Duration`, is the type of a text for a schema, and checks nothing. A type such as `Seconds` checks the
+text and reads its value. Functions that read raise ValueError with the end of a sentence about the field. Whether a
+path or an address exists is not checked.
 
-A number without a unit is refused for an amount of a disk: `margin: 5` was meant as 5 percent or as 5Gi, and would be
-five bytes. Inodes are counted, so `nodefs.inodesFree: "1000"` is what it says; and zero is zero in any unit. In the
+A number without a unit is rejected for an amount of disk space: `margin: 5` was meant as 5 percent or as 5Gi, and would
+be five bytes. Inodes are counted, so `nodefs.inodesFree: "1000"` is what it says; and zero is zero in any unit. In the
 kubelet's own file such a number is legal, and a small one worth a warning (`reporting.configuration_warnings`).
 """
 
@@ -36,13 +36,13 @@ from signals.quantity import (
 from signals.types import AVAILABLE
 
 ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
-HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: nobody is asked)"
+HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
 LARGEST_PORT = 65535
 UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
-NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or nothing
+NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
-COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is one that somebody has counted
+COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is taken for a count of bytes
 UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 BY_SIGNAL = "bySignal"
 
@@ -52,14 +52,14 @@ Number = TypeVar("Number", int, float)
 
 
 def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
-    """The form of the text of a number: whole, by one of these regular expressions."""
+    """The form of a number's text: all of it matches one of these regular expressions."""
     pattern = f"^({'|'.join(patterns)})$"
     return Field(json_schema_extra={"pattern": pattern, "maxLength": LONGEST_TEXT, "examples": [*examples]})
 
 
 def map_by_signal(*others: str, amounts: bool = False) -> Any:
-    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells. `others`: signals that only the
-    kubelet acts on. `amounts`: a small amount of a disk needs a unit, unlike one of inodes."""
+    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells out. `others`: signals that only the
+    kubelet acts on. `amounts`: the values are amounts, of which small ones need a unit unless they are inodes."""
     return Field(json_schema_extra={BY_SIGNAL: {"others": [*others], "amounts": amounts}})
 
 
@@ -76,20 +76,20 @@ QuantityOrPercentage = Annotated[str, text_form(QUANTITY_PATTERN, PERCENTAGE_PAT
 """A Kubernetes quantity, or a percentage of the capacity."""
 
 Amount = Annotated[str, text_form(AMOUNT_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
-"""An amount of a disk: a quantity, with a unit if it is less than 1 MiB, or a percentage of the capacity."""
+"""An amount of disk space: a quantity, with a unit if it is less than 1 MiB, or a percentage of the capacity."""
 
 AbsolutePath = Annotated[str, Field(json_schema_extra={"pattern": "^/"})]
 AbsolutePathOrEmpty = Annotated[str, Field(json_schema_extra={"pattern": "^(/|$)"})]
 
 Marks = Annotated[dict[str, QuantityOrPercentage], map_by_signal(*LEFT_TO_KUBELET, amounts=True)]
-"""Signal -> value, with a unit where it is a small amount of a disk. `0%` switches a signal off."""
+"""Signal -> value, with a unit if it is a small amount of disk space. `0%` switches a signal off."""
 
 GracePeriods = Annotated[dict[str, Duration], map_by_signal(*LEFT_TO_KUBELET)]
 """Signal -> how long its soft threshold must have been met."""
 
 
 def read_duration(text: str) -> float:
-    """Seconds, not negative."""
+    """Seconds, not negative. Raises ValueError."""
     seconds = parse_duration(text)
     if seconds < 0:
         raise ValueError(f"must not be negative, but it was {text!r}")
@@ -97,12 +97,12 @@ def read_duration(text: str) -> float:
 
 
 def read_size(text: str) -> int:
-    """Bytes."""
+    """Bytes, rounded up. Raises ValueError."""
     return whole(parse_quantity(text))
 
 
 def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Callable[[str], Number]:
-    """Reads a number with these bounds, which are texts of it."""
+    """A function that reads a number within these bounds, which are written like the number itself."""
     lowest, highest = read(least or "0"), read(most) if most else math.inf
     allowed = f"between {least} and {most}" if least and most else f"at least {least}" if least else f"at most {most}"
 
@@ -116,22 +116,22 @@ def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Ca
 
 
 def read_rate(text: str) -> int:
-    """Bytes a second, above 0."""
+    """Bytes per second, above 0. Raises ValueError."""
     rate = read_size(text)
     if rate <= 0:
-        raise ValueError(f"must be above 0 bytes a second, but it was {text!r}")
+        raise ValueError(f"must be above 0 bytes per second, but it was {text!r}")
     return rate
 
 
 def read_lead(text: str) -> bool:
-    """Whether passes may begin before their mark is reached."""
+    """Whether a pass may begin before its mark is reached. Raises ValueError."""
     if text not in ("auto", "0s"):
         raise ValueError(f"must be auto or 0s, but it was {text!r}")
     return text == "auto"
 
 
 def matching(pattern: str, allowed: str) -> Callable[[str], str]:
-    """Reads a text that has this form as a whole. `allowed`: the form in words."""
+    """A function that returns a text if all of it matches this pattern. `allowed`: the pattern in words."""
     form = re.compile(pattern, re.ASCII | re.DOTALL)
 
     def read_matching(text: str) -> str:
@@ -146,7 +146,7 @@ read_path = matching("/.*", "an absolute path")
 
 
 def read_log_directory(path: str) -> str:
-    """A directory of logs, as the kubelet's validation takes it."""
+    """The path of a directory that the kubelet's validation accepts for logs. Raises ValueError."""
     read_path(path)
     if posixpath.normpath(path) != path or path.startswith("//"):
         raise ValueError(f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}")
@@ -156,13 +156,13 @@ def read_log_directory(path: str) -> str:
 
 
 def read_address(text: str) -> str:
-    """An address that `parse_address` takes, as it was written."""
+    """An address as it was written. Raises ValueError."""
     parse_address(text)
     return text
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
-    """Where the kubelet's `/healthz` is: host and port, or the path of a unix socket; None for the empty text.
+    """Where the kubelet serves `/healthz`: host and port, or the path of a unix socket; None for the empty text.
 
     Raises ValueError.
     """
@@ -179,7 +179,7 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
     """Host and port; None for the empty text. Raises ValueError.
 
     Names are not looked up, as a resolver may hang on a node in trouble: `localhost` is 127.0.0.1. Port 0 is any free
-    one. A port alone, which would listen on every interface, is refused; 0.0.0.0 asks for that explicitly.
+    port. A port alone, which would listen on every interface, is rejected; 0.0.0.0 says that explicitly.
     """
     if not text:
         return None
@@ -199,9 +199,9 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
 
 Seconds = Annotated[float, read_as(Duration, read_duration)]
 PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))]
-# Two observations of a pod lie a minute apart; only tests want less than some minutes.
+# Pods are observed once a minute, so only tests use less than a few minutes.
 TerminatedPodAge = Annotated[float, read_as(Duration, within(read_duration, "10s"))]
-# Large images take longer on a good day; the tests of a stuck runtime want a short one.
+# Large images take longer than this even on a healthy node; only tests of a stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 Rate = Annotated[int, read_as(Quantity, read_rate)]
@@ -218,8 +218,8 @@ Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """For each number without a unit for an amount of a disk: its field, and the end of a sentence about it, with what
-    it may have been meant to be."""
+    """The amounts of disk space without a unit: each with its field, and the end of a sentence about it that suggests
+    what may have been meant."""
     for field, place, signal, value in _amounts(document):
         text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
         match = _BARE.fullmatch(text) if len(text) <= LONGEST_TEXT else None
@@ -232,7 +232,7 @@ def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
-    """The amounts of filesystems: field, place in it, signal, value."""
+    """The amounts in a document: field, place in it, signal, value."""
     yield "margin", "", AVAILABLE, document.get("margin")
     for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
         for signal, value in _entries(document.get(field)):
@@ -248,8 +248,8 @@ def _entries(value: Any) -> list[tuple[str, Any]]:
 
 
 def _meant(number: Fraction, most_percent: int) -> str:
-    """What such a number may have been meant to be; a share of 1 is told as a percentage. `most_percent`: that can be
-    advised; of a mark 99, as 100% switches the signal off."""
+    """What a number without a unit may have been meant to be; below 1 it may be a share. `most_percent`: the largest
+    percentage to suggest; 99 for a mark, as 100% switches the signal off."""
     if number >= COUNT_OF_BYTES:
         return _in_units(number)
     percent = number * 100 if number < 1 else number
@@ -258,7 +258,7 @@ def _meant(number: Fraction, most_percent: int) -> str:
 
 
 def _in_units(number: Fraction) -> str:
-    """So many bytes in the largest unit in which it is a whole number; if in none, about as many in the largest one."""
+    """Bytes in the largest unit in which they are a whole number; if there is none, rounded in the largest one."""
     sizes = [(1 << 10 * power, unit) for power, unit in enumerate(UNITS, 1) if number >= 1 << 10 * power]
     whole_ones = [f"{number // size}{unit}" for size, unit in sizes if number % size == 0]
     size, unit = sizes[-1]

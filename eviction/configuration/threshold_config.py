@@ -2,17 +2,18 @@
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
 
-* A value is a quantity or a percentage. `0%` and `100%`, as texts, switch the signal off. A quantity must be above 0, a
+* A value is a quantity or a percentage. The texts `0%` and `100%` switch the signal off. A quantity must be above 0, a
   percentage between 0 and 100.
-* A soft threshold needs a grace period; one that is switched off needs none. A grace of 0 makes it a hard one.
-* A minimum reclaim belongs to the signal: it applies to its hard and its soft threshold. It may be 0 as a quantity,
+* A soft threshold needs a grace period, unless it is switched off. A grace period of 0 makes it a hard one.
+* A minimum reclaim belongs to the signal: it applies to its hard and its soft threshold. It may be 0 as a quantity, but
   not as a percentage, and has no upper bound.
 * A grace period or minimum reclaim of a signal without a threshold is ignored.
-* Checked in this order: hard, soft, grace periods, minimum reclaims, soft without grace. The first problem is raised.
+* The order of the checks: hard, soft, grace periods, minimum reclaims, soft without grace period. The first problem is
+  raised.
 
-The thresholds are returned hard before soft, each in the order of the signals; the kubelet leaves the order open.
+Hard thresholds come before soft ones, each in the order of the signals; the kubelet does not define an order.
 
-Memory and PID signals are checked like the others and left to the kubelet: they are returned apart.
+Memory and PID signals are checked like disk signals, but returned separately: they are left to the kubelet.
 
 Thresholds of containerfs never take effect as configured; see `decision.thresholds.update_container_fs_thresholds`.
 """
@@ -53,8 +54,8 @@ Value = TypeVar("Value")
 
 
 class FieldError(EvictionError, ValueError):
-    """A field has a value that cannot be, alone or beside the others. `problem`: the end of a sentence about the field,
-    with what is allowed. `key`: of a map, which entry it is."""
+    """A value is not allowed, in itself or with other fields. `problem`: the end of a sentence about the field, with
+    what is allowed. `key`: the entry, if the field is a map."""
 
     def __init__(self, field: str, problem: str, key: str | None = None):
         super().__init__(f"{field}: {problem}")
@@ -65,15 +66,15 @@ class FieldError(EvictionError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedThresholds:
-    """`thresholds` of the disk signals; `left_to_kubelet`: the others, (signal, value) as written, ` (soft)` behind a
-    soft one whose grace is not 0."""
+    """`thresholds` of the disk signals; `left_to_kubelet`: those of other signals, (signal, value) as written, with
+    ` (soft)` after the value of a soft one whose grace period is not 0."""
 
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
 
     @property
     def hard_memory(self) -> tuple[tuple[str, str], ...]:
-        """The hard memory thresholds, (signal, value): configured as hard, or soft with a grace of 0."""
+        """The hard memory thresholds, (signal, value): configured as hard, or as soft with a grace period of 0."""
         return tuple(
             (name, text)
             for name, text in self.left_to_kubelet
@@ -90,10 +91,9 @@ def parse_threshold_config(
     origin: str = "",
     signals: Sequence[Signal] = KUBELET_SIGNALS,
 ) -> ParsedThresholds:
-    """The thresholds of the four maps. `origin`: of each of them; empty: the name of the map that it comes from.
-    `signals`: those of the node.
+    """The thresholds of the four maps. Raises FieldError with the first problem.
 
-    Raises FieldError with the first problem.
+    `origin`: of each threshold; empty: the name of its map. `signals`: those of the node.
     """
     names = (*signals, *LEFT_TO_KUBELET)
     hard_values = _read_map("evictionHard", hard, names, read_value, _OFF)
@@ -166,10 +166,8 @@ def _refused(field: str, name: str, allowed: str, text: str) -> FieldError:
 
 
 def read_margin(text: str) -> ThresholdValue:
-    """A share of the capacity, 0% to 50%, or bytes, which raise only the marks of the `available` signals.
-
-    Raises ValueError.
-    """
+    """A share of the capacity, 0% to 50%, or bytes, which raise only the marks of the `available` signals. Raises
+    ValueError."""
     try:
         margin = _parsed(text)
     except QuantityError:

@@ -43,7 +43,7 @@ def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
     """Exit 0 and its name for a good one; no report is written."""
     process = reclaimd_here("drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report"))
     assert process.returncode == 0
-    assert "small can be used" in process.stdout
+    assert "small is valid" in process.stdout
     assert not (tmp_path / "report").exists()
 
 

@@ -96,7 +96,7 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
         status = answer(reclaimd_here("status", "--config", configuration, "-o", "json"))
         assert status["passes"][-1]["result"] == "satisfied"
         assert daemon.stop() == 0
-        assert not daemon.logged("no lock of the node")
+        assert not daemon.logged("the node is not locked")
         outcomes = [outcome for record in daemon.passes for outcome in record["removals"]]
     assert [outcome for outcome in outcomes if outcome["result"] != "removed"] == []
     assert {outcome["kind"] for outcome in outcomes} == {"image", "container", "sandbox", "pod_log"}

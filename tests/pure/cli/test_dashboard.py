@@ -96,7 +96,7 @@ def test_a_stale_reading_is_no_pressure() -> None:
 def test_before_the_first_observation_the_screen_says_so() -> None:
     """No filesystem, no pass, no removal."""
     shown = screen(observations=[], thresholds=[], passes=[], layout=None)
-    for words in ("no filesystem was read yet", "none yet", "nothing yet", "layout not known yet"):
+    for words in ("no filesystem has been read yet", "none yet", "nothing yet", "layout not known yet"):
         assert words in shown
 
 

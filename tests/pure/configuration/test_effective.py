@@ -139,7 +139,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("terminatedPods: both\n", "c.yaml: terminatedPods: "),
         ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is empty"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
-        ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to know that it is the kubelet"),
+        ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to verify the kubelet"),
         ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),
         ("stateFile: images.json\n", "c.yaml: stateFile: must be an absolute path or empty, but it was 'images.json'"),
         ("podLogsDir: ''\n", "c.yaml: podLogsDir: must be an absolute path, but it was ''"),
@@ -170,7 +170,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("holdOffAfterStart: 5\n", "c.yaml: holdOffAfterStart: must be a text, in quotes"),
         ("pollFloor: 20s\n", "c.yaml: pollFloor: must be at least 1ms and not above pollCeiling"),
         ("pollFloor: 0s\n", "c.yaml: pollFloor: must be at least 1ms and not above pollCeiling"),
-        ("assumedFillRate: '0'\n", "c.yaml: assumedFillRate: must be above 0 bytes a second, but it was '0'"),
+        ("assumedFillRate: '0'\n", "c.yaml: assumedFillRate: must be above 0 bytes per second, but it was '0'"),
         ("assumedFillRate: fast\n", "c.yaml: assumedFillRate: 'fast' is not a Kubernetes quantity"),
         (
             "keepNewestPerRepository: -1\n",

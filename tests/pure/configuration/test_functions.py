@@ -61,8 +61,8 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
 @pytest.mark.parametrize(
     ("filesystems", "problem"),
     [
-        ([{"name": "nodefs", "path": "/a"}], "nodefs: is the kubelet's own name; another one is needed"),
-        ([{"name": "memory", "path": "/a"}], "memory: is the kubelet's own name; another one is needed"),
+        ([{"name": "nodefs", "path": "/a"}], "nodefs: is one of the kubelet's own names; choose another"),
+        ([{"name": "memory", "path": "/a"}], "memory: is one of the kubelet's own names; choose another"),
         (
             [{"name": "Cache", "path": "/a"}],
             f"name: must be {ROLE_NAMES_ALLOWED}, but it was 'Cache'",
@@ -115,15 +115,15 @@ def test_each_kind_of_function_is_read() -> None:
         (
             {"name": "prune", "frees": "nodefs"},
             (
-                "prune: must have either exec or plugin, but neither was given; functions without are ReleaseBallast, "
-                "DeleteRotatedLogs, CollectContainerdGarbage"
+                "prune: must have either exec or plugin, but neither was given; only ReleaseBallast, DeleteRotatedLogs "
+                "and CollectContainerdGarbage need neither"
             ),
         ),
         (
             {"name": "prune", "exec": ["/a"], "plugin": "b", "frees": "nodefs"},
             (
-                "prune: must have either exec or plugin, but both were given; functions without are ReleaseBallast, "
-                "DeleteRotatedLogs, CollectContainerdGarbage"
+                "prune: must have either exec or plugin, but both were given; only ReleaseBallast, DeleteRotatedLogs "
+                "and CollectContainerdGarbage need neither"
             ),
         ),
         ({"name": "prune", "exec": ["/a"]}, "prune: frees is missing"),
@@ -149,7 +149,10 @@ def test_each_kind_of_function_is_read() -> None:
         ),
         (
             {"name": "prune", "exec": ["/a"], "frees": "nodefs", "keep": 1},
-            "prune: keep: is no field of such a function; allowed are exec, frees, user, timeout, plan, cooldown",
+            (
+                "prune: keep: is not a field of this kind of function; allowed are exec, frees, user, timeout, plan, "
+                "cooldown"
+            ),
         ),
         ({"name": "ReleaseBallast", "file": "/a"}, "ReleaseBallast: size is missing"),
         (

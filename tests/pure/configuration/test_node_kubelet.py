@@ -154,7 +154,7 @@ LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "nested": ({"ns_pid": "100\t7"}, "it runs in a PID namespace of its own"),
     "another root": ({"root": "/proc"}, "it has another root directory"),
     "no working directory": ({"arguments": ["--config=x"], "cwd": ""}, "x is relative to its working directory"),
-    "no file": ({"arguments": ["--config=/nowhere/k.yaml"]}, "its /nowhere/k.yaml is not to be seen here"),
+    "no file": ({"arguments": ["--config=/nowhere/k.yaml"]}, "its /nowhere/k.yaml is not visible here"),
     "a wrong flag": ({"arguments": ["--healthz-port=x"]}, "its command line cannot be read"),
 }
 
@@ -220,7 +220,7 @@ def test_a_process_that_hangs_or_is_hostile_does_not_hold_the_start(machine: Mac
     os.mkfifo(entry / "cmdline")
     assert find_kubelet(str(machine.proc), seconds=0.05) == (
         None,
-        f"{machine.proc} was not read within 0.05s, so no kubelet is found there",
+        f"{machine.proc} could not be searched for the kubelet within 0.05s",
     )
     with open(entry / "cmdline", "wb"):  # lets the thread that was left behind end
         pass

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eviction.cli.ask_daemon import CONTROL_SOCKET, control_socket_of, read_words
+from eviction.cli.ask_daemon import CONTROL_SOCKET, control_socket_of, read_arguments
 from eviction.configuration.fingerprint import fingerprint_of
 from eviction.control.answer import RequestRefused
 from eviction.control.check import CheckOptions, read_check_options
@@ -29,7 +29,7 @@ from signals.types import Signal
 )
 def test_the_options_of_reclaim_are_passed_on(words: list[str], options: dict[str, Any], files: dict[str, str]) -> None:
     """Each in both of its forms, unchecked."""
-    assert read_words("reclaim", words) == (options, files)
+    assert read_arguments("reclaim", words) == (options, files)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_the_options_of_reclaim_are_passed_on(words: list[str], options: dict[st
 )
 def test_with_any_other_argument_the_daemon_is_not_asked(words: list[str]) -> None:
     """Flags of the configuration, abbreviations, mistakes and --standalone: the command does the work itself."""
-    assert read_words("reclaim", words) is None
+    assert read_arguments("reclaim", words) is None
 
 
 def test_the_options_of_check_are_passed_on_and_no_others() -> None:
     """-o and --npd; options of reclaim are none of check."""
-    assert read_words("check", ["--npd", "-o", "json", "--config=/a"]) == (
+    assert read_arguments("check", ["--npd", "-o", "json", "--config=/a"]) == (
         {"npd": True, "output": "json"},
         {"config": "/a"},
     )
     for words in (["--all"], ["--signal", "nodefs.available"], ["--standalone"], ["--root-dir", "/x"], ["--help"]):
-        assert read_words("check", words) is None
+        assert read_arguments("check", words) is None
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_sound_node_has_no_findings() -> None:
         *check_daemon("", "", False),
     ]
     assert found == []
-    assert lines(()) == ["nothing is wrong or risky as far as can be seen"]
+    assert lines(()) == ["nothing wrong or risky was found"]
 
 
 def test_nothing_is_said_of_what_is_not_known() -> None:

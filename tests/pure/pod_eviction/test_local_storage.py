@@ -33,7 +33,7 @@ def using(volume: int = 0, total: int = 0, layer: int = 0, logs: int = 0) -> Pod
     [
         (using(10, 100, 25, 25), None),
         (using(volume=11), "its emptyDir scratch is above its sizeLimit"),
-        (using(total=101), "its ephemeral storage is above the limits of its containers together"),
+        (using(total=101), "its ephemeral storage is above the sum of its containers' limits"),
         (using(layer=25, logs=26), "its container app is above its limit of ephemeral storage"),
         (using(11, 101, 51), "its emptyDir scratch is above its sizeLimit"),
         (None, None),

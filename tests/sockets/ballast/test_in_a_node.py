@@ -122,6 +122,6 @@ def test_what_others_take_meanwhile_must_leave_the_mark(small_node: SmallNode) -
         small_node.fill(small_node.available() - 15 * MIB)
         there.extend(os.listdir(small_node.disk))
 
-    with pytest.raises(BallastRefused, match="the room was taken by others meanwhile"):
+    with pytest.raises(BallastRefused, match="others took the space meanwhile"):
         create_ballast(settings, 16 * MIB, allocate=allocate)
     assert os.listdir(small_node.disk) == there

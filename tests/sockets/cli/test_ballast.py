@@ -25,15 +25,15 @@ def test_it_is_made_shown_and_removed(file: str) -> None:
     given = ("--file", file, "--size", "4Mi")
     missing, made = reclaimd_here("ballast", "status", *given), reclaimd("ballast", "create", *given)
     again, shown = reclaimd_here("ballast", "create", *given), reclaimd_here("ballast", "status", *given)
-    assert (missing.returncode, missing.stdout) == (1, f"{file}: it is not there\n")
+    assert (missing.returncode, missing.stdout) == (1, f"{file}: does not exist\n")
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout.startswith(f"{file}: {SIZE} bytes (4.0MiB), {SIZE} allocated")
-    assert (again.returncode, again.stdout) == (0, made.stdout.rstrip("\n") + "; it was there already\n")
+    assert (again.returncode, again.stdout) == (0, made.stdout.rstrip("\n") + "; it already existed\n")
     assert (shown.returncode, shown.stdout) == (0, made.stdout)
     assert os.stat(file).st_size == SIZE
     removed, gone = reclaimd_here("ballast", "remove", *given), reclaimd_here("ballast", "remove", *given)
     assert (removed.returncode, removed.stdout) == (0, f"{file}: removed, 4.0MiB were allocated\n")
-    assert (gone.returncode, gone.stdout) == (0, f"{file}: it is not there\n")
+    assert (gone.returncode, gone.stdout) == (0, f"{file}: does not exist\n")
     assert not os.path.lexists(file)
 
 
@@ -89,7 +89,7 @@ def test_more_than_half_of_what_is_available_is_not_made(file: str, tmp_path: Pa
     size = found.f_bavail * found.f_frsize * 3 // 4
     refused = reclaimd_here("ballast", "create", "--file", file, "--size", str(size))
     assert refused.returncode == 1
-    assert "it is only made where twice its size is" in refused.stderr
+    assert "it needs twice its size" in refused.stderr
     assert os.listdir(tmp_path) == []
 
 
@@ -108,7 +108,7 @@ def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
     low = write_configuration(tmp_path / "low.yaml", **fields, evictionHard={"data.available": "1Mi"})
     high = write_configuration(tmp_path / "high.yaml", **fields, evictionHard={"data.available": str(room - 1)})
     refused = reclaimd_here("ballast", "create", "--config", str(high))
-    assert (refused.returncode, "it is only made where twice its size" in refused.stderr) == (1, True)
+    assert (refused.returncode, "it needs twice its size" in refused.stderr) == (1, True)
     made = reclaimd_here("ballast", "create", "--config", str(low), "-o", "json")
     assert json.loads(made.stdout)["allocated_bytes"] == 4 << 20
     assert reclaimd_here("ballast", "remove", "--config", str(low)).returncode == 0
@@ -119,7 +119,7 @@ def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("create", "--size", "1Gi"), "--file and --size go together"),
-        (("create",), "reclaimFunctions has no ReleaseBallast; name it there, or give --file and --size"),
+        (("create",), "reclaimFunctions has no ReleaseBallast; add it there, or give --file and --size"),
         (("create", "--file", "/a"), "--file and --size go together"),
         (("create", "--file", "a", "--size", "1Gi"), "--file: must be the absolute path of a file, but it was 'a'"),
         (("create", "--file", "/a", "--size", "a lot"), "--size: 'a lot' is not"),

@@ -187,7 +187,7 @@ def test_without_a_file_yet_a_sentence_says_so(tmp_path: Path) -> None:
     path = tmp_path / "history"
     file = configured(tmp_path, historyFile=str(path))
     process = reclaimd_here("history", "--config", file)
-    sentence = f"reclaimd: there is no history {path} yet; the daemon makes it at its start\n"
+    sentence = f"reclaimd: there is no history {path} yet; the daemon creates it when it starts\n"
     assert (process.returncode, process.stdout, process.stderr) == (0, "", sentence)
     document = answer(reclaimd_here("history", "--config", file, "-o", "json"))
     assert (document["file"], document["records"]) == (str(path), [])

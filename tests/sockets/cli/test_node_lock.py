@@ -128,7 +128,7 @@ def test_without_an_inode_for_the_lock_the_daemon_goes_on(small_node: SmallNode,
     try:
         (run / "last").touch()
         with Daemon("--config", small_node.configuration(lockDirectory=str(run / "reclaimd" / "lock"))) as daemon:
-            warning = daemon.wait_for(lambda event: event["message"].startswith("no lock of the node"))
+            warning = daemon.wait_for(lambda event: event["message"].startswith("the node is not locked"))
             assert warning["message"].endswith(f"{run}/reclaimd/lock: No space left on device")
     finally:
         unmount(str(run))

@@ -149,7 +149,7 @@ def test_pods_as_a_table(small_node: SmallNode, kubelet: Kubelet) -> None:
     process = reclaimd_here("plan", "--pods", "--signal", "nodefs.available", "--config", file)
     lines = process.stdout.splitlines()
     assert lines[0].startswith("nodefs.available: not met: ")
-    assert "the kubelet's hard threshold 10% = 6.4MiB; it evicts nobody now" in lines[0]
+    assert "the kubelet's hard threshold 10% = 6.4MiB; it evicts no pod now" in lines[0]
     assert lines[1] == "counted for it: writable layers, logs, local volumes (layout: single)"
     cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines[3:10]]
     assert cells[0] == [
@@ -158,10 +158,10 @@ def test_pods_as_a_table(small_node: SmallNode, kubelet: Kubelet) -> None:
     assert [row[:2] for row in cells[1:]] == [
         ["-" if rank is None else str(rank), f"default/{name}"] for rank, name, _ in IN_ORDER
     ]
-    assert cells[1][2:] == ["-", "0B", "0", "-", "-", "-", "the kubelet has no statistics of it"]
+    assert cells[1][2:] == ["-", "0B", "0", "-", "-", "-", "the kubelet has no statistics for it"]
     assert cells[3][2:] == ["4.0MiB", "1.0MiB", "0", "3.0MiB", "1.0MiB", "0B", "uses more than it requests"]
     assert cells[5][-1] == "never evicted: a static pod"
-    assert lines[-1].startswith("at most one pod a pass, from the top")
+    assert lines[-1].startswith("at most one pod per pass, from the top")
 
 
 def test_the_signal_that_is_met_is_chosen(small_node: SmallNode, kubelet: Kubelet) -> None:
@@ -207,7 +207,7 @@ def test_a_soft_threshold_says_its_grace_period(small_node: SmallNode, kubelet: 
     )
     file = small_node.configuration(kubeletEndpoint=kubelet.url, kubeletConfig=str(settings))
     text = reclaimd_here("plan", "--pods", "--config", file).stdout
-    assert "the kubelet's soft threshold 100Gi = 100.0GiB; it evicts after 1m30s of that" in text
+    assert "the kubelet's soft threshold 100Gi = 100.0GiB; it evicts after 1m30s of pressure" in text
 
 
 def test_a_kubelet_without_thresholds(small_node: SmallNode, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_kubelet_without_thresholds(small_node: SmallNode, kubelet: Kubelet, t
     assert (unnamed.returncode, unnamed.stdout) == (4, "")
     assert "name a signal with --signal" in unnamed.stderr
     named = reclaimd_here("plan", "--pods", "--signal", "nodefs.available", "--config", file)
-    assert named.stdout.startswith("nodefs.available: the kubelet has no threshold for it, so it evicts nobody\n")
+    assert named.stdout.startswith("nodefs.available: the kubelet has no threshold for it, so it evicts no pod\n")
     document = document_of(
         reclaimd_here("plan", "--pods", "--signal", "nodefs.available", "--config", file, "-o", "json")
     )
@@ -271,7 +271,7 @@ def test_pods_of_one_rank_and_pods_that_are_deleted(small_node: SmallNode, kubel
     ]
     text = reclaimd_here("plan", "--pods", "--config", file).stdout
     assert "uses more than it requests, being deleted" in text
-    assert "which of them is the first the kubelet leaves open" in text
+    assert "the kubelet does not define their order" in text
 
 
 def test_a_node_without_pods(small_node: SmallNode, kubelet: Kubelet) -> None:
@@ -281,7 +281,7 @@ def test_a_node_without_pods(small_node: SmallNode, kubelet: Kubelet) -> None:
         kubelet.tell(pods, [])
         process = reclaimd_here("plan", "--pods", "--config", file)
         assert process.returncode == 0
-        assert process.stdout.splitlines()[-1] == "the kubelet has no pod that it could evict"
+        assert process.stdout.splitlines()[-1] == "the kubelet has no pod to evict"
 
 
 def test_hostile_names_and_huge_numbers(small_node: SmallNode, kubelet: Kubelet) -> None:
@@ -322,7 +322,7 @@ def test_over_https_with_a_token(small_node: SmallNode, kubelet: Kubelet, tmp_pa
         token.write_text("another")
         refused = reclaimd_here(*plan)
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert "401 Unauthorized: it takes tokens only with authentication.webhook.enabled" in refused.stderr
+    assert "401 Unauthorized: it accepts tokens only with authentication.webhook.enabled" in refused.stderr
     assert "another" not in refused.stderr
 
 

@@ -27,6 +27,6 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     manager = Manager(node, log)
     loaded.arguments = argparse.Namespace()
     loaded.reload(manager)
-    assert "the configuration was not reloaded, the old one stays: AttributeError: " in stream.getvalue()
+    assert "the configuration was not reloaded, the old one stays in force: AttributeError: " in stream.getvalue()
     assert node.configuration == before
     assert loaded.fingerprint == {}

@@ -193,7 +193,7 @@ def test_sighup_with_an_invalid_file_keeps_the_old_thresholds(machine: Machine, 
         machine.configure({"nodefs.available": "2Ki"}, **fields)
         event = reloaded(daemon, lambda event: "was not reloaded" in event["message"])
         assert event["level"] == "error"
-        assert event["message"].startswith("the configuration was not reloaded, the old one stays: ")
+        assert event["message"].startswith("the configuration was not reloaded, the old one stays in force: ")
         assert problem in event["message"]
         assert "\n" not in event["message"]
         machine.configure({"nodefs.available": "1Ki"})
@@ -211,7 +211,7 @@ def test_sighup_without_a_file_keeps_the_old_thresholds(machine: Machine, daemon
             machine.file.touch()
         elif gone == "directory":
             machine.file.mkdir()
-        reloaded(daemon, lambda event: "was not reloaded, the old one stays: " in event["message"])
+        reloaded(daemon, lambda event: "was not reloaded, the old one stays in force: " in event["message"])
         if gone == "directory":
             machine.file.rmdir()
         machine.configure()
@@ -340,7 +340,7 @@ def test_a_command_with_another_configuration_than_the_daemons_says_so(
     machine: Machine, daemon: Daemon, tmp_path: Path
 ) -> None:
     """One line on stderr; nothing where the files are the same, nor where its own flags make the difference."""
-    said = "a daemon runs here with another configuration, or with an older state of the same files"
+    said = "a daemon runs here with another configuration, or with an older version of the same files"
     other = tmp_path / "other.yaml"
     other.write_bytes(machine.file.read_bytes())
     other.chmod(0o600)

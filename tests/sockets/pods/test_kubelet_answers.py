@@ -46,8 +46,8 @@ def test_an_answer_in_chunks_is_put_together() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (400, "400 Bad Request: is this port for https?"),
-        (401, "401 Unauthorized: it takes tokens only with authentication.webhook.enabled"),
+        (400, "400 Bad Request: is this an https port?"),
+        (401, "401 Unauthorized: it accepts tokens only with authentication.webhook.enabled"),
         (403, "403 Forbidden: is the identity allowed to get nodes/proxy"),
         (404, "404 Not Found: is this the kubelet's port?"),
         (500, "500 Internal Server Error"),

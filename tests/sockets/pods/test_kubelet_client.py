@@ -170,11 +170,9 @@ def test_a_kubelet_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     plain = str(refused(KubeletEndpoint(f"http://127.0.0.1:{port}")))
-    assert plain.endswith(
-        "refuses connections: does it run, and is this its port; its read-only port is off unless readOnlyPort is set?"
-    )
+    assert plain.endswith("is it running, and is this its port (the read-only port is off unless readOnlyPort is set)?")
     secure = refused(KubeletEndpoint(f"https://127.0.0.1:{port}", insecure_skip_verify=True))
-    assert str(secure).endswith("refuses connections: does it run, and is this its port?")
+    assert str(secure).endswith("refuses connections: is it running, and is this its port?")
     assert not secure.late
 
 
@@ -190,7 +188,7 @@ def test_the_wrong_scheme_for_the_port_is_reported(certificates: Certificates) -
     """https spoken to a plain port."""
     with KubeletServer(answer(PODS), unasked=[b"HTTP/1.0 400 Bad Request\r\n\r\n"]) as kubelet:
         error = refused(certificates.endpoint(kubelet.url.replace("http:", "https:")))
-    assert "is this its port for https" in str(error)
+    assert "is this its https port" in str(error)
 
 
 def test_over_ipv6(certificates: Certificates) -> None:

@@ -66,7 +66,7 @@ def test_a_server_that_shows_another_certificate_gets_nothing(certificates: Kube
     impostor = certificates.clients.identity("impostor", "DNS:node-1,IP:127.0.0.1")
     with KubeletServer(answer(PODS), tls=serving(impostor), bearer=BEARER) as kubelet:
         with pytest.raises(
-            KubeletUnavailable, match=r"is not trusted: it shows another certificate than .*kubelet\.crt"
+            KubeletUnavailable, match=r"is not trusted: it presents a certificate other than .*kubelet\.crt"
         ):
             certificates.search(kubelet, SteppedClock()).get()
         assert kubelet.requests == []
