@@ -1,6 +1,6 @@
-"""The manual page and the shell completions, made from the parsers themselves, so that they say what the program does.
+"""The manual page and the shell completions, generated from the parsers.
 
-`.ci/manual.py DIRECTORY` writes them; `make check` fails where those in `config` say something else.
+`.ci/manual.py DIRECTORY` writes them; `make check` fails if those in `config` differ.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from signals.types import KUBELET_SIGNALS
 
 PATHS = ("FILE", "DIR")
 EXITS = (
-    ("0", "as asked; nothing under pressure, relieved, or nothing found"),
+    ("0", "success: no pressure, relieved, or nothing found"),
     ("1", "pressure remains, a threshold is met, something was found, or an expectation failed"),
     ("2", "usage or configuration, with one sentence that names the file, the field and what is allowed"),
     ("3", "the runtime or the daemon cannot be reached"),
     ("4", "a reading is unavailable"),
     ("6", "an operator has paused removals, so reclaim did nothing although there is pressure"),
-    ("71", "threads or descriptors that a pass needs cannot be made"),
+    ("71", "threads or descriptors that a pass needs cannot be created"),
     ("75", "another instance holds the node"),
 )
 ENVIRONMENT = (
     ("CONTAINER_RUNTIME_ENDPOINT, IMAGE_SERVICE_ENDPOINT", "the sockets, unless flags name them"),
     ("RECLAIMD_CONFIG", "the configuration file, unless --config names one"),
-    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet's /healthz is, unless the configuration says it"),
+    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet's /healthz is, unless the configuration says so"),
     ("NODE_NAME", "the name of the Node in events, unless the configuration names it"),
-    ("NO_COLOR", "no colours"),
+    ("NO_COLOR", "turns colours off"),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "set by systemd, see sd_notify(3)"),
 )
 PLACES = (
     ("/etc/reclaimd/reclaimd.yaml", "the configuration, unless another file is named"),
     ("/etc/reclaimd/reclaimd.conf.d/*.conf", "drop-ins, in the order of their names"),
     ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, read only"),
-    ("/run/reclaimd/control.sock", "where status and top ask the daemon"),
+    ("/run/reclaimd/control.sock", "the socket on which commands ask the daemon"),
     ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
@@ -49,7 +49,7 @@ MADE_BY = "made by make manual"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option or argument: its spellings (none for an argument), what it takes, its words."""
+    """One option, or an argument, which has no spellings."""
 
     spellings: tuple[str, ...]
     value: str
@@ -77,14 +77,14 @@ def man_page() -> str:
     lines = [
         '.TH RECLAIMD 1 "" "reclaimd" "System administration"',
         ".SH NAME",
-        r"reclaimd \- relieves a Kubernetes node that runs full",
+        r"reclaimd \- frees disk space on a Kubernetes node before the kubelet has to",
         ".SH SYNOPSIS",
         r".B reclaimd",
         r".I COMMAND",
         r"[\fIOPTION\fR]...",
         ".SH DESCRIPTION",
-        "Watches the kubelet's disk pressure signals and, when one crosses its threshold, calls the kubelet's own",
-        "reclaim functions over CRI: remove dead containers, remove unused images. It stops when the disk is relieved.",
+        "Watches the kubelet's disk pressure signals and, when one crosses its threshold, frees space as the kubelet",
+        "does: over CRI it removes dead containers and unused images. It stops when the disk is relieved.",
         ".SH COMMANDS",
     ]
     for command, text in COMMANDS.items():
@@ -112,7 +112,7 @@ def _roff(text: str) -> str:
 
 
 def bash_completion() -> str:
-    """For bash, without the package bash-completion."""
+    """For bash; does not need the package bash-completion."""
     lines = [
         f"# bash completion of reclaimd; {MADE_BY}",
         "_reclaimd() {",
