@@ -220,7 +220,10 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
 
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     """Without a kubeconfig: one sentence, and it is retried."""
-    words = "the service account of this pod cannot be used: this process does not run in a pod, or its token is not mounted$"
+    words = (
+        "the service account of this pod cannot be used: this process does not run in a pod, or its token is not "
+        "mounted$"
+    )
     with pytest.raises(EventNotSent, match=words):
         KubernetesEvents("").write(MET)
 
