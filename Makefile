@@ -1,21 +1,22 @@
-# make run     the built-in drill on an embedded node (nothing else is needed, not even root)
-# make test    the tests; as root on Debian also those on a real containerd. make test-newest: on the newest Python
+# make run      runs the built-in drill on an embedded node (needs nothing else, not even root)
+# make test     runs the tests; as root on Debian also those on a real containerd. make test-newest: on the newest Python
 # make broken-rules breaks each guard and rule on purpose, and says which test notices
-# make install puts the program, units and manual on this node and starts the service (DESTDIR=: below another root); once
-#              more is an upgrade. make uninstall takes them away (PURGE=1: configuration and state too)
-# make bundle  makes an archive in dist/ that installs without a network
-# make check   format, lint, types, import contracts, generated code, schemas and manual; how many lines each room has
-# make fuzz    100 000 inputs for everything that reads text (FUZZ_INPUTS=n for another number)
-# make soak    what takes hours: races, kills, full disks, leaks, all drills, by the hundred; prints its figures
-# make bench   measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it runs)
-# make kubelet is the ring beside a real kubelet, and its tables; KUBELET=, KUBE_APISERVER=, ETCD= name the programs, where
-#              PATH does not, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD= another than Debian's
-# make picture draws the picture of a drill anew (that of the README: .venv/bin/python -m tests.kubelet.bench picture)
-# make manual  writes man page and shell completions anew from the parsers
-# make schema  writes the JSON Schemas anew from the types
-# make proto   writes the code of the messages anew from the .proto files
+# make install  installs program, units and manual on this node and starts the service (DESTDIR=: below another root). Run
+#               it again to upgrade. make uninstall removes them (PURGE=1: configuration and state too)
+# make bundle   makes an archive in dist/ that installs without a network
+# make check    checks format, lint, types, import contracts and generated files; prints how many lines each package has
+# make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
+# make soak     runs what takes hours: races, kills, full disks, leaks and all drills, by the hundred; prints its figures
+# make bench    measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it works)
+# make kubelet  runs the tests beside a real kubelet, and prints their tables. KUBELET=, KUBE_APISERVER= and ETCD= name the
+#               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD=
+#               one other than Debian's
+# make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench picture)
+# make manual   regenerates man page and shell completions from the parsers
+# make schema   regenerates the JSON Schemas from the types
+# make proto    regenerates the message code from the .proto files
 
-# Where it is set, each worker compiles all tests and their assertions anew: 7 s of processor time.
+# If it were set, each worker would recompile all tests and their assertions: 7 s of processor time.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -38,23 +39,23 @@ environment:
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
 
-# Most tests wait half of the time: six workers on two cores. Slow files first, each file in one worker.
+# Most tests wait half of the time, so there are six workers on two cores. Slow files first, each file in one worker.
 SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 
-# A test that holds the interpreter for good, so that its own timeout cannot act, ends with its worker and by its name.
+# If a test blocks the interpreter, so that its own timeout cannot act, its worker is ended and the test named.
 ENDED := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-# What another Python could break: pure code, imports, the command line, and sockets, TLS, threads and watches at work.
-# Those that wait come first.
+# What another Python could break: pure code, imports, the command line, sockets, TLS, threads and watches. Tests that
+# wait come first.
 ON_THE_NEWEST := $(foreach part,manager control watcher http_server kubelet_client channel bad_input,\
   $(wildcard tests/sockets/*/test_$(part).py)) tests/budgets tests/pure
 
-# An environment of the newest Python, where that is not the default one.
+# An environment of the newest Python, if that is not the default one.
 newest: development
 	@newest=$$(.ci/newest-python); \
 	if [ "$$($$newest -V)" = "$$($(BIN)/python -V)" ]; then rm -rf $(NEWEST); else .ci/venv $(NEWEST) $$newest test; fi
 
-# Without the tests of packaging, pages and the tests' own tools, where nothing of theirs has changed; HOUSE=1 runs them.
+# Skips the tests of packaging, pages and the tests' own tools if none of their files has changed; HOUSE=1 runs them.
 test: development
 	@.ci/debian-packages $(PACKAGES)
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ENDED) --durations=12
@@ -64,12 +65,12 @@ test-newest: newest
 	  PROPERTY_EXAMPLES=10 $(NEWEST)/bin/python -m pytest $(SIDE_BY_SIDE) $(ENDED) -q $(ON_THE_NEWEST); \
 	fi
 
-# What breaks when a guard or a rule is broken on purpose, one after the other: hours.
+# Takes hours.
 broken-rules: development
 	@$(BIN)/python -m tests.broken_rules
 
-# EXTRAS=[kubernetes] for events to the API server, [drill] for drills on an embedded node;
-# EXTRAS=[kubernetes,drill] for both. An interpreter is handed over where one was named: install.sh has a default.
+# EXTRAS=[kubernetes] for events to the API server, [drill] for drills on an embedded node; EXTRAS=[kubernetes,drill] for
+# both. PYTHON is passed on only if it was set: install.sh has its own default.
 INSTALL := DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' PURGE='$(PURGE)' \
   PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' config/install/install.sh
 
@@ -103,7 +104,7 @@ check: development
 fuzz: development
 	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
 
-# Everything that is marked so, at the lowest priority. SOAK=expression chooses among it: SOAK=races.
+# Every test marked soak, at low priority. SOAK=expression selects some of them: SOAK=races.
 soak: development
 	@.ci/debian-packages $(PACKAGES)
 	nice $(BIN)/python -m pytest -m soak -k "$(SOAK)" -rAP --durations=0

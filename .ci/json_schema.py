@@ -1,11 +1,11 @@
-"""JSON Schemas (draft 2020-12) of what is read and of what is printed, made from its types.
+"""JSON Schemas (draft 2020-12) of the files that are read and the documents that are printed, made from their types.
 
-* Of a file that is read: from its pydantic model. Fields that it does not know are refused, as by the program.
-* Of a document that is printed: from its dataclass or TypedDict. Further fields are allowed: a later version may have
-  some.
+* Of a file that is read: from its pydantic model. Unknown fields are rejected, as by the program.
+* Of a document that is printed: from its dataclass or TypedDict. Other fields are allowed, as later versions may have
+  more.
 
-The descriptions are docstrings: of a class, and of a field the literal text below it, which Python itself ignores; so
-they are taken from the source.
+Descriptions are docstrings: of a class, and of a field the literal text below it. Python ignores the latter, so they
+are taken from the source.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def _described(cls: Any) -> Schema:
 
 
 def _field_docstrings(cls: Any) -> dict[str, str]:
-    """The text below each field, also of the classes that it extends, whose names the source has: a TypedDict does not
-    know its own. Nothing for a TypedDict that was made by a call, which describes its fields in their types."""
+    """The text below each field, also of base classes, whose names are read from the source: a TypedDict does not know
+    its own. Empty for a TypedDict made by a call, which describes its fields in their types."""
     module = sys.modules[cls.__module__]
     parsed = ast.parse(inspect.getsource(module)).body
     statement = next((each for each in parsed if isinstance(each, ast.ClassDef) and each.name == cls.__name__), None)
@@ -185,5 +185,5 @@ def _one_line(text: str) -> str:
 
 
 def _without_title(field: Schema) -> Schema:
-    """Without the name of the field in other letters, which pydantic gives it as a title."""
+    """Without the title, which pydantic makes from the field's name."""
     return {word: value for word, value in field.items() if word != "title"}

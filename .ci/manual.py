@@ -1,6 +1,6 @@
-"""The manual page and the shell completions, made from the parsers themselves, so that they say what the program does.
+"""The manual page and the shell completions, generated from the parsers.
 
-`.ci/manual.py DIRECTORY` writes them; `make check` fails where those in `config` say something else.
+`.ci/manual.py DIRECTORY` writes them; `make check` fails if those in `config` differ.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _roff(text: str) -> str:
 
 
 def bash_completion() -> str:
-    """For bash, without the package bash-completion."""
+    """For bash; does not need the package bash-completion."""
     lines = [
         f"# bash completion of reclaimd; {MADE_BY}",
         "_reclaimd() {",

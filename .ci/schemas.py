@@ -1,7 +1,7 @@
-"""The JSON Schemas of what programs read of us and write for us, made from the types themselves.
+"""The JSON Schemas of the documents that programs read from us and write for us, generated from the types.
 
-`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails where the files in
-`config/schema` say something else. A file is named for what it describes, and for the version of that.
+`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails if those in `config/schema` differ.
+A file is named for what it describes and its version.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def file_name(name: str) -> str:
 
 
 def configuration_schema(name: str) -> Schema:
-    """The schema of a configuration file: it says what it is, and any other of its values may be null."""
+    """The schema of a configuration file: `apiVersion` and `kind` are required, and any other value may be null."""
     schema = schema_of_model(ConfigurationFile, name)
     properties = schema["properties"]
     for field in properties.keys() - {"apiVersion", "kind"}:
@@ -67,7 +67,7 @@ def configuration_schema(name: str) -> Schema:
 
 
 def _or_null(schema: Schema) -> Schema:
-    """The same schema, with null allowed: in a file it takes a value away, from a map too, whatever its name."""
+    """The same schema, with null allowed: in a file, null removes a value, also from a map, whatever its name."""
     rest = {word: value for word, value in schema.items() if word not in ("description", "default")}
     for word in rest.keys() & {"properties", "patternProperties"}:
         rest[word] = {name: _or_null(value) for name, value in rest[word].items()}

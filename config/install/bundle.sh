@@ -1,16 +1,17 @@
 #!/bin/sh
-# Makes dist/reclaimd-VERSION-PLATFORM-PYTHON.tar.gz, and its checksum beside it: the program and all that it depends on as
-# wheels, with the installer, for nodes that reach no package index. For the Python and the kind of machine that make it:
-# make it on the oldest distribution that it is for, as a newer one may choose wheels that need a newer C library.
+# Makes dist/reclaimd-VERSION-PLATFORM-PYTHON.tar.gz, and its checksum beside it: the program and all its dependencies as
+# wheels, with the installer, for nodes that cannot reach a package index. It is for the Python version and the platform
+# that it was made with. Make it on the oldest distribution it is meant for: on a newer one, pip may choose wheels that
+# need a newer C library.
 #
 #   PYTHON=python3 EXTRAS=[drill] DIST=dist config/install/bundle.sh        a DIST below the checkout, or absolute
 #
-# A PYTHON with a slash may be relative to where the caller stands; paths in settings of pip are absolute.
-# Names are sorted and times fixed (SOURCE_DATE_EPOCH, or the last commit): the same wheels make the same archive.
+# A PYTHON with a slash may be relative to the caller's directory; paths in pip's settings are absolute.
+# Names are sorted and times fixed (SOURCE_DATE_EPOCH, or the last commit), so the same wheels make the same archive.
 set -eu
 umask 022
 
-# As in install.sh: nothing is found by the directory of the caller.
+# As in install.sh: nothing is loaded from the caller's directory.
 caller=$(pwd)
 places=''
 set -f

@@ -1,27 +1,27 @@
 #!/bin/sh
-# Puts reclaimd on this machine, or takes it away. `make install` runs it from a checkout; from a bundle (`make bundle`) it
-# is run as it is, and needs no network.
+# Installs reclaimd on this machine, or removes it. `make install` runs it from a checkout. A bundle (`make bundle`) has it
+# too, and is installed without a network.
 #
 #   ./install.sh                  program, files, start
-#   ./install.sh program files    these steps alone: nothing is started
-#   ./install.sh uninstall        takes away what was installed; configuration and state stay, unless PURGE=1
+#   ./install.sh program files    only these steps: nothing is started
+#   ./install.sh uninstall        removes what was installed; configuration and state are kept unless PURGE=1
 #
-#   program   /opt/reclaimd: a virtual environment, made beside the one that is there and put into its place when it is whole
-#   files     units, manual, completions, and a configuration where there is none
-#   start     shows what `reclaimd doctor` finds, then (re)starts the service. A refused configuration is not started
+#   program   /opt/reclaimd: a virtual environment, made beside the existing one, which it replaces once it is complete
+#   files     units, manual, completions, and a configuration if there is none
+#   start     shows what `reclaimd doctor` finds, then (re)starts the service, unless its configuration is rejected
 #
-#   DESTDIR=DIRECTORY          below another root. Nothing outside it is touched but pip's cache, no service is started, and
-#                              what is there works once it is moved to /. As root, so that it belongs to root then
+#   DESTDIR=DIRECTORY          installs below another root. Nothing outside it is touched but pip's cache, and no service is
+#                              started. The files work once they are moved to /; as root, so that they belong to root
 #   PYTHON=/usr/bin/python3    the interpreter that the service will use
-#   EXTRAS=[drill]             kubernetes, ui, drill; of several [kubernetes,ui]
+#   EXTRAS=[drill]             kubernetes, ui, drill; several as in [kubernetes,ui]
 #
-# The first two may be relative to where the caller stands; paths in settings of pip (PIP_FIND_LINKS, say) are absolute.
-# Exit 0 done, 1 failed, 2 refused. Unless the sentence says otherwise, what was installed before is untouched then.
+# The first two may be relative to the caller's directory; paths in pip's settings (such as PIP_FIND_LINKS) are absolute.
+# Exit 0 done, 1 failed, 2 refused. Unless the message says otherwise, a failure leaves an earlier installation untouched.
 set -eu
 umask 022
 
-# Root may stand in a directory that others may write: no program is found there, also not by an empty or relative entry
-# of PATH, and no module.
+# Root may run this from a directory that others can write: no program and no module is loaded from there, not even
+# through an empty or relative entry of PATH.
 caller=$(pwd)
 places=''
 set -f
@@ -50,13 +50,13 @@ tell() { printf '%s\n' "$*"; }
 refuse() { printf 'refused: %s\n' "$*" >&2; exit 2; }
 fail() { printf 'failed: %s\n' "$*" >&2; exit 1; }
 
-# Whatever happens, nothing half made is left, and what was there before is there again.
+# Whatever happens, nothing half made is left behind, and what was there before is restored.
 clean_up() {
   [ -z "$work" ] || rm -rf "$work"
   [ -z "$new" ] || settle
 }
 
-# Undoes or finishes what ended in the middle: this run, or an earlier one that a power loss or SIGKILL has ended.
+# Undoes or finishes an interrupted run: this one, or an earlier one that a power loss or SIGKILL has ended.
 settle() {
   if [ -e "$place.old" ]; then
     if [ -e "$place" ]; then
@@ -68,7 +68,7 @@ settle() {
   rm -rf "$place.new"
 }
 
-# ---- what must be there
+# ---- what is required
 
 need_root() {
   [ -n "$DESTDIR" ] || [ "$(id -u)" = 0 ] || \
@@ -77,12 +77,12 @@ need_root() {
 
 need_systemd() {
   if [ ! -d /run/systemd/system ] || ! command -v systemctl >/dev/null; then
-    refuse "systemd does not run here, so no service can be started: 'program files' installs without, DESTDIR=DIRECTORY below another root"
+    refuse "systemd does not run here, so no service can be started: 'program files' installs without starting it, DESTDIR=DIRECTORY below another root"
   fi
 }
 
 need_source() {
-  [ -d "$root/wheels" ] || [ -f "$root/pyproject.toml" ] || refuse "$0 lies neither in a checkout nor in a bundle of reclaimd"
+  [ -d "$root/wheels" ] || [ -f "$root/pyproject.toml" ] || refuse "$0 is neither in a checkout nor in a bundle of reclaimd"
 }
 
 # Sets python, number (311 for 3.11), tag and platform.
@@ -94,7 +94,7 @@ need_python() {
   fi
   case $wanted in */*) wanted=$(absolute "$wanted") ;; esac
   command -v "$wanted" >/dev/null || \
-    refuse "there is no $wanted: install Python 3.11 or newer with venv (Debian: python3-venv), or name it, as PYTHON=/usr/bin/python3"
+    refuse "there is no $wanted: install Python 3.11 or newer with venv (Debian: python3-venv), or name one, as in PYTHON=/usr/bin/python3"
   said=$("$wanted" -I - <<'ASK'
 import os, sys, sysconfig
 python = getattr(sys, "_base_executable", None) or sys.executable
@@ -108,26 +108,26 @@ print("platform=" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
 print("python=" + python)
 print("unseen=" + "".join(unseen[:1]))
 ASK
-  ) || refuse "$wanted is no Python that runs: name another one, as PYTHON=/usr/bin/python3"
+  ) || refuse "$wanted is not a working Python: name another one, as in PYTHON=/usr/bin/python3"
   number=$(value number "$said") tag=$(value tag "$said") platform=$(value platform "$said")
   python=$(value python "$said") unseen=$(value unseen "$said")
-  [ "$number" -ge 311 ] || refuse "$wanted is older than Python 3.11: name another one, as PYTHON=/usr/bin/python3.11"
+  [ "$number" -ge 311 ] || refuse "$wanted is older than Python 3.11: name another one, as in PYTHON=/usr/bin/python3.11"
   [ -z "$unseen" ] || \
-    refuse "$wanted is $unseen, which the service cannot see (ProtectHome=, PrivateTmp=): pass one outside home and temporary directories, as PYTHON=/usr/bin/python3"
+    refuse "$wanted is $unseen, which the service cannot see (ProtectHome=, PrivateTmp=): name one outside home and temporary directories, as in PYTHON=/usr/bin/python3"
   "$python" -I -c 'import ensurepip, venv; ensurepip.version()' >/dev/null 2>/dev/null || \
     refuse "$python cannot make a virtual environment: install its venv (Debian: apt-get install python3-venv)"
 }
 
-# The bundle is for one Python on one kind of machine, and has the extras that it was made with.
+# A bundle is for one version of Python on one platform, and has the extras that it was made with.
 need_fitting_bundle() {
   [ -d "$root/wheels" ] || return 0
   made_for=$(cat "$root/BUNDLE")
   [ "$(value python "$made_for") $(value platform "$made_for")" = "$tag $platform" ] || \
-    refuse "the bundle is for $(value python "$made_for") on $(value platform "$made_for"), $python is $tag on $platform: make one with that Python, or pass another PYTHON="
+    refuse "the bundle is for $(value python "$made_for") on $(value platform "$made_for"), $python is $tag on $platform: make one with that Python, or name another one in PYTHON="
   for extra in $(words "$EXTRAS"); do
     case " $(words "$(value extras "$made_for")") " in
       *" $extra "*) ;;
-      *) refuse "the extra $extra is not in the bundle, which has $(value extras "$made_for"): make it with make bundle EXTRAS=$EXTRAS" ;;
+      *) refuse "the extra $extra is not in the bundle, which has $(value extras "$made_for"): make one with make bundle EXTRAS=$EXTRAS" ;;
     esac
   done
 }
@@ -149,29 +149,30 @@ program() {
   else
     wheels=$work/wheels
     "$here/collect-wheels.sh" "$new/bin/python" "$wheels" "$EXTRAS" || \
-      fail "pip could not get or build what is needed (above); a machine without a package index takes a bundle: make bundle"
+      fail "pip could not get or build what is needed (see above); for a machine without a package index, make a bundle: make bundle"
   fi
   pip uninstall --yes reclaimd >/dev/null 2>&1 || true
   pip install --no-index --find-links "$wheels" --upgrade --upgrade-strategy eager --no-compile "reclaimd$EXTRAS" || \
-    fail "pip could not install the program (above)"
+    fail "pip could not install the program (see above)"
   finish_environment
   check_configuration
   put_into_place
   tell_packages "$before" "$(packages_of "$place")"
 }
 
-# No settings of the user: they may name another target, or an index.
+# Without the user's settings, which may name another target or an index.
 pip() { PIP_CONFIG_FILE=/dev/null "$new/bin/python" -I -m pip --isolated --quiet --disable-pip-version-check "$@"; }
 
-# What is there of the same Python is copied, as plugins may have been installed into it; of another one only what is not
-# the environment's own. Nor is one copied in which a symlink leads elsewhere: pip would follow it in the copy.
+# An existing environment of the same Python is copied, as plugins may have been installed into it. If it is of another
+# Python, or a symlink in it leads elsewhere, which pip would follow in the copy, only what is not the environment's own is
+# copied.
 begin_environment() {
   made_of="home = $(dirname "$python")" packages=lib/python${number%??}.$((number % 100))/site-packages
   if [ -d "$place/$packages" ] && [ "$(readlink -f "$place/$packages")" = "$place/$packages" ] && [ ! -L "$place/bin" ] && \
     grep -qxF "$made_of" "$place/pyvenv.cfg"; then
     cp -a "$place" "$new"
   else
-    "$python" -I -m venv "$new" || fail "$python could not make a virtual environment (above)"
+    "$python" -I -m venv "$new" || fail "$python could not make a virtual environment (see above)"
     for path in "$place"/*; do
       case ${path##*/} in
         bin | lib | lib64 | include | share | pyvenv.cfg | '*') ;;
@@ -179,14 +180,14 @@ begin_environment() {
       esac
     done
     if grep -qs '^\[reclaimd\.' "$place"/lib/python*/site-packages/*.dist-info/entry_points.txt; then
-      tell "the environment is another one: install plugins of reclaimd anew"
+      tell "the environment was made anew: install reclaimd's plugins again"
     fi
   fi
 }
 
-# Scripts that pip has just made, and those that activate the environment, name the place where it was made. Only the
-# program is kept, and names the place where it will be; the others run as `python -m`. Byte code is checked against
-# nothing: the program never writes any, and a copy may change the times of its files.
+# The scripts that pip has just made, and those that activate the environment, name the directory where it was made. Only
+# the program is kept, and names the final one; the others run as `python -m`. Byte code is not checked against its source:
+# the program never writes any, and copying may change the times of files.
 finish_environment() {
   for path in "$new"/bin/*; do
     case ${path##*/} in
@@ -203,19 +204,19 @@ finish_environment() {
     -s "$new" -p "$PLACE" "$new/lib" >/dev/null || true
 }
 
-# An upgrade that would refuse the configuration of this machine does not take place.
+# An upgrade that would reject the configuration of this machine does not take place.
 check_configuration() {
   if [ -z "$DESTDIR" ] && [ -e "$CONFIGURATION" ]; then
     "$new/bin/python" -I -m eviction config >/dev/null || \
-      refuse "the new program does not accept the configuration (above): mend it first"
+      refuse "the new program does not accept the configuration (see above): fix it first"
   fi
 }
 
-# Written to the disk first: after a power loss a name may be there before the content. What ends between the two renames
-# the next run undoes (`settle`).
+# Written to the disk first: after a power loss a name may be there before its content. The next run undoes one that ended
+# between the two renames (`settle`).
 put_into_place() {
-  sync -f "$new" || fail "what was made cannot be written to the disk (above)"
-  [ ! -e "$place" ] || mv -T "$place" "$place.old" || fail "$place cannot be renamed (above)"
+  sync -f "$new" || fail "the new environment cannot be written to the disk (see above)"
+  [ ! -e "$place" ] || mv -T "$place" "$place.old" || fail "$place cannot be renamed (see above)"
   mv -T "$new" "$place"
   rm -rf "$place.old"
 }
@@ -275,7 +276,7 @@ files() {
   mkdir -p "$DESTDIR/usr/local/sbin"
   ln -sfn "$PLACE/bin/reclaimd" "$DESTDIR/usr/local/sbin/reclaimd"
   tell /usr/local/sbin/reclaimd >>"$work/placed"
-  if [ -s "$place/installed-files" ]; then # by another version, which had more
+  if [ -s "$place/installed-files" ]; then # by another version, which had more files
     grep -vxFf "$work/placed" "$place/installed-files" | while read -r gone; do
       rm -f "$DESTDIR$gone"
       tell "gone     $gone"
@@ -283,7 +284,7 @@ files() {
   fi
   install -D -m 0644 "$work/placed" "$place/installed-files"
   if [ -e "$DESTDIR$CONFIGURATION" ] || [ -L "$DESTDIR$CONFIGURATION" ]; then
-    tell "kept     $CONFIGURATION (with every field: /usr/local/share/doc/reclaimd/reclaimd.yaml)"
+    tell "kept     $CONFIGURATION (every field: /usr/local/share/doc/reclaimd/reclaimd.yaml)"
   else
     install -D -m 0600 "$config/reclaimd.yaml" "$DESTDIR$CONFIGURATION"
     tell "new      $CONFIGURATION"
@@ -299,19 +300,19 @@ start() {
   tell "reclaimd doctor:"
   code=0
   "$PLACE/bin/reclaimd" doctor || code=$?
-  [ "$code" -le 1 ] || fail "the service is not started: doctor ended with $code (above). What is installed stays"
+  [ "$code" -le 1 ] || fail "the service is not started: doctor ended with $code (see above). What was installed is kept"
   systemctl daemon-reload
-  # Sockets are not opened anew while their service runs.
+  # Sockets are not reopened while their service runs.
   # shellcheck disable=SC2086 # words
   systemctl stop reclaimd.service $SOCKETS
-  systemctl enable --now reclaimd || fail "the service does not start: journalctl -u reclaimd says why. What is installed stays"
+  systemctl enable --now reclaimd || fail "the service does not start: journalctl -u reclaimd says why. What was installed is kept"
   tell "reclaimd runs: reclaimd status, journalctl -u reclaimd"
 }
 
 uninstall() {
   purge=${PURGE:-0}
   if [ ! -e "$place" ] && [ ! -e "$DESTDIR/etc/systemd/system/reclaimd.service" ]; then
-    [ "$purge" = 1 ] && [ -e "$DESTDIR/etc/reclaimd" ] || refuse "nothing of reclaimd is installed below ${DESTDIR:-/}"
+    [ "$purge" = 1 ] && [ -e "$DESTDIR/etc/reclaimd" ] || refuse "reclaimd is not installed below ${DESTDIR:-/}"
   fi
   if [ -z "$DESTDIR" ]; then
     stop_service
@@ -359,14 +360,14 @@ end_xfs_helper() {
   fi
 }
 
-# A ballast is nobody's any more without the program, and holds its space.
+# Without the program nothing uses a ballast, and it still takes its space.
 leave_ballast() {
   [ -x "$PLACE/bin/reclaimd" ] || return 0
   if found=$("$PLACE/bin/reclaimd" ballast status 2>/dev/null); then
     if [ "$purge" = 1 ]; then
       "$PLACE/bin/reclaimd" ballast remove || tell "left     the ballast: $found"
     else
-      tell "left     the ballast, which holds its space: $found"
+      tell "left     the ballast, which still takes its space: $found"
     fi
   fi
 }
@@ -380,13 +381,13 @@ if [ -n "$DESTDIR" ]; then
   DESTDIR=$(readlink -f "$DESTDIR")
   [ "$DESTDIR" != / ] || DESTDIR=''
 fi
-place=$(readlink -m "$DESTDIR$PLACE") # beside which there is room for another one: it may be a symlink
+place=$(readlink -m "$DESTDIR$PLACE") # it may be a symlink; the new environment is made beside what it leads to
 case $place in "$DESTDIR"/*) ;; *) refuse "$DESTDIR$PLACE leads to $place, which is not below the DESTDIR" ;; esac
 [ $# -gt 0 ] || set -- install
 for step in "$@"; do
   case $step in
     install | program | files | start | uninstall) ;;
-    *) refuse "$step is no step; there are program, files, start, install (these three), uninstall" ;;
+    *) refuse "$step is not a step; the steps are program, files, start, install (these three) and uninstall" ;;
   esac
 done
 need_root

@@ -1,12 +1,12 @@
-"""The clients of a listening socket, all on one thread that is made at the start: nobody waits for a slow one.
+"""The clients of a listening socket, all served on one thread that is started at startup: nobody waits for a slow one.
 
-* The table of clients is bounded. A new client takes the place of the one that has waited longest without a whole
-  request, or else of the one that has not read its answer for longest; but each keeps its place for 0.1 s. Who loses
-  its place before its request was whole is told so, as far as that can be sent at once.
+* The number of clients is limited. At the limit, a new client replaces the one that has gone longest without a complete
+  request, or else the one that has gone longest without reading its answer; but each stays for at least 0.1 s. A client
+  that is replaced before its request was complete is told so, if that can be sent at once.
 * A request has a largest size and must arrive within 2 s; an answer must be read within 2 s. At most 16 clients may
-  have an answer that they have not read to its end.
-* Nothing blocks: sockets are read and written only as far as they are ready. Requests that arrive together are handed
-  over together, so that one page can answer all who asked for it.
+  have an answer that they have not finished reading.
+* Nothing blocks: sockets are only read and written when they are ready. Requests that arrive together are handed over
+  together, so that one page can answer them all.
 * A process without a free descriptor still serves one client at a time, with a descriptor kept for that.
 
 Covers: accepting, reading, writing, limits. Does not cover: what a request means.
@@ -28,14 +28,14 @@ MOST_UNREAD_ANSWERS = 16
 BACKLOG = 1024  # connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn)
 TIMEOUT_SECONDS = 2.0
 GRACE_SECONDS = 0.1
-PAUSE_SECONDS = 0.02  # where the selector would return at once, and nothing can be done yet
+PAUSE_SECONDS = 0.02  # when the selector would return at once, but nothing can be done yet
 STOP_SECONDS = 1.0
 READ_BYTES = 16384
 WRITE_BYTES = 65536
 
 
 class Client:
-    """One connection: its request as far as it has arrived, and its answer as far as it has not been sent."""
+    """One connection, with the part of its request that has arrived and the part of its answer that is unsent."""
 
     def __init__(self, connection: socket.socket, since: float):
         self.connection = connection
@@ -44,7 +44,7 @@ class Client:
         self.since = since  # of the present state: connected, or answered
 
     def reply(self, answer: bytes) -> None:
-        """Sets the answer, after which the connection is closed. Without one it is closed at once."""
+        """Sets the answer; the connection is closed once it is sent. Without an answer it is closed at once."""
         self.unsent = memoryview(answer)
 
     def take(self) -> socket.socket:
@@ -55,10 +55,10 @@ class Client:
 class Clients:
     """Serves the clients of `server`, a listening socket, until `stop`, on a thread of this name.
 
-    `is_whole`: whether a request has arrived completely; the end of the stream and `largest_request_bytes` end one too.
-    `answer`: called on the thread with all requests that have arrived; it calls `reply` or `take` of each, and must not
-    wait for anything. `too_late`: what a client is told whose request was not whole when it lost its place. Raises
-    OSError, also where no thread can be started; then the listening socket is closed.
+    `is_whole`: whether a request is complete; the end of the stream and `largest_request_bytes` end one too.
+    `answer`: called on the thread with all requests that have arrived; calls `reply` or `take` of each, and must not
+    wait for anything. `too_late`: sent to a client that is dropped before its request was complete. Raises OSError,
+    also if no thread can be started; then the listening socket is closed.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Clients:
         self._answer = answer
         self._too_late = too_late
         self._stopping = False
-        self._clients: dict[Client, None] = {}  # by `since`: those that have arrived, and those that were answered
-        self._whole: list[Client] = []  # their requests have arrived, and are to be answered
+        self._clients: dict[Client, None] = {}  # by `since`: still sending a request, or answered
+        self._whole: list[Client] = []  # their requests are complete, and are to be answered
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         with ExitStack() as undone:
             undone.callback(server.close)
@@ -85,7 +85,7 @@ class Clients:
             undone.callback(os.close, self._wake)
             spare = os.dup(self._wake)
             undone.callback(os.close, spare)
-            self._spare: int | None = spare  # a descriptor for the moment when there is no other
+            self._spare: int | None = spare  # a descriptor for when there is no other
             self._selector = undone.enter_context(selectors.DefaultSelector())
             server.setblocking(False)
             self._selector.register(server, selectors.EVENT_READ)
@@ -97,9 +97,9 @@ class Clients:
             undone.pop_all()
 
     def stop(self) -> None:
-        """Ends the thread, which closes all connections; waits for it for 1 s at most.
+        """Ends the thread, which closes all connections; waits for it for at most 1 s.
 
-        The listening socket is closed, not shut down: one that systemd opened serves the next start too.
+        The listening socket is closed, not shut down: one that systemd opened serves the next process too.
         """
         if self._stopping:
             return
@@ -119,7 +119,7 @@ class Clients:
         self._close()
 
     def _turn(self) -> None:
-        """Reads and writes what is ready; then takes new clients, answers, and drops those whose time is over."""
+        """Reads and writes what is ready; then accepts new clients, answers, and drops those whose time is over."""
         if self._spare is None:
             with suppress(OSError):
                 self._spare = os.dup(self._wake)
@@ -146,7 +146,7 @@ class Clients:
     # ---- accepting
 
     def _accept(self) -> None:
-        """Takes the clients that wait, at most a quarter of the table, and reads what they have sent already."""
+        """Accepts waiting clients, at most a quarter of the limit, and reads what they have sent already."""
         for attempt in range(MOST_CLIENTS // 4):
             now = time.monotonic()
             if len(self._clients) >= MOST_CLIENTS:
@@ -158,7 +158,7 @@ class Clients:
                 connection = self._server.accept()[0]
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError:  # above all EMFILE, which accept(2) says also when nobody waits; but the first one does
+            except OSError:  # above all EMFILE, which accept(2) raises even if nobody waits; but the first client does
                 if attempt > 0:
                     return
                 self._free_descriptor()
@@ -181,7 +181,6 @@ class Clients:
     # ---- reading and writing
 
     def _read(self, client: Client) -> None:
-        """Reads what has arrived."""
         try:
             part = client.connection.recv(min(READ_BYTES, self._largest_request_bytes - len(client.request)))
         except BlockingIOError:
@@ -213,7 +212,7 @@ class Clients:
                 self._write(client)
 
     def _write(self, client: Client) -> None:
-        """Sends what fits, at most 64 KiB: a large answer holds up no other. At the end closes the connection."""
+        """Sends what fits, at most 64 KiB, so that a large answer delays no other. Closes the connection at the end."""
         try:
             client.unsent = client.unsent[client.connection.send(client.unsent[:WRITE_BYTES]) :]
             if client.unsent:
@@ -228,12 +227,12 @@ class Clients:
     # ---- limits
 
     def _oldest(self) -> Client:
-        """Of the clients, of which there is one: the one whose place a new one takes."""
+        """The client that a new one replaces; there must be one."""
         waiting = (each for each in self._clients if not each.unsent)
         return next(waiting, None) or next(iter(self._clients))
 
     def _turn_away(self, client: Client) -> None:
-        """Drops a client whose time is over; one that has no answer yet is told so, without waiting."""
+        """Drops a client whose time is over, and tells it if it has no answer yet, without waiting."""
         if not client.unsent and self._too_late:
             with suppress(OSError):
                 client.connection.send(self._too_late)

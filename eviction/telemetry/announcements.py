@@ -29,9 +29,9 @@ KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kube
 
 
 class LogSink:
-    """Logs events, with the reason as a field; one that repeats what was announced only as a debug event.
+    """Logs events, with the reason as a field; repeated ones only at debug level.
 
-    `also`: called with each event after that; it never raises and never waits.
+    `also`: called with each event afterwards; must neither raise nor wait.
     """
 
     def __init__(self, log: Log, also: Callable[[GCEvent], None] = lambda _: None):
@@ -39,14 +39,13 @@ class LogSink:
         self._also = also
 
     def warn(self, event: GCEvent) -> None:
-        """Logs one line."""
         level = Level.DEBUG if event.repeated else Level.WARNING
         self._log.event(level, event.message, event=str(event.reason), **event.values)
         self._also(event)
 
 
 class Announcements(Listener):
-    """Writes the log lines of one node and sends its events. `conditions`: those announced last."""
+    """Writes the log lines of a node and sends its events. `conditions`: those announced last."""
 
     def __init__(self, node: Node, log: Log, events: LogSink):
         self._node = node
@@ -54,7 +53,7 @@ class Announcements(Listener):
         self._events = events
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
-        self._unsuccessful: set[str] = set()  # the keys of such passes' lines during this pressure
+        self._unsuccessful: set[str] = set()  # keys of the warnings about passes during this pressure
         self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
         self._empty_row_due = float("-inf")
         self._explained = self._configuration_examined = False
@@ -63,11 +62,11 @@ class Announcements(Listener):
 
     @property
     def under_pressure(self) -> bool:
-        """Whether our own condition is reported."""
+        """Whether ReclaimPressure is reported."""
         return NodeCondition.RECLAIM_PRESSURE in self.conditions
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """Unreadable filesystems, and each condition when it changes."""
+        """Announces unreadable filesystems, and each condition when it changes."""
         self._observations = observations
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.summary.imagefs_problem:
@@ -102,7 +101,7 @@ class Announcements(Listener):
                 assert_never(condition)
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
-        """Once for each configuration, when the layout is known: rows that cannot relieve their signal, and thresholds
+        """Once per configuration, when the layout is known: about rows that cannot relieve their signal, and thresholds
         that act later than the kubelet's own."""
         configuration = self._node.configuration
         unknown = configuration.has_runtime and observations.layout is None
@@ -122,23 +121,23 @@ class Announcements(Listener):
             self.log.warning(explain.late_threshold_sentence(late))
 
     def takes_long(self, what: str, seconds: float) -> None:
-        """While something runs in a lane for so long already."""
+        """Something has been running in a lane for this long."""
         if seconds > SLOW_SECONDS:
             sentence = f"{what}: the runtime has not answered for {format_duration(seconds)}"
             self._throttled_log.warn(sentence, key=f"slow {what}")
 
     def reloaded(self, need_restart: tuple[str, ...]) -> None:
-        """After a reload: the fields that differ and only a restart can change."""
+        """After a reload. `need_restart`: fields that differ, but that only a restart can change."""
         if self._node.dry_run:
             self.log.warning(tables.NOTHING_IS_REMOVED)
         self._configuration_examined = False
         if need_restart:
-            self.log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and stay as they were")
+            self.log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old values")
         else:
             self.log.info("the configuration was reloaded")
 
     def defect(self, error: Exception) -> None:
-        """After an exception in a turn of the loop."""
+        """An exception was raised in a turn of the loop."""
         self._throttled_log.warn(f"observing the node: {type(error).__name__}: {error}", key="defect while observing")
 
     def held_off(self, why: str) -> None:
@@ -146,7 +145,7 @@ class Announcements(Listener):
         self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
 
     def reclaiming(self, threshold: Threshold) -> None:
-        """Before every pass: the kubelet's event, or a line of the log where the filesystem is none of the kubelet's.
+        """Before every pass: the kubelet's event, or only a log line if the filesystem is not one of the kubelet's.
         Until the pressure is over, an equal event counts as repeated."""
         if not threshold.signal.filesystem.kubelets:
             self._throttled_log.warn(f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}")
@@ -158,18 +157,18 @@ class Announcements(Listener):
         self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
 
     def program_line(self, function: str, line: str) -> None:
-        """A line that a program of the configuration has printed. Any thread."""
+        """A line that a configured program has printed. May be called from any thread."""
         self.log.info(f"{function}: {line}", function=function)
 
     def row_is_empty(self, threshold: Threshold, now: float) -> None:
-        """Instead of a pass where no function is to be called: the kubelet's event all the same, as in each of its own
-        passes, which are 10 s apart."""
+        """Instead of a pass, if the row has no function to call: the kubelet's event all the same, as in each of its
+        own passes, which are 10 s apart."""
         if now >= self._empty_row_due:
             self._empty_row_due = now + KUBELET_INTERVAL_SECONDS
             self.reclaiming(threshold)
 
     def passed(self, record: Pass) -> None:
-        """One line for each pass. One that removed nothing and did not succeed is a repeating warning."""
+        """One line per pass. One that removed nothing and did not succeed is a repeating warning."""
         fields = {"pass": record.id, "result": str(record.result), "record": pass_summary(record)}
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
@@ -182,41 +181,41 @@ class Announcements(Listener):
             self.log.warning(head, **fields)
         else:
             key = f"{record.result} {acted_on.signal if acted_on else ''}"
-            self._unsuccessful.add(key)  # told anew at the next pressure
-            told = self._throttled_log.warn(head, key=key, **fields)
-            if told and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
+            self._unsuccessful.add(key)  # to be logged again at the next pressure
+            logged = self._throttled_log.warn(head, key=key, **fields)
+            if logged and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
                 self.log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
 
     def parked(self, outcome: Outcome) -> None:
-        """When a pass goes on without a removal."""
+        """A pass continues without waiting for this removal."""
         self.log.warning(f"{outcome.verdict.kind} {outcome.verdict.name}: {outcome.error}", id=outcome.verdict.id)
 
     def parked_ended(self, outcome: Outcome) -> None:
-        """When a parked removal is answered at last."""
+        """A parked removal has been answered at last."""
         verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
         how = outcome.result or "nothing was sent"
         error = f": {outcome.error}" if outcome.error else ""
         self.log.info(
-            f"{verdict.kind} {verdict.name}: what was parked has ended after {took}: {how}{error}", id=verdict.id
+            f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}{error}", id=verdict.id
         )
 
     def left_unanswered(self) -> None:
-        """At the end, when a removal that was sent has not been answered within the time that is waited for it."""
+        """At exit: the removals that were sent and are still unanswered after the longest wait."""
         for removal in self._node.removals.begun:
             self.log.warning(f"leaving while {removal.verdict.kind} {removal.verdict.name} is being removed")
 
     def _pods_compared(self) -> None:
-        """After a comparison of the kubelet's directories with what the runtime holds."""
+        """The kubelet's directories were compared with what the runtime holds."""
         doubt = self._node.pods_doubt
         if doubt is None:
             if self._throttled_log.resolved("directories"):
-                self.log.info("the kubelet's directories of pods are believed again")
+                self.log.info("the kubelet's pod directories are trusted again")
         elif doubt.why not in NO_TROUBLE:
             self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
     def attributed(self, record: Pass) -> None:
-        """Some seconds after a pass that was not enough: what the bytes are used for; once in each pressure."""
+        """Some seconds after a pass that was not enough: what takes the bytes; once per pressure."""
         if not self._explained:
             self._explained = True
             for why, fields in explained(record):
@@ -226,7 +225,7 @@ class Announcements(Listener):
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
         if pods_problem is not None and not isinstance(self._node.configuration.kubelet_access, KubeletPlace):
             self._throttled_log.warn(pods_problem, key="pods")
-        elif pods_problem != self._no_way_to_kubelet:  # a node may have no way for ever, so each sentence is said once
+        elif pods_problem != self._no_way_to_kubelet:  # there may never be a way, so each message is logged once
             self._no_way_to_kubelet = pods_problem
             if pods_problem is not None:
                 self.log.warning(pods_problem)

@@ -1,10 +1,10 @@
-"""What the daemon has done since its start, for its status, and what became of what a dry run would have done.
+"""What the daemon has done since its start, and what became of the objects that a dry run would have removed.
 
 `Done` keeps the last passes, and sums for each reclaim function. Its size is bounded.
 
-`Shadow` tells when somebody else, the kubelet say, has removed objects that a dry run would have removed. So an
-operator sees beside a kubelet what reclaimd would have done and how much earlier, before it may do anything. Only while
-the daemon is in a dry run: afterwards what is gone may be its own work. How often it looks is up to `daemon.manager`.
+`Shadow` logs when something else, such as the kubelet, has removed objects that a dry run would have removed. It shows
+an operator what reclaimd would have done, and how much earlier, before it is allowed to do anything. It does so only
+during a dry run: otherwise the daemon may have removed them itself. `daemon.manager` decides how often it looks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Done(Listener):
         self._functions: dict[str, FunctionTotalJson] = {}
 
     def passed(self, record: Pass) -> None:
-        """Keeps its summary, and adds what its functions have done; one that was skipped was not called."""
+        """Keeps the summary of the pass, and adds up what its functions have done."""
         self.attributed(record)
         with self._lock:
             for function in record.functions:
@@ -84,7 +84,7 @@ def _sum(total: FunctionTotalJson | None, last: LastCallJson) -> FunctionTotalJs
 
 
 class Shadow(Listener):
-    """The objects that dry runs would have removed and that are still there. Any thread may call."""
+    """The objects that dry runs would have removed and that still exist. May be used from several threads."""
 
     def __init__(self, node: Node, log: Log) -> None:
         self._node = node
@@ -100,7 +100,7 @@ class Shadow(Listener):
                 self._planned = {}
 
     def passed(self, record: Pass) -> None:
-        """What a dry run would have removed is remembered."""
+        """Remembers what a dry run would have removed."""
         if not self._node.dry_run:
             return
         now = self._node.clock.monotonic()
@@ -112,7 +112,7 @@ class Shadow(Listener):
                     self._planned.setdefault(verdict.id, (f"{verdict.kind} {verdict.name}", now))
 
     def look(self) -> None:
-        """Tells what of it is gone since, and forgets that. The runtime is asked every 10 s at most."""
+        """Logs which of the objects are gone by now, and forgets them. Asks the runtime every 10 s at most."""
         now = self._node.clock.monotonic()
         if not self._node.dry_run or not self._planned or now - self._asked_at < ASK_EVERY_SECONDS:
             return
@@ -131,5 +131,4 @@ class Shadow(Listener):
             shown = ", ".join(name for name, _ in gone[:MOST_NAMED])
             more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
             earliest = format_duration(round(now - min(at for _, at in gone), 1))
-            began = f"a dry run would have begun with them {earliest} before"
-            self._log.info(f"somebody else has removed {shown}{more}; {began}")
+            self._log.info(f"something else has removed {shown}{more}; reclaimd would have begun {earliest} earlier")

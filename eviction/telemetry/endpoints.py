@@ -1,12 +1,13 @@
-"""The daemon's endpoints: `/metrics`, `/livez` and `/readyz` for Prometheus and for probes, and what systemd is told.
+"""The daemon's endpoints, `/metrics`, `/livez` and `/readyz`, for Prometheus and for probes, and its notifications to
+systemd.
 
-All clients are served on one thread without waiting for any of them (`eviction.serving.clients`, which has the
-limits); a request has at most 8 KiB, and there is one on a connection. It creates no file and looks up no name. If the
-port cannot be bound, or the thread cannot be started, the daemon logs a warning and works without it.
+All clients are served on one thread, without waiting for any of them (`eviction.serving.clients` has the limits). A
+request has at most 8 KiB; there is one per connection. No file is created and no name is looked up. If the port cannot
+be bound, or the thread cannot be started, the daemon logs a warning and works without the endpoints.
 
 Only GET and HEAD of known paths are answered. Each page is made by a function on that thread, which must not wait for
-anything; once for all who ask for it at the same moment, so that many scrapes hold up no probe. prometheus-client is
-imported only where metrics are switched on.
+anything, and is made once for all clients that ask for it at the same moment, so that many scrapes do not delay a
+probe. prometheus-client is imported only if metrics are on.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class CannotListen(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A response: status, body, type of the body."""
+    """A response."""
 
     status: int
     body: bytes
@@ -54,12 +55,12 @@ class Page:
 
 
 def livez(why_not: str | None) -> Page:
-    """Whether the daemon works as it should. `why_not`: the sentence if it does not, None if it does."""
+    """Whether the daemon works as it should. `why_not`: the reason if it does not, else None."""
     return Page(200, b"ok\n") if why_not is None else Page(503, f"{why_not}\n".encode())
 
 
 def readyz(*, located: bool, held_off: str | None) -> Page:
-    """Whether pressure would be relieved now: the runtime has reported its image filesystem; nothing is held off."""
+    """Whether pressure would be relieved now: the runtime reported its image filesystem, and nothing is held off."""
     if not located:
         return Page(503, b"the container runtime has not said where its images are\n")
     if held_off is not None:
@@ -68,10 +69,10 @@ def readyz(*, located: bool, held_off: str | None) -> Page:
 
 
 class HttpServer:
-    """Serves the pages of a table, path -> function that makes the page, on the address, or on `listening`, a socket
-    that listens already. Raises CannotListen.
+    """Serves pages (path -> function that makes the page) on an address, or on `listening`, a socket that already
+    listens. Raises CannotListen.
 
-    `address`: where, with the port that the kernel assigned.
+    `address`: what it listens on, with the port that the kernel assigned.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class HttpServer:
                 server.bind(address)
                 server.listen(BACKLOG)
             self.address = _shown(*server.getsockname()[:2])
-            too_late = _response(b"GET", Page(408, b"no whole request has come in time\n"))
+            too_late = _response(b"GET", Page(408, b"the request did not arrive in time\n"))
             self._clients = Clients("health", server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
         except OSError as error:
             if server is not None:
@@ -103,7 +104,7 @@ class HttpServer:
     def _answer(self, clients: Sequence[Client]) -> None:
         responses: dict[tuple[bytes, str], bytes] = {}  # by method and path: the pages of this moment
         for client in clients:
-            if not client.request:  # it has hung up without a word
+            if not client.request:  # it has hung up without a request
                 continue
             words = bytes(client.request).split(b"\n", 1)[0].removesuffix(b"\r").split(b" ")
             asked = b"", ""
@@ -115,11 +116,11 @@ class HttpServer:
 
     def _page(self, method: bytes, path: str) -> Page:
         if not method:
-            return Page(400, b"not a request of HTTP/1.1\n")
+            return Page(400, b"not an HTTP/1.1 request\n")
         if method not in (b"GET", b"HEAD"):
             return Page(405, b"only GET and HEAD\n")
         if path not in self._pages:
-            return Page(404, f"there are {', '.join(self._pages)}\n".encode())
+            return Page(404, f"the pages are {', '.join(self._pages)}\n".encode())
         try:
             return self._pages[path]()
         except Exception as error:  # noqa: BLE001 # a defect in a page must not end the daemon
@@ -127,7 +128,7 @@ class HttpServer:
 
 
 def _response(method: bytes, page: Page) -> bytes:
-    """The page as bytes; none of its body for HEAD."""
+    """The page as bytes, without its body for HEAD."""
     lines = [
         f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}",
         f"Content-Type: {page.content_type}",
@@ -149,10 +150,10 @@ def _is_whole(request: bytearray) -> bool:
 
 
 class DaemonEndpoints(Listener):
-    """Serves the pages, and tells systemd what is observed and done.
+    """Serves the pages, and notifies systemd of what is observed and done.
 
-    `status` and `why_not_alive` are asked from any thread: for the metrics, and why the daemon should be started anew.
-    `history_counts`: records of the history that were written, and that were dropped.
+    `status`: for the metrics. `why_not_alive`: why the daemon should be restarted, or None. `history_counts`: how many
+    records of the history were written, and how many were dropped. All three are called from any thread.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class DaemonEndpoints(Listener):
         self._server: HttpServer | None = None
 
     def start(self, metrics_address: str, listening: socket.socket | None = None) -> None:
-        """Serves the pages if an address is given; on the socket `listening` if systemd has opened it."""
+        """Serves the pages if an address is given, on the socket `listening` if systemd has opened one."""
         address = parse_address(metrics_address)
         if address is None:
             return
@@ -200,8 +201,8 @@ class DaemonEndpoints(Listener):
         node.listeners.add(metrics)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """Feeds systemd's watchdog, unless a pass is stuck, and tells it the conditions; after the first observation
-        the service is ready."""
+        """Reports the conditions to systemd, and feeds its watchdog unless a pass is stuck. The service is ready after
+        the first observation."""
         known = self._node.responder.state.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
         first = not self._conditions
@@ -223,11 +224,10 @@ class DaemonEndpoints(Listener):
         self._notifier.status(self._line())
 
     def _line(self) -> str:
-        """What `systemctl status` shows. No amounts and times: each change of it is sent."""
+        """What `systemctl status` shows; without amounts and times, as each change is sent."""
         return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self._node.dry_run, self._last])
 
     def stop(self) -> None:
-        """Stops serving the pages."""
         if self._server is not None:
             self._server.stop()
 

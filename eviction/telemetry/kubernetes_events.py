@@ -3,20 +3,20 @@
 `EventCorrelator` aggregates and limits them by the rules of client-go (`tools/record/events_cache.go`):
 
 * Equal events become one object with a count.
-* From the tenth message of one reason on, with never more than 10 minutes between two, new messages become one object
-  too, which says the latest of them.
-* Beyond a burst of 25 events about one node only one in 5 minutes is sent. All are counted.
+* From the tenth message with the same reason on, never more than 10 minutes apart, new messages become one object too,
+  with the latest message.
+* After a burst of 25 events about one node, only one is sent every 5 minutes. All are counted.
 
 `EventRecorder` has a bounded queue, and one thread that sends. An API server that is down, hangs, refuses or answers
-garbage delays no other work: `warn` only queues the event, and an event that does not fit into the queue is lost (the
-log has it). A failed event is retried as in client-go (`tools/record/event.go`): every 10 s, twelve times; the events
-after it wait.
+garbage delays no other work: `warn` only queues the event, and an event that does not fit into the queue is lost (but
+logged). A failed event is retried as in client-go (`tools/record/event.go`): every 10 s, twelve times, while later
+events wait.
 
-`KubernetesEvents` speaks to the server with the library kubernetes, which nothing else uses, and which is imported only
-if events to the API server are switched on. The library reads server and credentials (a kubeconfig, or the service
-account of the pod) and connects. It does not limit the size of a response, so both requests go through its connection
-pool, and at most 64 KiB of a response are read. Each event has a connection of its own: events are few, and tokens and
-certificates rotate.
+`KubernetesEvents` talks to the server with the library kubernetes, which nothing else uses, and which is imported only
+if events to the API server are on. The library reads server and credentials (from a kubeconfig, or the pod's service
+account) and connects. It does not limit the size of a response, so both requests go through its connection pool, and at
+most 64 KiB of a response are read. Each event has a connection of its own: events are few, and tokens and certificates
+rotate.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _REMEDIES = {
 
 
 def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> EventRecorder:
-    """The recorder of events as configured; it connects and imports nothing before it is started. The Node has the
+    """The configured recorder, which neither connects nor imports anything before it is started. The Node has the
     configured name, else the host name in lower case, as in the kubelet."""
     node_name = configuration.node_name or socket.gethostname().strip().lower()
     return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig).write, node_name, log, clock)
@@ -88,7 +88,7 @@ class EventCorrelator:
         self._filled_at = float("-inf")
 
     def correlate(self, event: GCEvent, wall: float, now: float) -> Event | None:
-        """The object to send: a new one, or a known one with a higher count; None: the rate limit is reached.
+        """The object to send: a new one, or a known one with a higher count. None if the rate limit is reached.
 
         `wall`: when it happened, wall seconds. `now`: monotonic seconds, for the rate limit.
         """
@@ -127,7 +127,7 @@ class EventCorrelator:
         }
 
     def _is_one_of_many(self, reason: EventReason, message: str, now: float) -> bool:
-        """Whether this reason has come with so many different messages lately that they are combined."""
+        """Whether this reason has had so many different messages lately that they are combined."""
         messages, last = self._similar.get(reason, ({}, now))
         if now - last > SIMILAR_SECONDS:
             messages = {}
@@ -140,9 +140,9 @@ class EventCorrelator:
 
 
 class EventNotSent(EvictionError):
-    """An event that the API server did not accept. The message is the end of a sentence.
+    """The API server did not accept an event. The message is the end of a sentence.
 
-    `retriable`: it may accept it later.
+    `retriable`: the server may accept it later.
     """
 
     def __init__(self, message: str, *, retriable: bool = False):
@@ -153,9 +153,9 @@ class EventNotSent(EvictionError):
 class EventRecorder:
     """Sends events on a thread of its own.
 
-    `connect` makes the function that writes an event to the server, which may wait, but not for ever, and raises
-    EventNotSent. It runs on that thread, as it may import much, and raises EventNotSent if it cannot connect.
-    `pause` makes the event that the thread waits on between two tries.
+    `connect` makes the function that writes an event to the server. That function may wait, but not forever, and raises
+    EventNotSent. `connect` runs on the thread, as it may import a lot, and raises EventNotSent if it cannot connect.
+    `pause` makes the threading.Event that the thread waits on between two tries.
     """
 
     def __init__(
@@ -177,24 +177,22 @@ class EventRecorder:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread. Without one no event is sent, which is a warning."""
+        """Starts the thread; logs a warning if it cannot."""
         try:
             self._thread.start()
         except RuntimeError as error:
             self._log.warning(f"no events are sent to the API server: {error}")
 
     def warn(self, event: GCEvent) -> None:
-        """Queues an event, or drops it if the queue is full. From any thread; takes microseconds."""
+        """Queues an event, or drops it if the queue is full. May be called from any thread; takes microseconds."""
         try:
             self._queue.put_nowait((event, self._clock.wall()))
         except queue.Full:
             self._lost += 1
-            self._throttled_log.warn(
-                "events are lost: the API server takes none, and the queue to it is full", key="lost"
-            )
+            self._throttled_log.warn("events are lost: the API server accepts none, and the queue is full", key="lost")
 
     def finish(self, seconds: float) -> bool:
-        """Waits for the queued events, at most `seconds`, then stops sending. Whether all of them were handled."""
+        """Waits at most `seconds` for the queued events, then stops sending. Returns whether all were handled."""
         handled = self._queue.all_tasks_done
         with handled:
             handled.wait_for(lambda: not self._queue.unfinished_tasks or not self._thread.is_alive(), seconds)
@@ -208,7 +206,7 @@ class EventRecorder:
         try:
             write = self._connect()
         except EventNotSent as error:
-            self._log.warning(f"events go to the log only: {error}")
+            self._log.warning(f"events go only to the log: {error}")
             return
         while (queued := self._queue.get()) is not None and not self._stopping.is_set():
             event = self._correlator.correlate(*queued, self._clock.monotonic())
@@ -230,14 +228,14 @@ class EventRecorder:
             else:
                 if self._throttled_log.resolved("server"):
                     lost, self._lost = self._lost, 0
-                    self._log.info(f"the API server takes events again{f'; {lost} were lost' if lost else ''}")
+                    self._log.info(f"the API server accepts events again{f'; {lost} were lost' if lost else ''}")
                 return
 
 
 class KubernetesEvents:
     """The API server, over the library kubernetes. Raises EventNotSent if that is not installed.
 
-    `kubeconfig`: a path; empty: the service account of the pod. `read_seconds`: how long the server may send nothing.
+    `kubeconfig`: a path, or empty for the pod's service account. `read_seconds`: how long the server may send nothing.
     """
 
     def __init__(self, kubeconfig: str, read_seconds: float = READ_SECONDS):
@@ -247,7 +245,7 @@ class KubernetesEvents:
             raise EventNotSent(f"the extra [kubernetes] is not installed ({error})") from None
         import logging
 
-        import urllib3  # the library's own way to speak HTTP
+        import urllib3  # which the library uses for HTTP
 
         # Errors of these libraries become one line of our log; their own logging must not write to stderr.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -259,11 +257,11 @@ class KubernetesEvents:
         self._read_seconds = read_seconds
 
     def write(self, event: Event) -> None:
-        """Creates the event, or updates its count, its last time, and the message, which is the latest of combined
-        events; creates it again if it does not exist any more. Raises EventNotSent.
+        """Creates the event, or updates its count, last time and message (the latest of combined events); creates it
+        again if it no longer exists. Raises EventNotSent.
 
-        The API server deletes an event an hour after its last change. That an event to be created exists already is no
-        failure: the response to an earlier try was lost.
+        The API server deletes an event an hour after its last change. If an event to be created already exists, the
+        response to an earlier try was lost, so this is not an error.
         """
         if event["count"] > 1:
             counted = {field: event[field] for field in ("count", "lastTimestamp", "message")}
@@ -273,7 +271,7 @@ class KubernetesEvents:
         self._send("POST", "", event, "application/json", fine=409)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any], content_type: str, fine: int) -> int:
-        """The status of the answer, which is `fine` or a success. Raises EventNotSent."""
+        """The status of the response, which is `fine` or a success. Raises EventNotSent."""
         configuration = self._identity()
         host = str(configuration.host).rstrip("/")
         server = f"the API server at {host}"
@@ -300,8 +298,8 @@ class KubernetesEvents:
                 (errors.NewConnectionError, "cannot be reached"),
                 (errors.TimeoutError, "does not answer"),
                 (errors.SSLError, "has a certificate that is not trusted, or wants one"),
-                (errors.LocationValueError, "cannot be asked: that is no address of a server"),
-                ((errors.HTTPError, OSError), "gave no answer in HTTP"),
+                (errors.LocationValueError, "cannot be asked: that is not the address of a server"),
+                ((errors.HTTPError, OSError), "did not answer in HTTP"),
             )
             why = next((words for kinds, words in known if isinstance(error, kinds)), FORBIDDEN_CHARACTERS)
             raise EventNotSent(f"{server} {why}", retriable=why != FORBIDDEN_CHARACTERS) from None
@@ -312,7 +310,7 @@ class KubernetesEvents:
     def _context(self, verify: bool) -> ssl.SSLContext:
         """A TLS context that accepts the certificates that Go accepts.
 
-        Since Python 3.13 the default is stricter (all of RFC 5280), and the CA certificates of many clusters fail it.
+        Since Python 3.13 the default is stricter (all of RFC 5280), which the CA certificates of many clusters fail.
         """
         wanted = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
         context = self._urllib3.util.ssl_.create_urllib3_context(cert_reqs=wanted)
@@ -320,23 +318,23 @@ class KubernetesEvents:
         return context
 
     def _identity(self) -> Any:
-        """Server and credentials, read anew. Raises EventNotSent, without a quote of the file: it may hold a token."""
+        """Server and credentials, read anew. Raises EventNotSent, without quoting the file, which may hold a token."""
         configuration = self._client.Configuration()
         path = self._kubeconfig
         try:
             if not path:
                 self._config.load_incluster_config(client_configuration=configuration)
                 return configuration
-            # It names the server that gets the token, and may name a program, so it must be trusted as ours is.
+            # It names the server that gets the token, and may name a program, so it must be as trusted as our own file.
             refusal = file_refusal(path, os.stat(path))
             if refusal is None:
                 self._config.load_kube_config(path, client_configuration=configuration, persist_config=False)
                 return configuration
             why = f"{path} is not used, as {refusal}"
         except self._config.ConfigException:
-            why = f"{path} cannot be used: it names no server, or no whole identity"
+            why = f"{path} cannot be used: it names no server, or no complete identity"
             if not path:
-                why = f"{THIS_POD} cannot be used: this process runs in no pod, or its token is not mounted"
+                why = f"{THIS_POD} cannot be used: this process does not run in a pod, or its token is not mounted"
         except Exception as error:  # noqa: BLE001 # a kubeconfig may contain anything, and the library may raise anything
             known = error.strerror if isinstance(error, OSError) else None
             why = f"{path or THIS_POD} cannot be used: {known or 'it is not valid YAML, or not a kubeconfig'}"
@@ -352,7 +350,7 @@ def _judge(server: str, status: int, answer: bytes) -> None:
             document = None
         if isinstance(document, dict) and document.get("kind") == "Event":
             return
-        raise EventNotSent(f"{server} answered {status} with something that is no event", retriable=True)
+        raise EventNotSent(f"{server} answered {status} with something that is not an event", retriable=True)
     remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
     retriable = status in (401, 408, 429) or status >= 500
     raise EventNotSent(f"{server} answered {status}{remedy}", retriable=retriable)

@@ -1,12 +1,11 @@
-"""Metrics for Prometheus. The only module that uses prometheus-client; imported only by a daemon that serves them.
+"""Metrics for Prometheus. The only module that uses prometheus-client; imported only by a daemon that serves metrics.
 
-The state of the node comes from what the daemon has anyway: the last observation and its marks. What happened is
-counted by prometheus-client, without the files that it would count in where PROMETHEUS_MULTIPROC_DIR is set, and
-without the time at which each of its series was made. The names follow the vocabulary of KEP-6053 (observability of
-image garbage collection) and the kubelet's `runtime_operations_*`.
+The state of the node comes from what the daemon has anyway: the last observation and its marks. prometheus-client
+counts what happened, in memory even if PROMETHEUS_MULTIPROC_DIR is set, and without `_created` series. The names follow
+KEP-6053 (observability of image garbage collection) and the kubelet's `runtime_operations_*`.
 
-The values of labels are words from closed sets (signals, reasons, results, operations), never a name, an id or a path,
-so the number of series is at most `LARGEST_SERIES`, whatever runs on the node. Units: bytes, inodes, seconds.
+The values of labels come from closed sets (signals, reasons, results, operations) and are never a name, an id or a
+path, so there are at most `LARGEST_SERIES` series whatever runs on the node. Units: bytes, inodes, seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
 
-# The calls of CRI; the streamed lists have no operation_type in the kubelet.
+# The CRI calls; for the streamed lists the kubelet has no operation_type.
 CALLS = frozenset(
     {
         "Version", "Status", "ListContainers", "ContainerStatus", "ListContainerStats", "StopContainer",
@@ -50,15 +49,15 @@ CALLS = frozenset(
 )  # fmt: skip
 
 Values = Mapping[Any, float | None] | float | None
-"""The labels of a series, a tuple of words -> its value; of one without labels only that. None: no series."""
+"""The labels of a series, as a tuple -> its value; only a value for a series without labels. None: no series."""
 
 
 class Metrics(Collector, Listener):
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
-    `status`: called at each scrape; it reads no disk. `functions`: their names and kinds are values of labels.
-    `log_lines_dropped`: since the start. `history_counts`: records of the history that were written, and that were
-    dropped.
+    `status`: called at each scrape; must not read a disk. `functions`: their names and kinds are values of labels.
+    `log_lines_dropped`: since the start. `history_counts`: how many records of the history were written, and how many
+    were dropped.
     """
 
     def __init__(
@@ -77,9 +76,9 @@ class Metrics(Collector, Listener):
         self._counted = CollectorRegistry()
         count = partial(prometheus_client.Counter, namespace="reclaimd", registry=self._counted)
         time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
-        self._passes = count("passes", "Passes that did or tried anything", ("trigger", "result"))
-        self._removals = count("removals", "Objects that were to be removed, by result", ("kind", "result"))
-        text = "Bytes freed: measured on the filesystem, and nominal as the runtime had reported"
+        self._passes = count("passes", "Passes that did or tried something", ("trigger", "result"))
+        self._removals = count("removals", "Objects to be removed, by result", ("kind", "result"))
+        text = "Bytes freed: measured on the filesystem, and nominal, as the runtime reported"
         self._bytes = count("reclaimed_bytes", text, ("operation", "kind"))
         self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
         self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
@@ -89,7 +88,7 @@ class Metrics(Collector, Listener):
         self._detect = time("detect_seconds", text)
         text = "Seconds that calls of the container runtime took"
         self._call_durations = time("runtime_operations_duration_seconds", text, ("operation_type",))
-        # Series of closed sets are there before anything happens.
+        # Series with labels from closed sets exist before anything happens.
         for counted, known in (
             (self._passes, product(Trigger, PassResult)),
             (self._removals, product(self._kinds, Result)),
@@ -103,11 +102,9 @@ class Metrics(Collector, Listener):
         ProcessCollector(registry=self._registry)
 
     def page(self) -> Page:
-        """The metrics as text."""
         return Page(200, generate_latest(self._registry), CONTENT_TYPE)
 
     def passed(self, record: Pass) -> None:
-        """Counts a pass by its record."""
         self._passes.labels(record.trigger, record.result).inc()
         self._detect.observe(record.timings.detect_seconds)
         for function in record.functions:
@@ -121,24 +118,21 @@ class Metrics(Collector, Listener):
         self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
 
     def called(self, call: str, seconds: float, failed: bool) -> None:
-        """Counts one call of the runtime."""
         operation = _operation_type(call)
         self._calls.labels(operation).inc()
         self._failed.labels(operation).inc(failed)
         self._call_durations.labels(operation).observe(seconds)
 
     def count_watch_event(self) -> None:
-        """Counts an observation that was requested by a watch event."""
         self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
         yield from _of_status(self._status())
-        text = "Lines of the log that nobody read or that could not be written"
+        text = "Log lines dropped, as nobody read them or they could not be written"
         yield _counter("log_lines_dropped", text, self._log_lines_dropped())
         written, dropped = self._history_counts()
-        yield _counter("history_records", "Records written into the history", written)
-        yield _counter("history_dropped", "Records of the history that could not be written", dropped)
+        yield _counter("history_records", "History records written", written)
+        yield _counter("history_dropped", "History records that could not be written", dropped)
         version = metadata.version("reclaimd")
         yield _gauge("build_info", "Always 1; the version is the label", {(version,): 1.0}, "version")
         yield _gauge("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason")
@@ -159,32 +153,32 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     document = status.document
     heartbeat_age = max(document.heartbeat_age_seconds, 0.0)
     yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", heartbeat_age)
-    yield _gauge("dry_run", "1 while nothing is removed, and what would be is only told", document.dry_run)
-    text = "1 while nothing is removed: after a start, or while it is paused"
+    yield _gauge("dry_run", "1 during a dry run, in which nothing is removed", document.dry_run)
+    text = "1 while nothing is removed: shortly after a start, or during a pause"
     yield _gauge("held_off", text, document.held_off is not None)
-    text = "Seconds since the oldest removal was sent that is not answered"
+    text = "Seconds since the oldest unanswered removal was sent"
     yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
-    text = "Starts of a thread that have failed; nothing that a pass needs depends on one"
+    text = "Threads that could not be started; no pass depends on one"
     yield _counter("threads_not_started", text, status.threads_not_started)
     pressed = {(word,): float(word in document.conditions) for word in NodeCondition}
     if document.disk_pressure is None:
         del pressed[NodeCondition.DISK_PRESSURE,]
     text = (
         "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
-        "DiskPressure: 1 while the kubelet's own mark is crossed, no series where that mark is not known"
+        "DiskPressure: 1 while the kubelet's own mark is crossed, no series if that mark is not known"
     )
     yield _gauge("condition", text, pressed, "condition")
     doubts = {(why,): document.pod_directories.why is why for why in Why}
-    text = "1 while the kubelet's directories of pods are not believed, by the reason: then no pod counts as gone"
+    text = "1 while the kubelet's pod directories are not trusted, by reason; no pod counts as gone then"
     yield _gauge("pod_directories_doubted", text, doubts, "why")
     seen = [] if status.observations is None else list(status.observations.signals.values())
     in_force = None if status.observations is None else len(document.thresholds)
-    yield _gauge("thresholds_in_force", "Thresholds of disks; 0: nothing is ever relieved", in_force)
+    yield _gauge("thresholds_in_force", "Disk thresholds in force; 0: nothing is ever relieved", in_force)
     yield _gauge(
         "signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"
     )
-    yield _gauge("signal_capacity", "Bytes or inodes in all", {(one.signal,): one.capacity for one in seen}, "signal")
+    yield _gauge("signal_capacity", "Bytes or inodes in total", {(one.signal,): one.capacity for one in seen}, "signal")
     ages = {(one.signal,): max(status.now - one.time, 0.0) for one in seen if one.time is not None}
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
     stale = {(one.signal,): one.stale for one in seen}
@@ -193,7 +187,7 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     effective = {labels: one["effective"] for labels, one in marks.items()}
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", effective, "signal", "kind")
     headroom = {labels: one["headroom_seconds"] for labels, one in marks.items()}
-    text = "Seconds until the mark would be reached at the present fill; no series while nothing fills, "
+    text = "Seconds until the mark is reached at the present fill rate; no series while nothing fills, "
     text += "0 below the mark"
     yield _gauge("headroom_seconds", text, headroom, "signal", "kind")
 

@@ -3,7 +3,7 @@
 Each notification is one datagram to the socket that `NOTIFY_SOCKET` names (sd_notify(3)). Without that variable nothing
 is sent. No method waits or raises: a datagram that the service manager does not read is lost.
 
-The watchdog is kept alive only by finished observations of the loop, never by a timer, so a loop that hangs is noticed.
+The watchdog is fed only by finished observations, never by a timer, so that a loop that hangs is noticed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FIRST_LISTENING = 3  # SD_LISTEN_FDS_START
 class Notifier:
     """Sends notifications to the service manager, if there is one.
 
-    `watchdog_seconds`: WatchdogSec, after which it ends a service without a keep-alive; None if it does not watch this
-    process.
+    `watchdog_seconds`: WatchdogSec, after which a service without a keep-alive is killed; None if this process is not
+    watched.
     """
 
     def __init__(self, environment: Mapping[str, str], process_id: int):
@@ -48,7 +48,6 @@ class Notifier:
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
-        """The service is stopping."""
         self._send("STOPPING=1")
 
     def status(self, sentence: str) -> None:
@@ -58,7 +57,7 @@ class Notifier:
             self._send(*_status_line(sentence))
 
     def keep_alive(self, now: float) -> None:
-        """An observation has finished at `now` (monotonic seconds). Sends at most 4 keep-alives a period."""
+        """An observation finished at `now` (monotonic seconds). Sends at most 4 keep-alives per period."""
         if self.watchdog_seconds is None:
             return
         if now - self._kept_alive_at >= self.watchdog_seconds / KEEP_ALIVES_A_PERIOD:
@@ -66,7 +65,7 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def longest_sleep(self, seconds: float) -> float:
-        """How long the loop may sleep between two observations without missing a keep-alive: at most `seconds`."""
+        """How long the loop may sleep between two observations without missing a keep-alive; at most `seconds`."""
         return seconds if self.watchdog_seconds is None else min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
 
     def _send(self, *lines: str) -> None:

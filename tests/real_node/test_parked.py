@@ -102,7 +102,7 @@ def test_a_container_whose_removal_hangs_holds_up_nothing_else(dead_copy_node: D
         assert copies(made) == set(made.dead)
         made.proxy.failpoints.clear()
         assert came_true(lambda: copies(made) == {made.dead[1]})
-        daemon.wait_for(lambda event: "what was parked has ended" in event["message"])
+        daemon.wait_for(lambda event: "the parked removal has ended" in event["message"])
     finally:
         daemon.__exit__(None, None, None)
     print(f"relieved {seconds:.2f} s after the start of the daemon; the patience was {PATIENCE_SECONDS:g} s")

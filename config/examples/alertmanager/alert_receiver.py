@@ -5,8 +5,8 @@ systemd listens and starts it for each connection (`reclaimd-alert.socket`, `rec
     alert_receiver.py --node NAME --token-file FILE -- COMMAND...
 
 The command runs if the request has the token and a firing alert about this node: one whose label `node`, or `instance`
-without its port, is NAME. Nothing of the request becomes a part of the command. The answer is 200 when there is nothing
-more to do or to try, and 503, after which Alertmanager tries again, when the runtime or a filesystem did not answer.
+without its port, is NAME. No part of the request ends up in the command. The answer is 503, after which Alertmanager
+tries again, if the runtime or a filesystem did not answer; otherwise it is 200.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def respond(stream: BinaryIO, node: str, token: str, command: list[str]) -> tupl
         line = stream.readline(LONGEST_HEAD_BYTES)
         head += line
         if not line or len(head) > LONGEST_HEAD_BYTES:
-            return 400, "no request of HTTP"
+            return 400, "not an HTTP request"
     request, _, rest = head.partition(b"\n")
     headers = BytesHeaderParser().parsebytes(rest)
     if not hmac.compare_digest(headers.get("Authorization", "").encode(), f"Bearer {token}".encode()):
@@ -47,10 +47,10 @@ def respond(stream: BinaryIO, node: str, token: str, command: list[str]) -> tupl
     try:
         concerned = about(json.loads(stream.read(int(length))), node)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        return 400, "no webhook of an Alertmanager"
+        return 400, "not a webhook of an Alertmanager"
     signal.alarm(0)
     if not concerned:
-        return 200, f"nothing fires about {node}"
+        return 200, f"no alert fires about {node}"
     code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
     return (503 if code in TRY_AGAIN else 200), f"{command[0]} ended with {code}"
 

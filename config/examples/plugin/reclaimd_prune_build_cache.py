@@ -1,10 +1,10 @@
-"""A reclaim function for reclaimd: prunes a build cache, the files that were not used for longest first.
+"""A reclaim function for reclaimd: prunes a build cache, least recently used files first.
 
-For a cache of files that stand alone, each of which may vanish at any time: ccache, the Go build cache, a disk cache of
-Bazel. Not for a store with an index of its own, such as BuildKit's.
+For a cache of independent files, each of which may vanish at any time: ccache, the Go build cache, Bazel's disk cache.
+Not for a store with an index of its own, such as BuildKit's.
 
-Only plain files go, and only those in the directory or below it: no symlink is followed, no other filesystem entered.
-Directories stay, as a build may be about to write into one.
+It removes only regular files in the directory or below it; it follows no symlink and enters no other filesystem.
+Directories are kept, as a build may be about to write into one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from reclaim.plugins import MOST_OBJECTS, Found
 
 DEEPEST = 100  # levels, each of which is opened anew for each directory below it
-LONGEST = 3800  # characters of a directory: with the name of a file they are an id, which has at most 4096
+LONGEST = 3800  # characters of a directory's path: with a file's name it is an id, which has at most 4096
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -35,18 +35,18 @@ class PruneBuildCache:
     def __init__(self, options: Mapping[str, Any]):
         unknown = sorted(map(str, options.keys() - {"directory", "olderThan"}))
         if unknown:
-            raise ValueError(f"{unknown[0]} is no option; allowed are directory and olderThan")
+            raise ValueError(f"{unknown[0]} is not an option; allowed are directory and olderThan")
         directory, older_than = str(options.get("directory", "")), str(options.get("olderThan", ""))
         if not os.path.isabs(directory) or os.path.normpath(directory) != directory or directory == "/":
             raise ValueError(f"directory is {directory!r}; allowed is an absolute path other than /, without . and ..")
         match = re.fullmatch(r"([0-9]{1,6})([smhd])", older_than, re.ASCII)
         if match is None:
-            raise ValueError(f"olderThan is {older_than!r}; allowed is a number with s, m, h or d, as 36h")
+            raise ValueError(f"olderThan is {older_than!r}; allowed is a number with s, m, h or d, such as 36h")
         self._directory = directory
         self._older_than = int(match[1]) * UNITS[match[2]]
 
     def plan(self) -> Iterator[Found]:
-        """Every file, the one that was not used for longest first. Raises OSError if the directory cannot be read."""
+        """Every file, the least recently used first. Raises OSError if the directory cannot be read."""
         yield from heapq.nsmallest(MOST_OBJECTS, self._files(), key=lambda found: -(found.age_seconds or 0))
 
     def _files(self) -> Iterator[Found]:
@@ -73,7 +73,7 @@ class PruneBuildCache:
                 yield Found(self._id(parents), remove=False, reason="unreadable")
 
     def _found(self, path: tuple[str, ...], entry: os.DirEntry[str]) -> Found | None:
-        """A file with its verdict; None for a symlink, a socket and the like, and for what has just gone."""
+        """A file with its verdict; None for a symlink, a socket and the like, and for a file that has just vanished."""
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class PruneBuildCache:
         if age < self._older_than:
             reason = "too_young"
         elif status.st_nlink > 1:
-            reason = "has_other_links"  # to remove one name of several frees nothing
+            reason = "has_other_links"  # removing one of several names frees nothing
         else:
             reason = "not_used_lately"
         return Found(
@@ -101,7 +101,7 @@ class PruneBuildCache:
         return os.path.join(self._directory, *path)
 
     def check(self, found: Found) -> bool | str:
-        """Whether it is the same file, and still too old."""
+        """Whether it is the same file, and still old enough."""
         status = self._status(found)
         if status is None:
             return False
@@ -120,12 +120,12 @@ class PruneBuildCache:
         return True
 
     def present(self, found: Found) -> bool:
-        """Whether the very file is still there. Raises OSError where that cannot be told."""
+        """Whether this very file still exists. Raises OSError if that cannot be determined."""
         status = self._status(found)
         return status is not None and _identity(status) == found.data[1]
 
     def _status(self, found: Found) -> os.stat_result | None:
-        """What has the name of the file now; None: nothing. Raises OSError."""
+        """The status of what has the file's name now; None if nothing has. Raises OSError."""
         *parents, name = found.data[0]
         try:
             with self._opened(parents) as directory:

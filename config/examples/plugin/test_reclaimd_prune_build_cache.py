@@ -1,4 +1,4 @@
-"""The function alone: without reclaimd running, on a directory of the test."""
+"""Tests of the function alone, without a running reclaimd, on a temporary directory."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import time
 from reclaimd_prune_build_cache import PruneBuildCache
 
 
-def test_an_old_file_goes_and_a_young_one_stays(tmp_path):
+def test_an_old_file_is_removed_and_a_young_one_kept(tmp_path):
     """Planned, checked, removed, absent."""
     old, young = tmp_path / "old", tmp_path / "young"
     for path in (old, young):
@@ -23,8 +23,8 @@ def test_an_old_file_goes_and_a_young_one_stays(tmp_path):
     assert young.exists()
 
 
-def test_what_was_used_after_the_plan_stays(tmp_path):
-    """Whatever your check looks at deserves such a test: with nothing but the check between object and removal."""
+def test_a_file_used_after_the_plan_is_kept(tmp_path):
+    """Whatever your check looks at deserves such a test, in which only the check prevents the removal."""
     path = tmp_path / "old"
     path.write_text("x")
     os.utime(path, (0, 0))

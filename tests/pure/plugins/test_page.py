@@ -15,7 +15,7 @@ from tests.repository import ROOT
 
 PAGE = EXAMPLE / "README.md"
 MODULE = EXAMPLE / "reclaimd_prune_build_cache.py"
-ROWS = re.findall(r"^\| ([^|]+) \|", PAGE.read_text().partition("| The sentence has | Do |")[2], re.MULTILINE)
+ROWS = re.findall(r"^\| ([^|]+) \|", PAGE.read_text().partition("| The message contains | Do |")[2], re.MULTILINE)
 REFUSALS = re.findall(r"`([^`]+)`", " ".join(ROWS))
 
 

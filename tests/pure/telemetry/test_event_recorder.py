@@ -96,7 +96,7 @@ def test_to_a_cluster_that_is_down_events_are_retried_every_10_s() -> None:
     story = Story(cluster)
     assert story.tell(MET, FAILED) == [
         "warning an event did not reach the API server: it cannot be reached",
-        "info    the API server takes events again",
+        "info    the API server accepts events again",
     ]
     assert story.clock.monotonic() - 1000.0 == 3 * AGAIN_SECONDS
     assert [event["reason"] for event in cluster.events.values()] == [MET.reason, FAILED.reason]
@@ -124,7 +124,7 @@ def test_a_full_queue_drops_events_without_delay() -> None:
     cluster = Cluster()
     events = [GCEvent(EventReason.IMAGE_GC_FAILED, str(number % 20)) for number in range(3 * MOST_QUEUED)]
     said = Story(cluster).tell(*events)
-    assert said == ["warning events are lost: the API server takes none, and the queue to it is full"]
+    assert said == ["warning events are lost: the API server accepts none, and the queue is full"]
     assert len(cluster.requests) == BURST
 
 
@@ -153,7 +153,7 @@ def test_without_a_writer_events_are_only_logged() -> None:
     recorder.warn(MET)
     assert not recorder.finish(LONGEST_SECONDS)
     assert out.getvalue().count("\n") == 1
-    assert "events go to the log only: the extra [kubernetes] is not installed" in out.getvalue()
+    assert "events go only to the log: the extra [kubernetes] is not installed" in out.getvalue()
 
 
 def test_finish_interrupts_the_wait_for_another_try() -> None:

@@ -150,7 +150,7 @@ def test_a_plugin_without_a_result_reports_unknown(small_node: SmallNode) -> Non
     away, missing = run(plugin, "--config", file), run(plugin, RECLAIMD="/nonexistent")
     assert (away.returncode, missing.returncode) == (2, 2)
     assert away.stdout.startswith("unknown")
-    assert missing.stdout == "reclaimd ended with 127\n"
+    assert missing.stdout == "reclaimd exited with 127\n"
 
 
 def test_the_monitor_names_what_is_installed() -> None:
@@ -190,7 +190,7 @@ def test_a_job_without_space_does_not_begin(small_node: SmallNode) -> None:
     small_node.server.stop()
     away = run(hook, "--config", file)
     assert away.returncode == 1
-    assert "reclaimd ended with 3" in away.stderr
+    assert "reclaimd exited with 3" in away.stderr
 
 
 # ---- beside k3s

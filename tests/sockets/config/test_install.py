@@ -132,7 +132,7 @@ def test_what_was_installed_is_taken_away_and_the_rest_stays(tmp_path: Path, ins
     assert left == ["/etc/reclaimd", "/var/lib/reclaimd", str(Path(drop_in).parent)]
     assert run("uninstall", DESTDIR=str(tmp_path), PURGE="1").returncode == 0
     assert files_in(tmp_path).keys() == {drop_in}
-    assert "nothing of reclaimd is installed" in refusal(run("uninstall", DESTDIR=str(tmp_path)))
+    assert "reclaimd is not installed below" in refusal(run("uninstall", DESTDIR=str(tmp_path)))
 
 
 def test_what_is_placed_below_another_root_names_only_the_place_where_it_will_be(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_interpreter_that_the_service_cannot_see_is_refused(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("script", "sentence"),
-    [(None, "there is no"), ("exit 1", "is no Python that runs"), ("echo number=310", "is older than Python 3.11")],
+    [(None, "there is no"), ("exit 1", "is not a working Python"), ("echo number=310", "is older than Python 3.11")],
 )
 def test_what_is_no_interpreter_is_refused(tmp_path: Path, script: str | None, sentence: str) -> None:
     """Missing, something else, too old."""
@@ -241,7 +241,7 @@ def test_paths_mean_what_they_mean_where_the_caller_stands(tmp_path: Path, share
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     told = refusal(run("program", where=shared, DESTDIR="stage", PYTHON="../python"))
-    assert f"refused: {shared}/../python is no Python" in told
+    assert f"refused: {shared}/../python is not a working Python" in told
     bundle = os.path.relpath(INSTALLER.with_name("bundle.sh"), shared)
     told = refusal(run(installer=bundle, where=shared, DIST=str(tmp_path), PYTHON="../python"))
     assert f"refused: {shared}/../python cannot make" in told
@@ -320,7 +320,7 @@ def test_a_bundle_that_does_not_fit_is_refused(
 
 def test_a_step_that_does_not_exist_and_a_place_without_anything_to_install_are_refused(tmp_path: Path) -> None:
     """Before anything is written."""
-    assert "remove is no step; there are " in refusal(run("files", "remove", DESTDIR=str(tmp_path / "root")))
+    assert "remove is not a step; the steps are " in refusal(run("files", "remove", DESTDIR=str(tmp_path / "root")))
     alone = tmp_path / "install.sh"
     shutil.copy(INSTALLER, alone)
     assert "neither in a checkout nor in a bundle" in refusal(run(installer=alone, DESTDIR=str(tmp_path / "root")))

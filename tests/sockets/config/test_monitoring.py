@@ -52,7 +52,7 @@ def test_the_operator_gets_the_same_rules() -> None:
 
 
 DASHBOARDS = sorted((CONFIG / "grafana").glob("*.json"))
-EMPTY = {"Nodes in shadow", "Nodes held off"}  # without such a node
+EMPTY = {"Nodes in a dry run", "Nodes held off"}  # without such a node
 
 
 def panels() -> list[tuple[str, str]]:

@@ -41,8 +41,8 @@ def test_nothing_is_removed_and_everything_is_told(small_node: SmallNode) -> Non
         assert planned == images[:2]
         assert DRY_RUN in reclaimd_here("status", "--config", file).stdout.splitlines()
         small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=images[0])))
-        told = daemon.wait_for(lambda event: event["message"].startswith("somebody else has removed image "))
-        assert "registry.example/old/0:1; a dry run would have begun with them " in told["message"]
+        told = daemon.wait_for(lambda event: event["message"].startswith("something else has removed image "))
+        assert "registry.example/old/0:1; reclaimd would have begun " in told["message"]
         history = reclaimd_here("history", "--config", file).stdout
         assert "planned" in history
         assert "registry.example/old/1:1" in history
@@ -77,8 +77,8 @@ def test_its_own_removals_are_nobody_elses(small_node: SmallNode) -> None:
         reload(daemon, dry_run=True)
         daemon.wait_for(lambda event: event.get("result") == "dry_run" and others in str(event["record"]["removals"]))
         small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=images[1])))
-        daemon.wait_for(lambda event: event["message"].startswith("somebody else") and others in event["message"])
-        told = [event["message"] for event in daemon.events if event["message"].startswith("somebody else")]
+        daemon.wait_for(lambda event: event["message"].startswith("something else") and others in event["message"])
+        told = [event["message"] for event in daemon.events if event["message"].startswith("something else")]
         assert not [sentence for sentence in told if own in sentence]
         assert daemon.stop() == 0
 

@@ -256,10 +256,13 @@ def test_another_filesystem_below_is_not_entered(cache: Cache) -> None:
         ({"directory": "/"}, "directory is '/'; allowed is"),
         ({"directory": "cache"}, "directory is 'cache'; allowed is"),
         ({"directory": "/var/cache/../lib"}, "directory is '/var/cache/../lib'; allowed is"),
-        ({"directory": "/c"}, "olderThan is ''; allowed is a number with s, m, h or d, as 36h"),
+        ({"directory": "/c"}, "olderThan is ''; allowed is a number with s, m, h or d, such as 36h"),
         ({"directory": "/c", "olderThan": 3600}, "olderThan is '3600'; allowed is"),
         ({"directory": "/c", "olderThan": "-1h"}, "olderThan is '-1h'; allowed is"),
-        ({"directory": "/c", "olderThan": "1h", "dir": "/"}, "dir is no option; allowed are directory and olderThan"),
+        (
+            {"directory": "/c", "olderThan": "1h", "dir": "/"},
+            "dir is not an option; allowed are directory and olderThan",
+        ),
     ],
 )
 def test_options_that_are_refused(module: Any, options: dict[str, Any], said: str) -> None:

@@ -115,7 +115,7 @@ def test_a_daemon_tells_it_everywhere_and_takes_it_back(doubtful: Doubtful, tmp_
         assert doubtful.dead in doubtful.node.containers()
         doubtful.node.admit("uid-web")
         reclaimd_here("reclaim", "--config", file, "--signal", "nodefs.available", "--all", "--now")
-        assert daemon.wait_for(lambda event: "are believed again" in event["message"])
+        assert daemon.wait_for(lambda event: "are trusted again" in event["message"])
         assert believed(file)
         assert doubts(address) == set()
         assert doubtful.dead not in doubtful.node.containers()

@@ -147,7 +147,7 @@ def test_a_request_that_is_too_late_is_a_408(server: HttpServer) -> None:
         client.sendall(b"GET /livez HTTP/1.1\r\n")
         response = http.client.HTTPResponse(client)
         response.begin()
-        assert (response.status, response.read()) == (408, b"no whole request has come in time\n")
+        assert (response.status, response.read()) == (408, b"the request did not arrive in time\n")
 
 
 @pytest.mark.regression

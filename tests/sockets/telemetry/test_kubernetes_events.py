@@ -129,13 +129,13 @@ ENDLESS = OK + b"Content-Length: 1000000000000\r\n\r\n" + b"x" * (1 << 20)
 FAULTY_ANSWERS: dict[str, tuple[list[Step], str]] = {
     "hangs": ([FOREVER_SECONDS], "does not answer"),
     "hangs in the answer": ([OK + b"Content-Length: 9\r\n\r\n{", FOREVER_SECONDS], "does not answer"),
-    "hangs up": ([b""], "gave no answer in HTTP"),
-    "is no web server": ([b"SSH-2.0-OpenSSH_9.2\r\n"], "gave no answer in HTTP"),
-    "says nonsense": ([OK + b"Content-Length: 4\r\n\r\n\xff\xfe{}"], "something that is no event"),
-    "is a login page": ([OK + b"Content-Length: 13\r\n\r\n<html></html>"], "something that is no event"),
-    "is another API": ([OK + b'Content-Length: 14\r\n\r\n{"kind":"Pod"}'], "something that is no event"),
-    "nests deeply": ([OK + b"Content-Length: 60000\r\n\r\n" + b"[" * 60000], "something that is no event"),
-    "sends without end": ([ENDLESS, *[b"x" * (1 << 20)] * 200], "something that is no event"),
+    "hangs up": ([b""], "did not answer in HTTP"),
+    "is no web server": ([b"SSH-2.0-OpenSSH_9.2\r\n"], "did not answer in HTTP"),
+    "says nonsense": ([OK + b"Content-Length: 4\r\n\r\n\xff\xfe{}"], "something that is not an event"),
+    "is a login page": ([OK + b"Content-Length: 13\r\n\r\n<html></html>"], "something that is not an event"),
+    "is another API": ([OK + b'Content-Length: 14\r\n\r\n{"kind":"Pod"}'], "something that is not an event"),
+    "nests deeply": ([OK + b"Content-Length: 60000\r\n\r\n" + b"[" * 60000], "something that is not an event"),
+    "sends without end": ([ENDLESS, *[b"x" * (1 << 20)] * 200], "something that is not an event"),
     "fails without end": ([ENDLESS.replace(b"200 OK", b"500 No"), *[b"x" * (1 << 20)] * 200], "answered 500"),
 }
 
@@ -183,7 +183,7 @@ def test_an_address_that_is_none_is_a_sentence(api: ApiServer, tmp_path: Path, a
     """In words, without the name of an exception; it is tried again, as the kubeconfig is read anew."""
     kubeconfig = Path(api.kubeconfig(tmp_path))
     kubeconfig.write_text(kubeconfig.read_text().replace(api.url, address))
-    with pytest.raises(EventNotSent, match=r"cannot be asked: that is no address of a server$") as caught:
+    with pytest.raises(EventNotSent, match=r"cannot be asked: that is not the address of a server$") as caught:
         KubernetesEvents(str(kubeconfig)).write(MET)
     assert caught.value.retriable
 
@@ -197,7 +197,7 @@ def spoilt(text: str) -> Callable[[Path], Any]:
     [
         (Path.unlink, "cannot be used: No such file or directory"),
         (spoilt("{"), "cannot be used: it is not valid YAML, or not a kubeconfig"),
-        (spoilt("{}"), "cannot be used: it names no server, or no whole identity"),
+        (spoilt("{}"), "cannot be used: it names no server, or no complete identity"),
         (spoilt("token: [secret"), "cannot be used: it is not valid YAML, or not a kubeconfig"),
         (spoilt("[]"), "cannot be used: it is not valid YAML, or not a kubeconfig"),
         (lambda path: path.chmod(0o666), "every user may write it"),
@@ -220,7 +220,10 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_and_not_quoted(
 
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     """Without a kubeconfig: one sentence, and it is retried."""
-    words = "the service account of this pod cannot be used: this process runs in no pod, or its token is not mounted$"
+    words = (
+        "the service account of this pod cannot be used: this process does not run in a pod, or its token is not "
+        "mounted$"
+    )
     with pytest.raises(EventNotSent, match=words):
         KubernetesEvents("").write(MET)
 
