@@ -11,6 +11,7 @@ are taken from the source.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import sys
 import types
@@ -165,8 +166,7 @@ def _field_docstrings(cls: Any) -> dict[str, str]:
     """The text below each field, also of base classes, whose names are read from the source: a TypedDict does not know
     its own. Empty for a TypedDict made by a call, which describes its fields in their types."""
     module = sys.modules[cls.__module__]
-    parsed = ast.parse(inspect.getsource(module)).body
-    statement = next((each for each in parsed if isinstance(each, ast.ClassDef) and each.name == cls.__name__), None)
+    statement = _classes_of(module).get(cls.__name__)
     found: dict[str, str] = {}
     if statement is None:
         return found
@@ -178,6 +178,13 @@ def _field_docstrings(cls: Any) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
                 found[name] = _one_line(words)
     return found
+
+
+@functools.cache
+def _classes_of(module: types.ModuleType) -> dict[str, ast.ClassDef]:
+    """The classes in the source of a module, by name."""
+    parsed = ast.parse(inspect.getsource(module)).body
+    return {each.name: each for each in parsed if isinstance(each, ast.ClassDef)}
 
 
 def _one_line(text: str) -> str:

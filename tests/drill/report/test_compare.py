@@ -17,7 +17,7 @@ from eviction.drill.report.page import comparison_page, comparison_picture
 from eviction.drill.report.timeline import NAMESPACE
 from tests.drill.documents import MIB
 from tests.drill.report.test_report import HOSTILE, assert_self_contained, parsed, report, result, texts
-from tests.reclaimd_process import reclaimd
+from tests.reclaimd_process import reclaimd, reclaimd_here
 
 SLOW: dict[str, Any] = {
     "samples": (Sample(0.0, ((50 * MIB, 900),)), Sample(3.0, ((8 * MIB, 800),)), Sample(14.0, ((20 * MIB, 900),))),
@@ -124,7 +124,7 @@ def test_the_command_refuses_a_file_that_is_not_a_report(tmp_path: Path) -> None
     path = tmp_path / "a.json"
     path.write_text("{}")
     for arguments, said in (((str(path), str(path)), "not a report of a drill"), ((str(path),), "two reports")):
-        process = reclaimd("drill", "compare", *arguments, "--report", str(tmp_path / "report"))
+        process = reclaimd_here("drill", "compare", *arguments, "--report", str(tmp_path / "report"))
         assert process.returncode == 2
         assert said in process.stderr
         assert process.stderr.count("\n") == 1

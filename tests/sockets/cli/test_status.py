@@ -345,9 +345,9 @@ def test_a_command_with_another_configuration_than_the_daemons_says_so(
     other.write_bytes(machine.file.read_bytes())
     other.chmod(0o600)
     for command in ("status", "plan", "config", "doctor"):
-        assert said not in reclaimd(command, "--config", str(machine.file)).stderr
-        assert said not in reclaimd(command, "--config", str(machine.file), "--root-dir", "/").stderr
-        assert said in reclaimd(command, "--config", str(other)).stderr
+        assert said not in reclaimd_here(command, "--config", str(machine.file)).stderr
+        assert said not in reclaimd_here(command, "--config", str(machine.file), "--root-dir", "/").stderr
+        assert said in reclaimd_here(command, "--config", str(other)).stderr
 
 
 def test_commands_read_the_file_that_the_environment_names(machine: Machine, daemon: Daemon) -> None:

@@ -16,6 +16,8 @@ from signals.types import Signal
 from tests.buildah import IMAGE, MOUNTS, Buildah, build, make_root, skip_without_buildah
 from tests.nodes.small_node import MIB, SmallNode
 
+pytestmark = pytest.mark.house("config/Containerfile", "pyproject.toml", "tests/buildah.py")
+
 LARGEST_MIB = 60
 MOST_INODES = 1500  # pip and byte code would be three times as many
 

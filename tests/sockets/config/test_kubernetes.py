@@ -35,6 +35,10 @@ from tests.sockets.config.kustomize import (
     rendered_directory,
 )
 
+pytestmark = pytest.mark.house(
+    "config/Containerfile", "config/kubernetes", "eviction/configuration", "tests/sockets/config/kustomize.py"
+)
+
 KUBERNETES = "1.31"
 IMAGE = f"reclaimd:{metadata.version('reclaimd')}"
 HEAD = "apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n"

@@ -12,6 +12,8 @@ import pytest
 
 from tests.repository import ROOT
 
+pytestmark = pytest.mark.house(".gitignore", "Makefile", "pyproject.toml")
+
 ADDED = {"PKG-INFO"}  # by the build, from pyproject.toml
 BUILD = "import sys; from hatchling.build import build_sdist; print(build_sdist(sys.argv[1]))"
 

@@ -16,7 +16,7 @@ from eviction.control.socket import ControlServer, ControlUnavailable, ask
 from reclaim.trust import Credentials, directory_refusal, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import Daemon, came_true, reclaimd, write_configuration
+from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.sockets.mounts import bound, unmount
 
 STRANGER = 12345
@@ -216,7 +216,8 @@ def test_nothing_is_removed_over_a_socket_that_is_not_trusted(small_node: SmallN
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=8 * MIB)
     calls = small_node.failpoints.calls.total()
     socket_of(small_node).chmod(0o666)
-    found = reclaimd(command, "--config", configuration)
+    run = reclaimd if command == "reclaim" else reclaimd_here
+    found = run(command, "--config", configuration)
     assert found.returncode == 3
     assert "is not trusted: every user may connect to it (mode 0666)" in found.stderr
     assert found.stderr.count("\n") == 1

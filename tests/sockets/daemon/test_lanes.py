@@ -6,7 +6,6 @@ A filesystem of the configuration's own is relieved by a program; by the order o
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,14 +14,16 @@ from typing import Any
 
 import pytest
 
+from eviction.cli.ask_daemon import ask_daemon
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import PROGRAM, Daemon, came_true
+from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.dialect import Dialect
 from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.sockets.programs.scripts import script
 
 IN_VAIN_SECONDS = 8.0  # less than the deadline of a list
+PAUSE_SECONDS = 0.1  # as long as a client takes to start
 
 
 class Cache:
@@ -105,13 +106,13 @@ def test_a_filesystem_is_relieved_while_the_containers_of_another_cannot_be_list
 
 @contextmanager
 def client(file: str) -> Iterator[None]:
-    """One that asks for one dry run after the other."""
+    """One that asks for one dry run after the other, by what the command `reclaim` does before all else."""
     stop = threading.Event()
-    command = [PROGRAM, "reclaim", "--dry-run", "--signal", "imagefs.available", "--config", file]
+    words = ["--dry-run", "--signal", "imagefs.available", "--config", file]
 
     def ask() -> None:
-        while not stop.is_set():
-            subprocess.run(command, check=False, capture_output=True, timeout=120)
+        while not stop.wait(PAUSE_SECONDS):
+            ask_daemon("reclaim", words)
 
     asking = threading.Thread(target=ask)
     asking.start()

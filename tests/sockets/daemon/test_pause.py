@@ -26,7 +26,7 @@ def test_nothing_is_removed_until_the_pause_ends(small_node: SmallNode) -> None:
         assert set(images) <= small_node.images()
         assert "held off: paused until " in reclaimd_here("status", "--config", file).stdout
         assert answer(reclaimd_here("status", "--config", file, "-o", "json"))["held_off"].startswith("paused until ")
-        assert "the daemon removes nothing now" in reclaimd("doctor", "--config", file).stdout
+        assert "the daemon removes nothing now" in reclaimd_here("doctor", "--config", file).stdout
         asked = reclaimd("reclaim", "--config", file)
         assert (asked.returncode, "held off: paused until " in asked.stderr) == (6, True)
         assert set(images) <= small_node.images()
@@ -48,7 +48,7 @@ def test_a_pause_outlives_the_daemon(small_node: SmallNode) -> None:
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, controlSocket=control, stateFile=str(state))
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event["message"].startswith("started on"))
-        paused = reclaimd("pause", "--for", "10m", "--config", file)
+        paused = reclaimd_here("pause", "--for", "10m", "--config", file)
         assert (paused.returncode, paused.stderr) == (0, "")
         assert daemon.stop() == 0
     still = paused.stdout.rstrip("\n")
@@ -59,9 +59,9 @@ def test_a_pause_outlives_the_daemon(small_node: SmallNode) -> None:
         daemon.wait_for(lambda event: event["message"].startswith(f"still {still[:30]}"))
         daemon.wait_for(lambda event: event["message"].startswith("held off: paused until "))
         assert f"held off: {still[:30]}" in reclaimd_here("status", "--config", file).stdout
-        assert still[:30] in reclaimd("doctor", "--config", file).stdout
+        assert still[:30] in reclaimd_here("doctor", "--config", file).stdout
         assert set(images) <= small_node.images()
-        assert reclaimd("resume", "--config", file).returncode == 0
+        assert reclaimd_here("resume", "--config", file).returncode == 0
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert reclaimd_here("resume", "--config", file).stdout == "there was no pause to end\n"
         assert daemon.stop() == 0
@@ -81,7 +81,7 @@ def test_a_pause_that_cannot_be_kept_is_a_warning(small_node: SmallNode) -> None
     file = small_node.configuration(controlSocket=control, stateFile=str(state / "images.json"))
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event["message"].startswith("whether a pause is in force is not known: "))
-        paused = reclaimd("pause", "--config", file)
+        paused = reclaimd_here("pause", "--config", file)
         assert (paused.returncode, paused.stdout.startswith("paused until ")) == (0, True)
         warning = f"a restart of the daemon ends the pause: {state}/images.json.pause cannot be written: "
         assert paused.stderr.startswith(f"reclaimd: {warning}")
@@ -97,7 +97,7 @@ def test_without_a_daemon_resume_ends_what_is_kept_for_the_next_one(small_node: 
     file = small_node.configuration(controlSocket=control, stateFile=str(state))
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event["message"].startswith("started on"))
-        assert reclaimd("pause", "--config", file).returncode == 0
+        assert reclaimd_here("pause", "--config", file).returncode == 0
         assert daemon.stop() == 0
     kept = state.with_name("images.json.pause")
     assert kept.exists()
@@ -131,7 +131,7 @@ def test_now_does_not_wait_for_a_pause(small_node: SmallNode) -> None:
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, controlSocket=control)
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event["message"].startswith("started on"))
-        assert reclaimd("pause", "--config", file).returncode == 0
+        assert reclaimd_here("pause", "--config", file).returncode == 0
         small_node.fill(8 * MIB)
         assert reclaimd("reclaim", "--config", file, "--now").returncode == 0
         assert images[0] not in small_node.images()

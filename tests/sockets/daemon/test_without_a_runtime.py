@@ -91,7 +91,7 @@ def test_the_hook_relieves_it_without_a_daemon(file: str, disk: Path) -> None:
 @pytest.mark.parametrize("command", [("check", "--standalone"), ("plan",), ("doctor",), ("config",)])
 def test_the_commands_that_only_read_do_so(file: str, command: tuple[str, ...]) -> None:
     """Nothing of a kubelet or a runtime is said, and nothing goes wrong."""
-    done = reclaimd(*command, "--config", file)
+    done = reclaimd_here(*command, "--config", file)
     assert done.stderr == ""
     assert (done.returncode, "data.available" in done.stdout) == (0, True) or command == ("doctor",)
     assert "kubelet's directories" not in done.stdout
@@ -99,6 +99,6 @@ def test_the_commands_that_only_read_do_so(file: str, command: tuple[str, ...]) 
 
 def test_what_is_asked_of_a_kubelets_signal_is_refused(file: str) -> None:
     """With the signals that there are."""
-    refused = reclaimd("reclaim", "--config", file, "--standalone", "--signal", "nodefs.available")
+    refused = reclaimd_here("reclaim", "--config", file, "--standalone", "--signal", "nodefs.available")
     assert refused.returncode == 2
     assert "'nodefs.available' is none of data.available, data.inodesFree" in refused.stderr

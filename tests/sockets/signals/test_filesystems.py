@@ -15,7 +15,7 @@ from eviction.drill.runtime.private_mounts import mount_tmpfs
 from signals.filesystems import Reading, read_statvfs
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, reason_of
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.mounts import dead_filesystem, mounted_tmpfs_without_inodes, unmount
 
@@ -26,7 +26,7 @@ def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNod
     try:
         assert os.statvfs(small_node.images_root).f_files == 0
         configuration = small_node.configuration(evictionHard={"imagefs.inodesFree": "50%", "nodefs.inodesFree": "1%"})
-        process = reclaimd("check", "--config", configuration, "-o", "json")
+        process = reclaimd_here("check", "--config", configuration, "-o", "json")
         found = {each["signal"]: each for each in answer(process)["observations"]}
         assert process.returncode == 0, "a signal that does not exist is neither met nor unknown"
         assert "imagefs.inodesFree" not in found
@@ -145,7 +145,7 @@ def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_exits_on_sigterm(
 def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(small_node: SmallNode) -> None:
     """No other path is tried instead: check exits with 4 and names the path."""
     configuration = small_node.configuration(rootDirectory="/nowhere/kubelet", evictionHard={"nodefs.available": "10%"})
-    process = reclaimd("check", "--config", configuration)
+    process = reclaimd_here("check", "--config", configuration)
     assert process.returncode == 4
     assert "/nowhere/kubelet" in process.stdout
 
