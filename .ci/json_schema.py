@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 import sys
 import types
 from collections.abc import Mapping
@@ -151,9 +152,10 @@ def _with_signals(schema: Any) -> Any:
     amount = {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"} if form["amounts"] else value
     disks = {str(signal): value if signal.counts_inodes else amount for signal in KUBELET_SIGNALS}
     found["properties"] = {**disks, **dict.fromkeys(form["others"], value)}
-    found["patternProperties"] = {
-        rf"^{ROLE_NAME.pattern}\.{name}$": each for name, each in ((AVAILABLE, amount), (INODES_FREE, value))
-    }
+    own = {name: rf"{ROLE_NAME.pattern}\.{name}" for name in (AVAILABLE, INODES_FREE)}
+    others = "|".join(re.escape(name) for name in form["others"] if re.fullmatch(own[AVAILABLE], name))
+    not_others = f"(?!(?:{others})$)" if others else ""  # an amount of memory needs no unit
+    found["patternProperties"] = {f"^{not_others}{own[AVAILABLE]}$": amount, f"^{own[INODES_FREE]}$": value}
     found["additionalProperties"] = False
     return dict(sorted(found.items()))
 

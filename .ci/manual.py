@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from eviction.cli import COMMANDS
 from eviction.cli.parser import command_of
 from signals.types import KUBELET_SIGNALS
+from written import write
 
 PATHS = ("FILE", "DIR")
 EXITS = (
@@ -228,7 +227,4 @@ def documents() -> Iterable[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for path, text in documents():
-        file = Path(sys.argv[1], path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    write("Writes the man page and the shell completions.", documents())

@@ -7,8 +7,6 @@ A file is named for what it describes and its version.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from eviction.ballast import Ballast
@@ -25,6 +23,7 @@ from eviction.reporting.pass_record import LogLineJson, NothingToDo, PassJson
 from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION
 from json_schema import Schema, schema_of_document, schema_of_model
+from written import write
 
 PRINTED: dict[str, Any] = {
     "ballast": Ballast,
@@ -110,7 +109,4 @@ def documents() -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for path, text in documents():
-        file = Path(sys.argv[1], path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    write("Writes the JSON Schemas.", documents())

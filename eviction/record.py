@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.types import Decision, Threshold
-from reclaim.types import Outcome, ReclaimResult, Result
+from reclaim.types import Outcome, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 
@@ -162,6 +162,8 @@ def _why_not_more(record: Pass) -> str:
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     parts += skipped_functions
+    if any(outcome.verdict.reason is Reason.RELIEVED for outcome in record.kept):
+        parts.append("the rest was not needed for what its row relieves")
     return ", ".join(parts) or "everything else is in use or protected"
 
 

@@ -88,9 +88,10 @@ def test_every_field_is_described_and_has_its_default() -> None:
 
 
 def test_the_defaults_and_every_kind_of_entry_are_accepted_by_both(directory: Path) -> None:
-    """The document that the mutations begin with."""
-    assert refusal(directory, WHOLE) is None
-    assert problems(validator("configuration"), WHOLE) == []
+    """The document that the mutations begin with, and one with an amount of memory, which needs no unit."""
+    for document in (WHOLE, {**WHOLE, "evictionHard": {"memory.available": "1"}}):
+        assert refusal(directory, document) is None
+        assert problems(validator("configuration"), document) == []
 
 
 @given(mutations(WHOLE))

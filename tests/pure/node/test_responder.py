@@ -68,11 +68,13 @@ def record(
     row: tuple[str, ...] = ROW,
     error: str = "",
     eligible_in_seconds: float | None = None,
+    kept: tuple[Outcome, ...] = (),
 ) -> Pass:
     """A pass with these outcomes that measured 20 MiB and 30 inodes."""
     done = ReclaimResult(
         "DeleteUnusedImages",
         outcomes,
+        kept,
         eligible_in_seconds=eligible_in_seconds,
         error=error,
     )
@@ -83,6 +85,7 @@ def record(
     )  # fmt: skip
 
 
+NOT_NEEDED = Outcome(Verdict(Kind.IMAGE, "k", "k", Action.KEEP, Reason.RELIEVED, 10 * MIB))
 FREED = "removed 1 object, freed 20.0MiB and 30 inodes"
 NONE = "removed 0 objects, freed 20.0MiB and 30 inodes"
 STILL = "still under pressure: nodefs.available"
@@ -126,6 +129,11 @@ STALE = observations_of(observation(Signal.IMAGEFS_AVAILABLE, 50 * GIB, stale=Tr
             record(still_met=(threshold(Signal.NODEFS_AVAILABLE, "10%", min_reclaim="1000Gi"),), after=CLEAR),
             PassResult.NOT_ENOUGH,
             (f"{NONE}; {STILL} (above its mark, short of its minimum reclaim); everything else is in use or protected"),
+        ),
+        (
+            record(outcome(Result.REMOVED), still_met=(LOW,), kept=(NOT_NEEDED,)),
+            PassResult.NOT_ENOUGH,
+            f"{FREED}; {STILL}; the rest was not needed for what its row relieves",
         ),
         (
             record(still_met=(LOW,), row=()),
