@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,8 @@ RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
 )
 WHAT_PAGES_SAY = ("tests/pure/test_pages.py", "tests/pure/test_console_pages.py")  # no test of the product
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "dist", "report")
+MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
+NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|dist|report")  # at the top of the repository
 SECONDS = 1200.0  # of one ring: a break may make something wait for ever
 
 
@@ -445,7 +447,11 @@ def unbroken(rings: Sequence[Sequence[str]]) -> tuple[str, ...]:
 def _copy() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="broken-") as directory:
         copy = Path(directory)
-        shutil.copytree(ROOT, copy, ignore=NOT_COPIED, dirs_exist_ok=True)
+        for path in ROOT.iterdir():
+            if path.is_dir() and not NOT_COPIED.fullmatch(path.name):
+                shutil.copytree(path, copy / path.name, ignore=MADE_HERE)
+            elif path.is_file():
+                shutil.copy(path, copy)
         yield copy
 
 
