@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             ballast = replace(ballast, removed_bytes=remove_ballast(settings))
         else:
             ballast = read_ballast(settings) or ballast
-    answer(arguments, ballast, [_sentence(ballast) + ("" if made else "; it already existed")])
+    answer(arguments, ballast, lambda: [_sentence(ballast) + ("" if made else "; it already existed")])
     return EXIT_OK if ballast.whole or action == REMOVE else EXIT_NOT_RELIEVED
 
 

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         left_to_kubelet=_left_to_kubelet(configuration),
         ladder=marks,
     )
-    answer(arguments, record, [*_values(configuration), "", *_ladder(marks, observations)])
+    answer(arguments, record, lambda: [*_values(configuration), "", *_ladder(marks, observations)])
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in configuration_warnings(configuration):
         print_message(f"warning: {sentence}")

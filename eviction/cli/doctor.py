@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
         findings, filesystems = examine(node)
     report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, filesystems)
-    answer(arguments, report, lines(findings))
+    answer(arguments, report, lambda: lines(findings))
     return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED
 
 

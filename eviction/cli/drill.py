@@ -237,7 +237,7 @@ def answer_result(result: DrillResult, lines_of: Callable[[Report], list[str]], 
     written."""
     document = result_json(result)
     report = report_of(document, "the report")
-    answer(arguments, document, lines_of(report))
+    answer(arguments, document, lambda: lines_of(report))
     try:
         shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
     except OSError as error:

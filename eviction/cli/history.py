@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
     record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
-    answer(arguments, record, history_lines(found, columns()) if found else [])
+    answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
     return EXIT_OK
 
 

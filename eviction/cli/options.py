@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -212,12 +212,12 @@ def answer_json(document: Any) -> None:
     print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
 
 
-def answer(arguments: argparse.Namespace, record: Any, lines: Iterable[str]) -> None:
-    """Prints the answer of a command on stdout: the record as a document, or these lines for people."""
+def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
+    """Prints the answer of a command on stdout: the record as a document, or lines for people, which `lines` makes."""
     if arguments.output == "json":
         answer_json(to_json(record))
     else:
-        answer_lines(lines)
+        answer_lines(lines())
 
 
 def print_answer(given: Answer) -> int:
@@ -238,7 +238,8 @@ def columns() -> int | None:
 def answer_lines(lines: Iterable[str]) -> None:
     """Prints lines for people on stdout, wrapped and with control characters escaped."""
     for line in wrap_lines(map(escaped, lines), columns()):
-        print(line, flush=True)  # noqa: T201 # data on stdout
+        print(line)  # noqa: T201 # data on stdout
+    sys.stdout.flush()  # a drill prints while it runs
 
 
 def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:

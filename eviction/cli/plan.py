@@ -110,17 +110,18 @@ def run(arguments: argparse.Namespace) -> int:
         "enough": enough,
         "lead_seconds": lead_seconds,
     }
-    lines = [
-        *signals_table(record.observations, node.thresholds(record.observations.layout), width),
-        "",
-        *plan_lines(record, width, everything=arguments.all, lead_seconds=lead_seconds),
-    ]
-    if options.signal is not None:
-        lines.append(enough_sentence(options.signal, enough))
-    if configuration.has_runtime:
-        lines.append(pods_line(pods))
-    if pods.directories.sentence is not None:
-        lines.append(f"pods: {pods.directories.sentence}")
+
+    def lines() -> Iterator[str]:
+        yield from signals_table(record.observations, node.thresholds(record.observations.layout), width)
+        yield ""
+        yield from plan_lines(record, width, everything=arguments.all, lead_seconds=lead_seconds)
+        if options.signal is not None:
+            yield enough_sentence(options.signal, enough)
+        if configuration.has_runtime:
+            yield pods_line(pods)
+        if pods.directories.sentence is not None:
+            yield f"pods: {pods.directories.sentence}"
+
     answer(arguments, document, lines)
     return EXIT_NOT_RELIEVED if enough is False else EXIT_OK
 

@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         pods=rank_pods(pods, usages, signal, layout),
         over_limits=tuple(OverLimit(pod.namespace, pod.name, pod.uid, limit) for pod, limit in over if limit),
     )
-    answer(arguments, evictions, pod_evictions_lines(evictions, columns()))
+    answer(arguments, evictions, lambda: pod_evictions_lines(evictions, columns()))
     return EXIT_OK
 
 

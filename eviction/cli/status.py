@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if live:
         return top(path, status, arguments)
     mention_other_configuration(arguments, path, status)
-    answer(arguments, status, lines(status, columns()))
+    answer(arguments, status, lambda: lines(status, columns()))
     return EXIT_OK
 
 

@@ -84,12 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
     with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
         objects = [why_json(*each) for each in objects_named(record, name)]
     if objects:
-        answer(arguments, WhyJson(objects=objects), (line for each in objects for line in why_lines(each)))
+        answer(arguments, WhyJson(objects=objects), lambda: (line for each in objects for line in why_lines(each)))
         return EXIT_OK
     went = removals_named(configuration.history_file, name)
     mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
     if went:
-        answer(arguments, WhyJson(objects=[], went=went), (line for each in went for line in went_lines(each)))
+        answer(arguments, WhyJson(objects=[], went=went), lambda: (line for each in went for line in went_lines(each)))
     return EXIT_NOT_RELIEVED
 
 

@@ -120,7 +120,7 @@ class Executor:
     most: Callable[[], int | None] = lambda: None
     gives_way: Callable[[], bool] = lambda: False
     experience: Experience = field(default_factory=Experience)
-    planned: tuple[Verdict, ...] = ()
+    planned: tuple[Verdict, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self.clock, self.stopping = self.removals.clock, self.removals.stopping
