@@ -112,12 +112,13 @@ class ImageGC:
         part = self._remove(plan.remove, space.target_bytes)
         freed = _nominal_bytes(part)
         failed = f"wanted to free {space.target_bytes} bytes of images and freed {freed}, with {_removals_failed(part)}"
+        event = not_enough_freed(space, freed, says_usage=self._policy.says_usage)
         return _result(
             [*aged, *part],
             plan,
             relieved=freed >= space.target_bytes,
             error=failed if _failures(part) else "",
-            event=None if _failures(part) or _stopped(part) else not_enough_freed(space, freed),
+            event=None if _failures(part) or _stopped(part) else event,
         )
 
     def _remove(self, verdicts: Sequence[Verdict], target_bytes: int | None = None) -> list[Outcome]:

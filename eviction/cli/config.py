@@ -18,6 +18,7 @@ from eviction.cli.options import (
     view_of,
 )
 from eviction.configuration.effective import Configuration
+from eviction.configuration.kubelet_versions import KubeletVersion
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK
 from eviction.node.view import NodeView
@@ -48,6 +49,8 @@ class EffectiveConfiguration:
     """Field, or field.key of a map -> the source of its value."""
     left_to_kubelet: Mapping[str, str]
     """Signal -> its thresholds, which reclaimd leaves to the kubelet."""
+    kubelet_version: KubeletVersion
+    """As which version the kubelet is taken."""
     ladder: tuple[LadderMark, ...]
     """The marks of each signal in the order in which a filling disk reaches them."""
 
@@ -59,15 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 2 if the configuration is invalid."""
-    configuration = configuration_of(arguments)
+    configuration = configuration_of(arguments, asks_version=True)
     mention_other_configuration(arguments, configuration.control_socket)
     with view_of(configuration) as (node, _):
         observations = node.summary.observe()
-    marks = _ladder_marks(node, observations)
+    marks, left = _ladder_marks(node, observations), configuration.left_to_kubelet
     record = EffectiveConfiguration(
         values=configuration.effective,
         origins=configuration.origins,
-        left_to_kubelet=_left_to_kubelet(configuration),
+        left_to_kubelet={signal: ", ".join(value for name, value in left if name == signal) for signal, _ in left},
+        kubelet_version=configuration.kubelet_version,
         ladder=marks,
     )
     answer(arguments, record, lambda: [*_values(configuration), "", *_ladder(marks, observations)])
@@ -99,15 +103,8 @@ def _values(configuration: Configuration) -> list[str]:
         rows += [[field, _shown(each), configuration.origins[field]] for field, each in values.items()]
         rows += [] if values else [[name, "-", "default"]]
     rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
+    rows.append(["kubelet version", configuration.kubelet_version.version, configuration.kubelet_version.origin])
     return table(rows, columns(), "configuration")
-
-
-def _left_to_kubelet(configuration: Configuration) -> dict[str, str]:
-    """Signal -> its values, hard and soft, in one text."""
-    values: dict[str, list[str]] = {}
-    for signal, text in configuration.left_to_kubelet:
-        values.setdefault(signal, []).append(text)
-    return {signal: ", ".join(texts) for signal, texts in values.items()}
 
 
 def _shown(value: Any) -> str:

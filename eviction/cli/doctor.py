@@ -43,13 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 without findings, not counting notes; 1 with findings."""
-    configuration = configuration_of(arguments)
+    configuration = configuration_of(arguments, asks_version=True)
     mention_other_configuration(arguments, configuration.control_socket)
     doing = "asking the runtime, the kernel and the daemon"
     with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
         findings, filesystems = examine(node)
     report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, filesystems)
-    answer(arguments, report, lambda: lines(findings))
+    version = configuration.kubelet_version
+    answer(arguments, report, lambda: [*lines(findings), f"kubelet: {version.version}, {version.origin}"])
     return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED
 
 

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eviction.cli.progress import STDERR, Progress
@@ -101,8 +102,11 @@ def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     return {flag: getattr(arguments, flag.replace("-", "_")) for flag in _FLAGS}
 
 
-def configuration_of(arguments: argparse.Namespace) -> Configuration:
-    """The effective configuration. Raises ConfigurationError, on which every command exits with 2."""
+def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = False) -> Configuration:
+    """The effective configuration. Raises ConfigurationError, on which every command exits with 2.
+
+    `asks_version`: as in `load`.
+    """
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
@@ -112,7 +116,8 @@ def configuration_of(arguments: argparse.Namespace) -> Configuration:
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
     try:
-        configuration = in_time(lambda: load(file, os.environ, flags, directory, root="/"), CONFIGURATION_SECONDS)
+        read = partial(load, file, os.environ, flags, directory, root="/", asks_version=asks_version)
+        configuration = in_time(read, CONFIGURATION_SECONDS)
     except OSError as error:
         what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
         raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None

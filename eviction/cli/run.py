@@ -185,7 +185,7 @@ class LoadedConfiguration:
             fingerprint = fingerprint_of_command(self.arguments)
         except OSError:
             fingerprint = {}
-        configuration = within_watchdog(configuration_of(self.arguments), self._notifier)
+        configuration = within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier)
         self.fingerprint = fingerprint
         return configuration
 

@@ -38,12 +38,12 @@ from eviction.configuration.kubelet import (
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
     drop_ins,
-    image_gc_problems,
     kubelet_of_node,
     merged,
 )
 from eviction.configuration.kubelet_client import KubeletEndpoint
-from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet
+from eviction.configuration.kubelet_versions import NEWEST, KubeletVersion
+from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet, version_of_kubelet
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
@@ -94,7 +94,8 @@ class Configuration(ConfigurationFile):
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps by `field.key`).
     `kubelet`: the settings of the node's kubelet, None if its configuration was not read; `kubelet_remark`: a sentence
-    about the search for it, or empty. `kubelet_access`: how the kubelet is asked for its pods; None: it is not asked.
+    about the search for it, or empty. `kubelet_version`: as which it is taken. `kubelet_access`: how the kubelet is
+    asked for its pods; None: it is not asked.
     """
 
     model_config = ConfigDict(defer_build=True)  # its values are already checked
@@ -104,6 +105,7 @@ class Configuration(ConfigurationFile):
     rows: Annotated[Rows, not_read]
     kubelet: Annotated[KubeletConfiguration | None, not_read]
     kubelet_remark: Annotated[str, not_read]
+    kubelet_version: Annotated[KubeletVersion, not_read]
     kubelet_access: Annotated[KubeletAccess | None, not_read, UsedAtStart("kubeletEndpoint")]
     effective: Annotated[Mapping[str, Any], not_read]
     origins: Annotated[Mapping[str, str], not_read]
@@ -149,11 +151,14 @@ def load(
     flags: Mapping[str, Any],
     directory: str | None = None,
     root: str | None = None,
+    *,
+    asks_version: bool = False,
 ) -> Configuration:
     """The effective configuration from a file, a drop-in directory, the environment and flags.
 
     `flags`: field -> value. `root`: where to look for the kubelet if no source names its file (`kubelet`); None:
-    nowhere. Raises ConfigurationError.
+    nowhere. `asks_version`: asks the kubelet for its version even if no setting depends on it. Raises
+    ConfigurationError.
     """
     sources = _files(path, directory)
     set_there = {field: environment[variable] for variable, field in ENVIRONMENT.items() if environment.get(variable)}
@@ -165,7 +170,11 @@ def load(
         _check_types(source)
     own = merged([source.document for source in sources])
     try:
-        kubelet, remark = kubelet_of_node(own, root)
+        kubelet, remark = kubelet_of_node(own, root, NEWEST)
+        version = NEWEST
+        if asks_version or (kubelet is not None and kubelet.depends_on_version):
+            version = version_of_kubelet(_configuration(sources, kubelet, remark).kubelet_access)
+            kubelet, remark = kubelet_of_node(own, root, version)
     except ConfigurationError as error:
         for name in ("kubeletConfig", "kubeletConfigDir"):
             if own.get(name) and str(error).startswith(f"{own[name]}: cannot be read: "):
@@ -173,7 +182,7 @@ def load(
         raise
     if kubelet is None and remark:
         kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
-    return _configuration(sources, kubelet, remark)
+    return _configuration(sources, kubelet, remark, version)
 
 
 def _files(path: str | None, directory: str | None) -> list[Source]:
@@ -267,7 +276,9 @@ def _check_types(source: Source) -> None:
                 raise ConfigurationError(sentence_about(found, source.name, ConfigurationFile)) from None
 
 
-def _configuration(own: Sequence[Source], kubelet: KubeletConfiguration | None, remark: str) -> Configuration:
+def _configuration(
+    own: Sequence[Source], kubelet: KubeletConfiguration | None, remark: str, version: KubeletVersion = NEWEST
+) -> Configuration:
     """The configuration from our own sources and the kubelet's. Raises ConfigurationError, which names the source of
     the value."""
     inherited, ours = kubelet or KUBELETS_DEFAULTS, merged([source.document for source in own])
@@ -295,6 +306,7 @@ def _configuration(own: Sequence[Source], kubelet: KubeletConfiguration | None, 
         rows=rows,
         kubelet=kubelet,
         kubelet_remark=remark,
+        kubelet_version=version,
         kubelet_access=access,
         effective=effective,
         origins=origins,
@@ -317,9 +329,13 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for fields that contradict each other."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
-    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    for error in image_gc_problems(high, low, *ages):
-        raise error
+    minimum_age, maximum_age = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    if low >= high:
+        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        raise FieldError("imageGCLowThresholdPercent", problem)
+    if 0 < maximum_age <= minimum_age:
+        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
+        raise FieldError("imageMaximumGCAge", problem)
     if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:

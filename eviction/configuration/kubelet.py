@@ -6,13 +6,15 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
    the other signals if it also sets `mergeDefaultEvictionSettings`.
 2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as a JSON merge patch. So
    a drop-in can remove a default, and `mergeDefaultEvictionSettings` in a drop-in changes nothing.
+   `eviction.configuration.kubelet_versions` says what older kubelets do in these two steps.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
 4. The flags of its command line, where they are known.
 
 Since Kubernetes 1.25 a kubelet without a file has no default thresholds; here it has them, as before.
 
-Only the fields that reclaimd needs are read. Values that the kubelet rejects are rejected here too
-(`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
+Only the fields that reclaimd needs are read, and their types checked here. What the kubelet's validation
+(`pkg/kubelet/apis/config/validation/validation.go`) requires of those that reclaimd inherits is checked where its own
+are (`effective`).
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet process was started
 with; else the usual file. Anybody may call a program `kubelet`, and the settings read here move the marks of a root
@@ -37,13 +39,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from eviction.configuration.file import NO_RUNTIME
-from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
+from eviction.configuration.kubelet_versions import (
+    DROP_INS_REMOVE,
+    MERGES_DEFAULTS,
+    NEWEST,
+    OLDEST,
+    KubeletVersion,
+)
+from eviction.configuration.models import ConfigDict, Field, Model, ValidationError, not_read, read_as, setting
 from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
-from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     FieldError,
@@ -66,8 +74,7 @@ SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 DEFAULT_POD_LOGS_DIR = "/var/log/pods"
-RESERVED = ("system-reserved", "kube-reserved")
-ENFORCEABLE = ("none", "pods", *RESERVED, *(f"{kind}-compressible" for kind in RESERVED))
+Percent = Annotated[int, Field(ge=0, le=100)]
 EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 
 
@@ -92,7 +99,7 @@ class KubeletConfiguration(Model):
     """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
 
     `name`: of the file. `written`: the fields that files and flags set. `root_directory`: its `--root-dir`, empty if
-    not known. `read_only_port`: 0 is off.
+    not known. `read_only_port`: 0 is off. `depends_on_version`: whether kubelets of other versions read other settings.
     """
 
     model_config = ConfigDict(extra="ignore", validate_default=True)
@@ -107,18 +114,12 @@ class KubeletConfiguration(Model):
     transition_period_seconds: Annotated[float, _seconds(300.0)] = _overridden(
         "evictionPressureTransitionPeriod", "0s", "eviction-pressure-transition-period"
     )
-    image_gc_high_threshold_percent: int = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
-    image_gc_low_threshold_percent: int = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
+    image_gc_high_threshold_percent: Percent = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
+    image_gc_low_threshold_percent: Percent = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
     image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = _overridden(
         "imageMinimumGCAge", "0s", "minimum-image-ttl-duration"
     )
     image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
-    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = _overridden(
-        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
-    )
-    cgroups_per_qos: bool = _overridden("cgroupsPerQOS", True, "cgroups-per-qos")
-    system_reserved_cgroup: str = _overridden("systemReservedCgroup", "", "system-reserved-cgroup")
-    kube_reserved_cgroup: str = _overridden("kubeReservedCgroup", "", "kube-reserved-cgroup")
     feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
     runtime_endpoint: str = _overridden("containerRuntimeEndpoint", "", "container-runtime-endpoint")
     image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
@@ -133,18 +134,17 @@ class KubeletConfiguration(Model):
     written: Annotated[frozenset[str], not_read] = frozenset()
     thresholds: Annotated[ParsedThresholds, not_read] = ParsedThresholds(())
     root_directory: Annotated[str, not_read] = ""
+    depends_on_version: Annotated[bool, not_read] = False
 
     @property
     def separate_disk_gc(self) -> bool:
-        """The feature gate KubeletSeparateDiskGC."""
+        """The feature gate KubeletSeparateDiskGC, on by default since 1.31."""
         return self.feature_gates.get("KubeletSeparateDiskGC", True)
 
     @property
     def healthz_endpoint(self) -> str:
         """The address and port on this node at which it serves `/healthz`; empty if it does not."""
-        if self.healthz_port == 0:
-            return ""
-        return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}"
+        return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}" if self.healthz_port else ""
 
 
 KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias}
@@ -186,10 +186,13 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
 
 
 def read_kubelet_configuration(
-    path: str, directory: str = "", flags: Mapping[str, Any] | None = None
+    path: str,
+    directory: str = "",
+    flags: Mapping[str, Any] | None = None,
+    version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The kubelet's effective settings from its file, its drop-in directory (empty: none) and its flags (field ->
-    value). Raises ConfigurationError."""
+    """The effective settings of a kubelet of this version from its file, its drop-in directory (empty: none) and its
+    flags (field -> value). Raises ConfigurationError."""
     try:
         document = read_document_of(API_VERSION, KIND, path) if path else {}
         patches = (
@@ -198,22 +201,31 @@ def read_kubelet_configuration(
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
     name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
-    return kubelet_configuration(document, name, patches, flags)
+    return kubelet_configuration(document, name, patches, flags, version)
 
 
-def with_default_thresholds(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of the file as the kubelet has it before the drop-ins. Wrong types are rejected later.
+def settings_in(
+    file: dict[str, Any], drop_ins: Sequence[dict[str, Any]], flags: Mapping[str, Any], version: KubeletVersion
+) -> dict[str, Any]:
+    """The fields that are read, as a kubelet of this version has them. Wrong types are rejected later.
 
-    Without `evictionHard` it has the defaults, else the map as written, even if empty;
+    Without `evictionHard` the file has the defaults, else the map as written, even if empty;
     `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value wins, even one that switches
-    its signal off.
+    its signal off. A flag replaces the whole field, even a map, except for feature gates.
     """
-    written = document.get("evictionHard")
+    written = file.get("evictionHard")
     if written is None:
-        return {**document, "evictionHard": dict(KUBELET_EVICTION_HARD)}
-    if isinstance(written, dict) and document.get("mergeDefaultEvictionSettings") is True:
-        return {**document, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
-    return document
+        file = {**file, "evictionHard": dict(KUBELET_EVICTION_HARD)}
+    elif (
+        isinstance(written, dict) and file.get("mergeDefaultEvictionSettings") is True and version.has(MERGES_DEFAULTS)
+    ):
+        file = {**file, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
+    document = merged([file, *(drop_ins if version.has(DROP_INS_REMOVE) else [merged([{}, *drop_ins])])])
+    gates = document.get("featureGates")
+    document |= flags
+    if isinstance(gates, dict) and "featureGates" in flags:
+        document["featureGates"] = {**gates, **flags["featureGates"]}
+    return {field: value for field, value in document.items() if field in KUBELETS_FIELDS}
 
 
 def kubelet_configuration(
@@ -221,20 +233,16 @@ def kubelet_configuration(
     name: str,
     drop_ins: Sequence[dict[str, Any]] = (),
     flags: Mapping[str, Any] | None = None,
+    version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
     """The effective settings from the documents of a file and its drop-ins, and from flags. `name`: the file's, for
     messages.
 
-    A flag replaces the whole field, even a map, except for feature gates. Raises ConfigurationError.
+    Raises ConfigurationError.
     """
     flags = flags or {}
     set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
-    document = merged([with_default_thresholds(file), *drop_ins])
-    gates = document.get("featureGates")
-    document |= flags
-    if isinstance(gates, dict) and "featureGates" in flags:
-        document["featureGates"] = {**gates, **flags["featureGates"]}
-    document = {field: value for field, value in document.items() if field in KUBELETS_FIELDS}
+    document, newest, oldest = (settings_in(file, drop_ins, flags, each) for each in (version, NEWEST, OLDEST))
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
@@ -244,67 +252,9 @@ def kubelet_configuration(
         raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    if problems := "; ".join(map(str, _problems(found))):
-        raise ConfigurationError(f"{name}: {problems}")
-    if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
-        again = tuple(("allocatableMemory.available", text) for _, text in thresholds.hard_memory)
-        thresholds = replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + again)
     written = frozenset(KUBELETS_FIELDS.keys() & set_by_somebody)
-    return found.model_copy(update={"name": name, "written": written, "thresholds": thresholds})
-
-
-def _problems(found: KubeletConfiguration) -> Iterator[FieldError]:
-    """All problems that the kubelet's validation finds."""
-    ages = found.image_minimum_gc_age_seconds, found.image_maximum_gc_age_seconds
-    yield from image_gc_problems(found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent, *ages)
-    try:
-        read_log_directory(found.pod_logs_dir)
-    except ValueError as error:
-        yield FieldError("podLogsDir", str(error))
-    if found.image_maximum_gc_age_seconds != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
-        yield FieldError("imageMaximumGCAge", "must be 0 while the feature gate ImageMaximumGCAge is off")
-    for problem in _node_allocatable_problems(found):
-        yield FieldError("enforceNodeAllocatable", problem)
-
-
-def _node_allocatable_problems(found: KubeletConfiguration) -> Iterator[str]:
-    enforced = found.enforce_node_allocatable
-    entries = dict.fromkeys(enforced)
-    for entry in entries:
-        if entry not in ENFORCEABLE:
-            yield f"unknown entry {entry!r}; allowed are {', '.join(ENFORCEABLE)}"
-    for entry in entries:
-        if enforced.count(entry) > 1:
-            yield f"{entry!r} is listed twice"
-    if "none" in enforced and len(enforced) > 1:
-        yield "'none' must stand alone"
-    for kind, field, cgroup in (
-        ("system-reserved", "systemReservedCgroup", found.system_reserved_cgroup),
-        ("kube-reserved", "kubeReservedCgroup", found.kube_reserved_cgroup),
-    ):
-        forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
-        if forms and not cgroup:
-            yield f"{forms[0]!r} needs {field}"
-        if len(forms) > 1:
-            yield f"{forms[0]!r} and {forms[1]!r} must not stand together"
-    if not found.cgroups_per_qos and any(entry != "none" for entry in enforced):
-        yield "needs cgroupsPerQOS, unless it is ['none'] or empty"
-
-
-def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> Iterator[FieldError]:
-    """All problems that the kubelet's validation finds in these settings of image GC; ages in seconds."""
-    for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
-        if not 0 <= percent <= 100:
-            yield FieldError(field, f"must be between 0 and 100, but it was {percent}")
-    if low >= high:
-        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
-        yield FieldError("imageGCLowThresholdPercent", problem)
-    for field, age in (("imageMinimumGCAge", minimum_age), ("imageMaximumGCAge", maximum_age)):
-        if age < 0:
-            yield FieldError(field, f"must not be negative, but it was {age:g}s")
-    if 0 < maximum_age <= minimum_age:
-        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
-        yield FieldError("imageMaximumGCAge", problem)
+    derived = {"name": name, "written": written, "thresholds": thresholds, "depends_on_version": newest != oldest}
+    return found.model_copy(update=derived)
 
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
@@ -333,7 +283,6 @@ FLAGS = {
 }
 """Flag -> the field that it overrides."""
 PATHS = ("config", "config-dir", "root-dir")
-WITHOUT_VALUE = "cgroups-per-qos"
 
 
 def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
@@ -354,7 +303,9 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
     return pairs
 
 
-def kubelet_of_node(own: Mapping[str, Any], root: str | None) -> tuple[KubeletConfiguration | None, str]:
+def kubelet_of_node(
+    own: Mapping[str, Any], root: str | None, version: KubeletVersion
+) -> tuple[KubeletConfiguration | None, str]:
     """The configuration of the node's kubelet, None if there is none; and a sentence about the search, or empty.
 
     `own`: the fields of our own sources. `root`: where to look for /proc and the usual file, unless `own` names the
@@ -364,12 +315,12 @@ def kubelet_of_node(own: Mapping[str, Any], root: str | None) -> tuple[KubeletCo
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
         process, remark = find_kubelet(os.path.join(root, "proc"))
         if process is not None:
-            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags)
+            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags, version)
             return found.model_copy(update={"root_directory": process.root_dir}), ""
         usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
         path = usual if os.path.exists(usual) else ""
         remark = remark or ("" if path else f"no kubelet is seen among the processes, and there is no {usual}")
-    return read_kubelet_configuration(path, directory) if path else None, remark
+    return read_kubelet_configuration(path, directory, version=version) if path else None, remark
 
 
 def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
@@ -450,15 +401,11 @@ def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
 
 
 def _meant(field: str, values: Sequence[str]) -> Any:
-    """The value of a field whose flag was given with these texts. Lists and maps add them up. Raises
-    ConfigurationError, ValueError."""
+    """The value of a field whose flag was given with these texts; maps add them up. Raises ConfigurationError,
+    ValueError."""
     match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
-        case bool():
-            return _truth(values[-1])
         case int():
             return int(values[-1])
-        case list():
-            return [word for value in values for word in value.split(",") if word]
         case dict():
             operator = "<" if field in ("evictionHard", "evictionSoft") else "="
             pairs = {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
@@ -485,7 +432,7 @@ def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
         if not argument.startswith("--") or name not in (*FLAGS, *PATHS):
             continue
         if not equals:
-            value = "true" if name == WITHOUT_VALUE else rest.pop() if rest else ""
+            value = rest.pop() if rest else ""
         given.setdefault(name, []).append(value)
     return given
 

@@ -47,6 +47,7 @@ ANSWER_SECONDS = 2.0
 PODS = "/pods"
 STATS_SUMMARY = "/stats/summary"
 CONFIGZ = "/configz"
+METRICS = "/metrics"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LARGEST_TOKEN_BYTES = 64 * 1024
 LARGEST_PEM_BYTES = 1024 * 1024
@@ -72,6 +73,7 @@ _PERMISSIONS = {
     PODS: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
     STATS_SUMMARY: "is the identity allowed to get nodes/stats (nodes/proxy does not include it)?",
     CONFIGZ: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)?",
+    METRICS: "is the identity allowed to get nodes/metrics (nodes/proxy does not include it)?",
 }
 
 

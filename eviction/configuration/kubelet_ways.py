@@ -34,7 +34,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
-from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, PODS, KubeletEndpoint, ask_kubelet
+from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRICS, PODS, KubeletEndpoint, ask_kubelet
+from eviction.configuration.kubelet_versions import KubeletVersion, version_in
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.configuration.threshold_config import FieldError
 from reclaim.execution.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
@@ -46,7 +47,7 @@ K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 60.0
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
-CONFIGZ_SECONDS = 2.0  # for all ways together
+CONFIGZ_SECONDS = 2.0  # for all ways together; and for the version
 
 Answer = TypeVar("Answer")
 
@@ -306,6 +307,17 @@ def asked_of_kubelet(access: KubeletAccess | None, remark: str) -> tuple[Kubelet
     except ValueError as error:
         why = f"{TOLD_BY_THE_KUBELET} cannot be read: {error}"
     return None, f"{remark}, and {why}"
+
+
+def version_of_kubelet(access: KubeletAccess | None) -> KubeletVersion:
+    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why. Takes at most 2 s."""
+    if access is None:
+        return KubeletVersion()
+    try:
+        _, body = asked_by_the_first(kubelet_ways(access), time.monotonic() + CONFIGZ_SECONDS, METRICS)
+    except KubeletUnavailable as error:
+        return KubeletVersion(assumed=str(error))
+    return version_in(body) or KubeletVersion(assumed="its metrics do not tell it")
 
 
 def _document(body: bytes) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eviction.configuration.effective import Configuration
+from eviction.configuration.kubelet_versions import SAYS_USAGE
 from eviction.types import Extent
 from reclaim.containers import ContainerGCPolicy
 from reclaim.function import Policies
@@ -27,5 +28,6 @@ def policies_of(configuration: Configuration) -> Policies:
             keep=parse_keep_list(configuration.keep_images),
             pod_start_seconds=configuration.pod_start_seconds,
             keep_newest_per_repository=configuration.keep_newest_per_repository,
+            says_usage=configuration.kubelet_version.has(SAYS_USAGE),
         ),
     )

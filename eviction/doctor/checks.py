@@ -23,13 +23,12 @@ from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import (
     Finding,
     Severity,
-    defaults_taken,
     has_no_threshold,
+    kubelet_findings,
     note,
     problem,
     risk,
     row_problems,
-    tiny_marks,
 )
 from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
@@ -235,28 +234,6 @@ def check_thresholds(
                 f"neither {' nor '.join(mine)} has a mark",
                 f"set evictionHard {mine[0]}, or remove the 0% that switches it off",
             )
-
-
-def check_kubelets_marks(kubelet: KubeletConfiguration | None, remark: str, defaults: str) -> Findings:
-    """Whether the kubelet's own marks are known, and plausible. `defaults`: why its defaults are assumed. `remark`: why
-    a running kubelet was not asked."""
-    remark = remark if kubelet is not None else ""
-    if defaults or remark:
-        yield risk(
-            "kubelet-config",
-            "the kubelet's configuration was not found, so its defaults are assumed; it may act before reclaimd does"
-            if defaults
-            else "the usual file is assumed to be the kubelet's configuration; the kubelet may use another",
-            defaults or remark,
-            'set kubeletConfig to its file, or to "" if there is none',
-        )
-    for one in tiny_marks(marks_of(kubelet)):
-        yield risk(
-            "thresholds-tiny",
-            f"the kubelet's mark for {one.signal} is less than 1MiB, so it acts only when the disk is full",
-            f"{one.signal}: {one.value} in {one.origin}",
-            "give it a unit: 10% or 10Gi, not 10",
-        )
 
 
 def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
@@ -554,7 +531,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_log_directories(log_directories),
         *check_kubelet_list((runtime and node.pods_problem) or "", held),
         *check_thresholds(thresholds, kubelet, observations),
-        *check_kubelets_marks(kubelet, configuration.kubelet_remark, defaults_taken(configuration)),
+        *kubelet_findings(configuration),
         *check_functions(node.function_problems()),
         *row_problems(
             {signal: config.row(signal, observations) for signal in observations.signals},

@@ -11,12 +11,14 @@ from enum import StrEnum
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
+from eviction.configuration.kubelet_versions import DROP_INS_REMOVE, MERGES_DEFAULTS
 from eviction.reporting.explain import no_effect_sentences
 from eviction.types import Threshold
 from reclaim.types import FREES
 from signals.types import FilesystemRole, Signal, SignalObservations, in_order
 
 SMALLEST_MARK_BYTES = 1 << 20  # less is gone before anything can be removed
+NAME_IT = 'name its file with kubeletConfig ("": there is none)'
 NO_THRESHOLD = "no disk signal has a threshold, so nothing is ever reclaimed: set evictionHard"
 
 
@@ -63,13 +65,7 @@ def configuration_warnings(configuration: Configuration) -> Iterator[str]:
     """Warnings that depend on the configuration alone, the worst first."""
     if has_no_threshold(configuration.thresholds):
         yield NO_THRESHOLD
-    if why := defaults_taken(configuration):
-        yield f"assuming the kubelet's default thresholds: {why}; name its file with kubeletConfig"
-    elif configuration.kubelet is not None and configuration.kubelet_remark:
-        name, remark = configuration.kubelet.name, configuration.kubelet_remark
-        yield f"{name} is assumed to be the kubelet's configuration: {remark}"
-    for one in tiny_marks(() if configuration.kubelet is None else configuration.kubelet.thresholds.thresholds):
-        yield f"the kubelet's own mark {tiny_mark(one)}"
+    yield from map(_in_a_sentence, kubelet_findings(configuration))
     yield from no_effect_sentences(configuration.thresholds)
 
 
@@ -80,7 +76,11 @@ def table_warnings(configuration: Configuration, observations: SignalObservation
     frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
     marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
     problems = row_problems(rows, configuration.rows, frees, marked, observations)
-    return [f"{found.sentence}: {found.evidence}; {found.remedy}" for found in problems]
+    return list(map(_in_a_sentence, problems))
+
+
+def _in_a_sentence(found: Finding) -> str:
+    return f"{found.sentence}: {found.evidence}; {found.remedy}"
 
 
 def row_problems(
@@ -132,24 +132,28 @@ def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
     return all(one.signal.filesystem is FilesystemRole.CONTAINERFS for one in thresholds)
 
 
-def defaults_taken(configuration: Configuration) -> str:
-    """Why the kubelet's default marks are used although its configuration was looked for; empty if they are not."""
-    taken = any(one.origin.startswith(KUBELETS_DEFAULTS.name) for one in configuration.thresholds)
-    return configuration.kubelet_remark if configuration.kubelet is None and taken else ""
-
-
-def tiny_marks(thresholds: tuple[Threshold, ...]) -> list[Threshold]:
-    """The marks of less than 1 MiB, such as a `10` that was meant to be `10%`."""
-    return [
-        one
-        for one in thresholds
-        if one.value.quantity is not None and one.value.quantity < SMALLEST_MARK_BYTES and not one.signal.counts_inodes
-    ]
-
-
-def tiny_mark(threshold: Threshold) -> str:
-    """Such a mark, as the end of a sentence."""
-    return (
-        f"{threshold.signal} {threshold.value} is less than 1MiB, so the kubelet acts only when the disk is full: "
-        f"correct {threshold.origin}"
-    )
+def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
+    """Whether the kubelet's own settings are known, and its marks plausible."""
+    kubelet, remark, version = configuration.kubelet, configuration.kubelet_remark, configuration.kubelet_version
+    if kubelet is None:
+        if remark and any(one.origin.startswith(KUBELETS_DEFAULTS.name) for one in configuration.thresholds):
+            yield risk("kubelet-config", "assuming the kubelet's default thresholds", remark, NAME_IT)
+        return
+    if remark:
+        yield risk("kubelet-config", f"{kubelet.name} is assumed to be the kubelet's configuration", remark, NAME_IT)
+    if kubelet.depends_on_version and version.assumed:
+        changes = "; ".join(f"since 1.{change.since} {change.what}" for change in (DROP_INS_REMOVE, MERGES_DEFAULTS))
+        yield risk(
+            "kubelet-version",
+            f"the kubelet's settings depend on its version, for which {version.version} is assumed",
+            f"{changes}; {version.assumed}",
+            "set kubeletEndpoint, for an identity that may get nodes/metrics",
+        )
+    for one in kubelet.thresholds.thresholds:
+        if (one.value.quantity or SMALLEST_MARK_BYTES) < SMALLEST_MARK_BYTES and not one.signal.counts_inodes:
+            yield risk(
+                "thresholds-tiny",
+                f"the kubelet's own mark {one.signal} is less than 1MiB, so it acts only when the disk is full",
+                f"{one.value} in {one.origin}",
+                "give it a unit: 10% or 10Gi, not 10",
+            )

@@ -41,9 +41,8 @@ A target of 0 or below, possible if both marks are close, still removes one imag
 Any failed removal makes the pass a failure, even if it reached its target, and there is no event about the target then;
 without a failed removal, freeing less than the target is an event and a failure with the same text.
 
-That text matches the kubelet's since 1.35 word for word, because alerts and log searches match it: usage, capacity in
-readable units, bytes freed. Before, it had two numbers of bytes: those wanted and those freed (up to 1.25), those
-attempted and those found eligible (1.26 to 1.34). The bytes wanted are a field of our event.
+That text matches the kubelet's word for word, because alerts and log searches match it: since 1.35 usage, capacity in
+readable units, bytes freed; before, the bytes attempted and those found eligible. All of them are fields of our event.
 
 Covers: verdicts and their order, what a periodic pass has to free, its events and their texts. Does not cover: the
 check right before a removal (`unused_images`), stopping (`execution.executor`, `periodic_image_gc`).
@@ -68,7 +67,8 @@ class ImageGCPolicy:
     unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the image
     filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
     never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
-    `keep_newest_per_repository`: how many of the newest images of each repository are never removed.
+    `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
+    whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35.
     """
 
     min_age_seconds: float = 120.0
@@ -78,6 +78,7 @@ class ImageGCPolicy:
     keep: KeepList = KEEP_NOTHING
     pod_start_seconds: float = 1.0
     keep_newest_per_repository: int = 0
+    says_usage: bool = True
 
     @property
     def has_periodic_work(self) -> bool:
@@ -218,8 +219,9 @@ def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) ->
     return SpaceDecision(usage, capacity, target if usage >= policy.high_threshold_percent else None)
 
 
-def not_enough_freed(space: SpaceDecision, freed_bytes: int) -> GCEvent | None:
-    """The event of a pass that freed this many nominal bytes; None if they are enough, or none were wanted."""
+def not_enough_freed(space: SpaceDecision, freed_bytes: int, *, says_usage: bool = True) -> GCEvent | None:
+    """The event of a pass that freed this many nominal bytes; None if they are enough, or none were wanted.
+    `says_usage`: as in the policy."""
     target = space.target_bytes
     if target is None or freed_bytes >= target:
         return None
@@ -228,6 +230,9 @@ def not_enough_freed(space: SpaceDecision, freed_bytes: int) -> GCEvent | None:
         f"({space.usage_percent}% of {human_size(space.capacity_bytes)} used). "
         f"Failed to free sufficient space by deleting unused images (freed {freed_bytes} bytes). "
         "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
+        if says_usage
+        else "Failed to garbage collect required amount of images. "
+        f"Attempted to free {target} bytes, but only found {freed_bytes} bytes eligible to free."
     )
     values = {
         "usage_percent": space.usage_percent,

@@ -54,7 +54,7 @@ def certificate_fields(node: KubeletNode, name: str, group: str) -> dict[str, An
 
 def kubelet_fields(node: KubeletNode) -> dict[str, Any]:
     """The same, with whatever is allowed to: for tests that are not about the access."""
-    return token_fields(node, service_account(node, "nodes/pods"))
+    return token_fields(node, service_account(node, "nodes/pods", "nodes/proxy"))
 
 
 def _endpoint(node: KubeletNode) -> dict[str, Any]:

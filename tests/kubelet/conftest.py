@@ -5,7 +5,7 @@ All share one API server; each node is a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -45,8 +45,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
-    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", image_size_bytes=0, **fields of the kubelet)`: a running
-    node."""
+    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", image_size_bytes=0, drop_ins=(), **fields of the
+    kubelet)`: a running node."""
     with ExitStack() as stack:
 
         def make(
@@ -54,10 +54,11 @@ def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
             size_bytes: int = 2 * GIB,
             fstype: str = "ext4",
             image_size_bytes: int = 0,
+            drop_ins: Sequence[dict[str, object]] = (),
             **fields: object,
         ) -> KubeletNode:
             directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
-            settings = KubeletSettings(thresholds or {}, fields)
+            settings = KubeletSettings(thresholds or {}, fields, drop_ins)
             return stack.enter_context(
                 kubelet_node(directory, plane, settings, size_bytes, fstype, image_size_bytes=image_size_bytes)
             )

@@ -11,7 +11,7 @@ import http.client
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,12 @@ KERNEL_SETTINGS = {  # what a kubelet writes at its start: setupKernelTunables i
 
 @dataclass
 class KubeletSettings:
-    """What a test decides. `thresholds`: evictionHard; `fields`: further fields of its configuration."""
+    """What a test decides. `thresholds`: evictionHard; `fields`: further fields of its configuration; `drop_ins`: the
+    fields of each of its drop-ins."""
 
     thresholds: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
+    drop_ins: Sequence[Mapping[str, Any]] = ()
 
 
 class Kubelet:
@@ -67,16 +69,20 @@ class Kubelet:
         self.static_pods.mkdir()
         root.mkdir(parents=True)
         self.configuration = root / "config.yaml"  # where kubeadm puts it
+        self.drop_ins = directory / "conf.d"
+        self.drop_ins.mkdir()
         self.port, self._health_port = free_port(), free_port()
         self.endpoint = f"https://127.0.0.1:{self.port}"
         self.health = f"http://127.0.0.1:{self._health_port}/healthz"
         self.client_certificate, self.client_key = authority.sign(f"system:node:{NODE}", "system:nodes")
         serving = authority.sign("kubelet-serving", serves=True)
+        head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+        for number, fields in enumerate(settings.drop_ins):
+            (self.drop_ins / f"{number}.conf").write_text(json.dumps({**head, **fields}))
         self.configuration.write_text(
             json.dumps(
                 {
-                    "apiVersion": "kubelet.config.k8s.io/v1beta1",
-                    "kind": "KubeletConfiguration",
+                    **head,
                     "address": "127.0.0.1",
                     "port": self.port,
                     "healthzBindAddress": "127.0.0.1",
@@ -102,7 +108,7 @@ class Kubelet:
                     "cgroupDriver": "cgroupfs",
                     "cgroupRoot": cgroup_parent,
                     "cgroupsPerQOS": False,
-                    "enforceNodeAllocatable": [],
+                    "enforceNodeAllocatable": ["none"],  # an empty list is lost where there is a --config-dir
                     "makeIPTablesUtilChains": False,
                     "oomScoreAdj": 0,
                     "imageGCHighThresholdPercent": 100,
@@ -117,8 +123,8 @@ class Kubelet:
         credentials = {"client-certificate": str(self.client_certificate), "client-key": str(self.client_key)}
         kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
         command = [
-            program("KUBELET"), "--config", self.configuration, "--kubeconfig", kubeconfig, "--root-dir", root,
-            "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",
+            program("KUBELET"), "--config", self.configuration, "--config-dir", self.drop_ins, "--kubeconfig",
+            kubeconfig, "--root-dir", root, "--cert-dir", directory / "pki", "--hostname-override", NODE, "--v", "2",
         ]  # fmt: skip
         environment = {**os.environ, "PATH": search_path()}
         self.server = Server(command, directory / "kubelet.log", environment)

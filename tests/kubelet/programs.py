@@ -49,6 +49,12 @@ def containerd_directory() -> Path | None:
 
 
 @functools.cache
+def kubelet_version() -> str:
+    """The kubelet's version, such as 1.36.2."""
+    return run_tool(str(program("KUBELET")), "--version").split()[1].removeprefix("v")
+
+
+@functools.cache
 def versions() -> str:
     """What runs, for the head of a table."""
     directory = containerd_directory()

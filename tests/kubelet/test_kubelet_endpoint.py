@@ -15,6 +15,7 @@ from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.every_kind import MIB, statuses
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import PODS, KubeletNode
+from tests.kubelet.programs import kubelet_version
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
@@ -80,13 +81,18 @@ def with_certificate(node: KubeletNode) -> dict[str, Any]:
     return certificate_fields(node, "reclaimd.test:agent", GROUP)
 
 
+WITH_PROXY = with_token_for("nodes/proxy")
+
+
 @pytest.mark.parametrize(
     "access",
-    [with_token_for("nodes/pods"), with_token_for("nodes/proxy"), with_certificate],
+    [with_token_for("nodes/pods"), WITH_PROXY, with_certificate],
     ids=["token for nodes/pods", "token for nodes/proxy", "certificate"],
 )
 def test_what_finished_pods_hold_goes_and_none_runs_again(node: KubeletNode, access: Access) -> None:
     """Containers, sandboxes and images; a kubelet that restarts afterwards leaves the pods as they are."""
+    if access is not WITH_PROXY and kubelet_version() < "1.33":
+        pytest.skip(f"kubelet {kubelet_version()} knows no nodes/pods")
     before = statuses(node, "serves", *FINISHED)
     record = purge(configured(node, access(node)))
     assert {each["result"] for each in record["removals"]} == {"removed"}

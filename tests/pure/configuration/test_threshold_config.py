@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.kubelet import with_default_thresholds
+from eviction.configuration.kubelet import settings_in
+from eviction.configuration.kubelet_versions import NEWEST
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     LEFT_TO_KUBELET,
@@ -259,12 +260,11 @@ def test_memory_and_pid_thresholds_are_checked_and_left_to_the_kubelet() -> None
 
 
 def test_a_soft_memory_threshold_with_a_grace_of_0_is_hard_everywhere() -> None:
-    """Hard means a grace of 0: it is not reported as soft, and it is copied for what pods may use."""
+    """Hard means a grace of 0: it is not reported as soft."""
     found = parsed({}, {"memory.available": "300Mi"}, {"memory.available": "0s"})
-    assert found.left_to_kubelet == found.hard_memory == (("memory.available", "300Mi"),)
-    found = parsed({"memory.available": "100Mi"}, {"memory.available": "300Mi"}, {"memory.available": "0"})
-    assert found.hard_memory == (("memory.available", "100Mi"), ("memory.available", "300Mi"))
-    assert parsed({}, {"memory.available": "300Mi"}, {"memory.available": "1ns"}).hard_memory == ()
+    assert found.left_to_kubelet == (("memory.available", "300Mi"),)
+    found = parsed({}, {"memory.available": "300Mi"}, {"memory.available": "1ns"})
+    assert found.left_to_kubelet == (("memory.available", "300Mi (soft)"),)
 
 
 def test_an_origin_is_what_was_given_or_the_name_of_the_map() -> None:
@@ -276,7 +276,7 @@ def test_an_origin_is_what_was_given_or_the_name_of_the_map() -> None:
 
 def test_the_defaults_are_those_of_linux() -> None:
     """`pkg/kubelet/eviction/defaults_linux.go`."""
-    assert with_default_thresholds({})["evictionHard"] == {
+    assert settings_in({}, [], {}, NEWEST)["evictionHard"] == {
         "memory.available": "100Mi",
         "nodefs.available": "10%",
         "nodefs.inodesFree": "5%",
@@ -301,8 +301,8 @@ def test_the_defaults_are_those_of_linux() -> None:
 def test_merge_default_eviction_settings(written: Map | None, merge_defaults: bool, expected: Map) -> None:
     """`cmd/kubelet/app/server.go`: not set is all defaults, set is just that, merged adds what is not written."""
     document = {"evictionHard": written, "mergeDefaultEvictionSettings": merge_defaults}
-    assert with_default_thresholds(document) == {**document, "evictionHard": expected}
-    assert with_default_thresholds({})["evictionHard"] is not KUBELET_EVICTION_HARD
+    assert settings_in(document, [], {}, NEWEST) == {**document, "evictionHard": expected}
+    assert settings_in({}, [], {}, NEWEST)["evictionHard"] is not KUBELET_EVICTION_HARD
 
 
 texts = st.sampled_from(["0%", "100%", "5%", "1Gi", "0", "-1", "x", "200%", "0.0%", "1m"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eviction.cli.doctor import lines
-from eviction.configuration.effective import load
+from eviction.configuration.effective import Configuration, load
 from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.doctor import checks
 from eviction.doctor.checks import (
@@ -28,7 +28,6 @@ from eviction.doctor.checks import (
     check_inotify,
     check_keeps,
     check_kubelet_list,
-    check_kubelets_marks,
     check_log_directories,
     check_permissions,
     check_pod_directories,
@@ -45,7 +44,7 @@ from eviction.doctor.checks import (
     check_xfs,
     healthy,
 )
-from eviction.reporting.configuration_warnings import Finding, Severity, row_problems
+from eviction.reporting.configuration_warnings import Finding, Severity, kubelet_findings, row_problems
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts
 from reclaim.services import RuntimeVersion
 from reclaim.types import Listing
@@ -133,7 +132,6 @@ def test_a_sound_node_has_no_findings() -> None:
         *check_log_directories({"podLogsDir": "/"}),
         *check_kubelet_list("", ""),
         *check_thresholds(MARKS, None, SEEN),
-        *check_kubelets_marks(None, "", ""),
         *check_functions(()),
         *check_sandbox_image(SOUND),
         *check_unresolved_images(SOUND),
@@ -194,7 +192,6 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (check_thresholds(MARKS[:1], None, SEEN), "thresholds-none", Severity.PROBLEM),
         (check_thresholds((), None, SEEN), "thresholds-none", Severity.PROBLEM),
         (check_thresholds((), None, observations_of()), "thresholds-none", Severity.PROBLEM),
-        (check_kubelets_marks(None, "", "no kubelet is seen"), "kubelet-config", Severity.RISK),
         (check_thresholds((threshold(SIGNALS[0], "11Gi"),), None, SEEN), "thresholds-unreachable", Severity.PROBLEM),
         (check_thresholds(tuple(threshold(s, "0%") for s in SIGNALS), None, SEEN), "thresholds-none", Severity.PROBLEM),
         (check_inodes(seen(inodes_free=0, inodes_total=0)), "no-inode-signal", Severity.NOTE),
@@ -242,26 +239,35 @@ def test_other_versions_of_containerd_have_no_finding(version: str) -> None:
     assert not list(check_containerd_frees_late(of_version("cri-o", "2.0.1")))
 
 
+def configured_with(path: Path, fields: str) -> Configuration:
+    """A configuration beside a kubelet's file with these fields."""
+    path.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}")
+    return load(None, {}, {"kubeletConfig": str(path)})
+
+
 def kubelet_with(path: Path, fields: str) -> KubeletConfiguration | None:
     """The kubelet's configuration from a file with these fields."""
-    path.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}")
-    return load(None, {}, {"kubeletConfig": str(path)}).kubelet
+    return configured_with(path, fields).kubelet
 
 
 def test_a_mark_of_the_kubelets_of_a_few_bytes_is_found(tmp_path: Path) -> None:
     """The `10` that was to be `10%`; it is legal there."""
     path = tmp_path / "kubelet.yaml"
-    kubelet = kubelet_with(path, "evictionHard: {nodefs.available: '10'}\n")
-    (tiny,) = check_kubelets_marks(kubelet, "", "")
+    (tiny,) = kubelet_findings(configured_with(path, "evictionHard: {nodefs.available: '10', imagefs.available: 5%}\n"))
     assert (tiny.check, tiny.level) == ("thresholds-tiny", Severity.RISK)
-    assert tiny.evidence == f"nodefs.available: 10 in {path}"
+    assert "nodefs.available" in tiny.sentence
+    assert tiny.evidence == f"10 in {path}"
 
 
 def test_that_another_kubelet_may_be_meant_is_said_where_one_is_taken(tmp_path: Path) -> None:
-    """A remark about a kubelet that was not asked is nothing where no configuration is taken."""
-    kubelet = kubelet_with(tmp_path / "kubelet.yaml", "")
-    assert levels(check_kubelets_marks(kubelet, "several kubelets run here", "")) == {"kubelet-config": Severity.RISK}
-    assert not list(check_kubelets_marks(None, "several kubelets run here", ""))
+    """Its defaults are assumed only where a mark is one of them."""
+    found = configured_with(tmp_path / "kubelet.yaml", "")
+    assert not list(kubelet_findings(found))
+    for kubelet in (found.kubelet, None):
+        remarked = found.model_copy(update={"kubelet": kubelet, "kubelet_remark": "several kubelets run here"})
+        assert bool(levels(kubelet_findings(remarked))) is (kubelet is not None)
+    nothing = load(None, {}, {}).model_copy(update={"kubelet_remark": "no kubelet is seen"})
+    assert levels(kubelet_findings(nothing)) == {"kubelet-config": Severity.RISK}
 
 
 def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
     assert found["origins"]["evictionHard.memory.available"] == kubelet
     assert found["origins"]["imageGCHighThresholdPercent"] == "flags"
     assert found["origins"]["margin"] == "default"
-    assert found["left_to_kubelet"] == {"memory.available": "1Gi", "allocatableMemory.available": "1Gi"}
+    assert found["left_to_kubelet"] == {"memory.available": "1Gi"}
     assert found["ladder"] == [
         {"signal": "nodefs.available", "mark": 2 << 20, "what": "hard 2Mi", "whose": "reclaimd"},
         {"signal": "nodefs.available", "mark": 1 << 20, "what": "hard 1Mi", "whose": "kubelet"},

@@ -261,7 +261,7 @@ def test_each_role_is_of_the_component_that_needs_it(components: tuple[str, ...]
     if "kubelet" in components:
         expected["ClusterRole"] = (
             None,
-            [{"apiGroups": [""], "resources": ["nodes/pods", "nodes/configz"], "verbs": ["get"]}],
+            [{"apiGroups": [""], "resources": ["nodes/pods", "nodes/configz", "nodes/metrics"], "verbs": ["get"]}],
         )
     assert roles.keys() == expected.keys() | {f"{kind}Binding" for kind in expected}
     for kind, (namespace, rules) in expected.items():
