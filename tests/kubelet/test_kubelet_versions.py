@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.kubelet.access import service_account, token_fields
 from tests.kubelet.api import Api
 from tests.kubelet.conftest import NodeMaker
@@ -30,7 +32,10 @@ def test_the_thresholds_are_those_that_this_kubelet_made_of_its_files(make_node:
         drop_ins=[{"evictionHard": {"imagefs.inodesFree": None, "imagefs.available": None}}],
         mergeDefaultEvictionSettings=True,
     )
-    kubelet = Api(node.kubelet.endpoint, node.plane.authority.certificate, service_account(node, "nodes/proxy"))
+    token = service_account(node, "nodes/proxy", "nodes/metrics")
+    kubelet = Api(node.kubelet.endpoint, node.plane.authority.certificate, token)
+    if "\nkubernetes_build_info{" not in kubelet.text("/metrics"):
+        pytest.skip("this kubelet was built without the metric kubernetes_build_info")
     in_force = kubelet.get("/configz")["kubeletconfig"]["evictionHard"]
     found, _ = as_read(node, "nodes/proxy", "nodes/metrics")
     assert found["kubelet_version"] == {"version": kubelet_version(), "assumed": ""}
