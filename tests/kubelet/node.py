@@ -13,7 +13,6 @@ from typing import Any
 from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, Kubelet, KubeletSettings
-from tests.kubelet.programs import containerd_directory
 from tests.kubelet.split_runtime import SplitRuntime
 from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
 from tests.real_node.loopfs import LoopFilesystem
@@ -107,7 +106,7 @@ def kubelet_node(
             image_filesystem = LoopFilesystem(directory / "images", image_size_bytes, fstype)
             stack.enter_context(image_filesystem)
         store = disk if image_filesystem is None else image_filesystem.mountpoint
-        containerd = stack.enter_context(Containerd(store / "containerd", programs=containerd_directory()))
+        containerd = stack.enter_context(Containerd(store / "containerd"))
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
         socket = containerd.socket

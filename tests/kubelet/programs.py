@@ -1,7 +1,6 @@
 """The programs of the ring: where they are, and what is missing.
 
-`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CONTAINERD` names another
-containerd than that of the machine; its shim and `ctr` are in the same directory. Only some tests need
+`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. Only some tests need
 `KUBE_CONTROLLER_MANAGER`.
 """
 
@@ -42,18 +41,10 @@ def program(variable: str) -> Path:
     return Path(found)
 
 
-def containerd_directory() -> Path | None:
-    """The directory of another containerd than the machine's; None for that."""
-    named = os.environ.get("CONTAINERD")
-    return Path(named).resolve().parent if named else None
-
-
 @functools.cache
 def versions() -> str:
     """What runs, for the head of a table."""
-    directory = containerd_directory()
-    containerd = str(directory / "containerd") if directory else "containerd"
-    words = run_tool(containerd, "--version").split()
+    words = run_tool("containerd", "--version").split()
     return f"{run_tool(str(program('KUBELET')), '--version').strip()}, containerd {words[2]}"
 
 

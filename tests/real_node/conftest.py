@@ -25,6 +25,9 @@ def what_is_missing() -> str | None:
     """One sentence that names what this machine lacks for a real node, or None. Cached."""
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [tool for tool in TOOLS if find_tool(tool) is None]
+    named = os.environ.get("CONTAINERD")
+    if named and find_tool("containerd") != str(Path(named).resolve()):
+        missing.append(f"program containerd at CONTAINERD={named}")
     if not missing:
         try:
             run_tool("losetup", "--find")

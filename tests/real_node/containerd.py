@@ -50,19 +50,11 @@ class Containerd:
     """A containerd with its data in `root`; state, socket, configuration and log are in a directory of its own.
 
     As a context manager it is ready on entry (CRI answers Version within `ready_seconds`) and removed on exit, whatever
-    happened in between. `programs`: the directory of another containerd than the machine's, with its shim and ctr.
-    `cri` is a client on its socket; `cgroup_parent` the parent of everything that its pods run.
+    happened in between. `cri` is a client on its socket; `cgroup_parent` the parent of everything that its pods run.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        sandbox_image: str = SANDBOX_IMAGE,
-        ready_seconds: float = 30.0,
-        programs: Path | None = None,
-    ) -> None:
+    def __init__(self, root: Path, sandbox_image: str = SANDBOX_IMAGE, ready_seconds: float = 30.0) -> None:
         self.root = root
-        self._programs = programs
         self.sandbox_image = sandbox_image
         self.ready_seconds = ready_seconds
         self.run_directory = Path(tempfile.mkdtemp(prefix="rn-"))  # short: it holds sockets
@@ -103,9 +95,8 @@ class Containerd:
         """Start containerd on its root and wait until CRI answers. ContainerdError after `ready_seconds`."""
         if self._process is not None:
             raise ContainerdError(f"containerd runs already, as process {self.pid}")
-        path = search_path() if self._programs is None else f"{self._programs}:{search_path()}"
-        environment = {"PATH": path, "TMPDIR": str(self.run_directory / "tmp")}
-        command = [self._program("containerd"), "--config", str(self.run_directory / "config.toml")]
+        environment = {"PATH": search_path(), "TMPDIR": str(self.run_directory / "tmp")}
+        command = [find_tool("containerd") or "containerd", "--config", str(self.run_directory / "config.toml")]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=self.run_directory
@@ -128,7 +119,7 @@ class Containerd:
         """
         (path,) = {tar.path for tar in tars}
         try:
-            run_tool(self._program("ctr"), "--address", self.socket, "--namespace", NAMESPACE, "images", "import", path)
+            run_tool("ctr", "--address", self.socket, "--namespace", NAMESPACE, "images", "import", path)
         finally:
             if not keep:
                 path.unlink()
@@ -221,9 +212,6 @@ class Containerd:
                 with contextlib.suppress(grpc.RpcError):
                     self.cri.stop_sandbox(sandbox.id, left)
                     self.cri.remove_sandbox(sandbox.id, left)
-
-    def _program(self, name: str) -> str:
-        return find_tool(name) or name if self._programs is None else str(self._programs / name)
 
     def _contained(self) -> list[int]:
         """The processes in our control groups."""
