@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -34,10 +35,12 @@ def shims_of(socket: Path) -> list[int]:
 def shim_sockets_named_in(state: Path) -> set[Path]:
     """The sockets of the shims, as the bundles below `state` name them.
 
-    containerd 1.6 keeps them in one directory of the machine (/run/containerd/s), by a hash of socket and pod.
+    containerd keeps them in one directory of the machine (/run/containerd/s), by a hash of socket and pod. 1.x writes
+    the address of a shim to the file `address`, 2.x into `bootstrap.json`.
     """
-    named = (read_text(file).strip() for file in state.glob("io.containerd.runtime.v2.task/*/*/address"))
-    return {Path(address.removeprefix("unix://")) for address in named if address.startswith("unix:///")}
+    bundles = list(state.glob("io.containerd.runtime.v2.task/*/*"))
+    texts = [read_text(bundle / name) for bundle in bundles for name in ("address", "bootstrap.json")]
+    return {Path(address) for text in texts for address in re.findall(r'unix://(/[^"\s]+)', text)}
 
 
 def cgroups_below(parent: str) -> list[Path]:
