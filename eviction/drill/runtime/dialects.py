@@ -43,9 +43,7 @@ class Dialect:
 
 
 CONTAINERD_2 = Dialect("containerd", "2.3.4", reports_sandbox_image=False)
-CONTAINERD_2_0 = replace(
-    CONTAINERD_2, runtime_version="2.0.4", fills_image_id=False, image_space_delay_seconds=0.1
-)
+CONTAINERD_2_0 = replace(CONTAINERD_2, runtime_version="2.0.4", fills_image_id=False, image_space_delay_seconds=0.1)
 """containerd 2.0.0 to 2.0.4 answer RemoveImage before the space is free; 2.0 to 2.2 leave `image_id` empty."""
 CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sandbox_image=False)
 """1.7 pins the sandbox image."""
