@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +24,25 @@ import grpc
 
 from reclaim.cri import cri_pb2
 from tests.real_node.cri_client import OPTIONS
+from tests.real_node.crio import Crio
 
 INFO_SOCKET = Path("/run/crio/crio.sock")
 IMAGE_FS_INFO = "/runtime.v1.ImageService/ImageFsInfo"
 FOREVER_SECONDS = 1e9  # what a call without a deadline has left is more than a timeout may be
 STREAMS = ("/runtime.v1.RuntimeService/GetContainerEvents",)
+
+
+@contextmanager
+def found_by_cadvisor(crio: Crio) -> Iterator[None]:
+    """A CRI-O is there where the kubelet asks it for its places, while the `with` block lasts. FileExistsError if the
+    machine has one of its own."""
+    INFO_SOCKET.parent.mkdir()
+    INFO_SOCKET.symlink_to(crio.socket)
+    try:
+        yield
+    finally:
+        INFO_SOCKET.unlink()
+        INFO_SOCKET.parent.rmdir()
 
 
 class SplitRuntime:

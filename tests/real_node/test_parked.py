@@ -113,7 +113,7 @@ def test_a_shim_that_is_stopped_while_its_container_is_removed_holds_up_nothing_
 ) -> None:
     """SIGSTOP for the shim of the pod: whatever that does to the removal of its dead copy, images relieve the disk."""
     made = dead_copy_node
-    shims = made.node.containerd.shims()
+    shims = made.node.containerd.monitors()
     for shim in shims:
         os.kill(shim, signal.SIGSTOP)
     try:
