@@ -31,7 +31,7 @@ def container_ids(node: KubeletNode, names: list[str]) -> set[str]:
     """The ids of the containers of these pods that the API knows."""
     pods = node.api.pods()
     statuses = (status for name in names for status in pods[name]["status"].get("containerStatuses", ()))
-    return {status["containerID"].removeprefix("containerd://") for status in statuses}
+    return {status["containerID"].partition("://")[2] for status in statuses}
 
 
 def told(node: KubeletNode, names: list[str]) -> dict[str, Any]:
