@@ -14,13 +14,13 @@ from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, Kubelet, KubeletSettings
 from tests.kubelet.programs import new_runtime
-from tests.kubelet.split_runtime import SplitRuntime, found_by_cadvisor
 from tests.real_node.crio import Crio
 from tests.real_node.loopfs import LoopFilesystem
 from tests.real_node.oci import BASE, Image, write_image, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 
 GIB = 1 << 30
+INFO_SOCKET = Path("/run/crio/crio.sock")
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -97,7 +97,7 @@ def kubelet_node(
     """A node of this cluster, registered; all of it is gone on exit, and the node object too.
 
     `image_size_bytes`: of a second filesystem for all of the runtime, as with a dedicated imagefs; 0: there is none.
-    `split`: the writable layers are said to be on the first one, and only the images on the second.
+    `split`: only the images are on the second one, the writable layers on the first: CRI-O can do that.
     `images`: there before the kubelet starts, which sees them then; later ones it sees after 5 minutes at the latest.
     """
     with ExitStack() as stack:
@@ -108,19 +108,17 @@ def kubelet_node(
             image_filesystem = LoopFilesystem(directory / "images", image_size_bytes, fstype)
             stack.enter_context(image_filesystem)
         store = disk if image_filesystem is None else image_filesystem.mountpoint
-        runtime = stack.enter_context(new_runtime(store / "runtime"))
+        images_alone = store / "images" if split else None
+        runtime = stack.enter_context(new_runtime((disk if split else store) / "runtime", images_alone))
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             pause = runtime.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
-        socket = runtime.socket
         if isinstance(runtime, Crio):
             stack.enter_context(found_by_cadvisor(runtime))
-        elif split:
-            socket = stack.enter_context(SplitRuntime(directory, socket, disk / "layers", runtime.root)).socket
         kubelet = Kubelet(
             directory / "kubelet",
             disk / "kubelet",
             disk / "log" / "pods",
-            socket,
+            runtime.socket,
             runtime.cgroup_parent,
             plane.authority,
             plane.api,
@@ -136,6 +134,20 @@ def kubelet_node(
         kubelet.start()
         plane.api.wait("the node has registered", lambda: bool(node.conditions()), 60.0)
         yield node
+
+
+@contextmanager
+def found_by_cadvisor(crio: Crio) -> Iterator[None]:
+    """A CRI-O is there where the kubelet asks it for its places by HTTP, which no setting moves, while the `with` block
+    lasts (https://github.com/google/cadvisor/blob/v0.56.2/container/crio/client.go). FileExistsError if the machine has
+    one of its own."""
+    INFO_SOCKET.parent.mkdir()
+    try:
+        INFO_SOCKET.symlink_to(crio.socket)
+        yield
+    finally:
+        INFO_SOCKET.unlink(missing_ok=True)
+        INFO_SOCKET.parent.rmdir()
 
 
 def _forget(api: Api) -> None:

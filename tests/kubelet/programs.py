@@ -58,10 +58,11 @@ def runtime_tools() -> tuple[str, ...]:
     return CONTAINERD_TOOLS if crio is None else (str(crio), str(crio.with_name("pinns")), *CRIO_TOOLS)
 
 
-def new_runtime(root: Path) -> ContainerRuntime:
-    """The runtime that the environment names, with its data in a directory."""
+def new_runtime(root: Path, images: Path | None = None) -> ContainerRuntime:
+    """The runtime that the environment names, with its data in a directory. `images`: where CRI-O keeps its images
+    apart from the rest, of which containerd knows nothing."""
     if (crio := crio_program()) is not None:
-        return Crio(root, crio)
+        return Crio(root, crio, images)
     named = os.environ.get("CONTAINERD")
     return Containerd(root, programs=Path(named).resolve().parent if named else None)
 
