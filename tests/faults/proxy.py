@@ -1,7 +1,8 @@
 """A proxy with failpoints in front of any CRI runtime: it passes bytes on, and makes a real runtime misbehave.
 
 Covers: every method of every service, also those that this project does not know: requests, answers and errors are
-passed on as they are, also a stream of answers, once it has ended. Only a fault that changes an answer parses it, and keeps its unknown fields.
+passed on as they are, and streams of answers once they have ended. Only a fault that changes an answer parses it, and
+keeps its unknown fields.
 
 Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that gives up does not
 cancel the call behind the proxy; a runtime also continues most of its work.

@@ -15,10 +15,11 @@ from reclaim.cri import cri_pb2 as cri
 from tests.nodes.crowded_node import CrowdedNode
 from tests.nodes.real_node import RealNode, running_node
 from tests.real_node.conftest import NodeFactory
-from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
+from tests.real_node.containerd import Containerd
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import LoopFilesystem, holders_of, loop_devices_of, mounts_below
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image
+from tests.real_node.runtime import SANDBOX_IMAGE
 
 pytestmark = pytest.mark.house("tests/real_node")
 
@@ -140,7 +141,7 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
         pod = node.kubelet.run_pod("web-0", UID)
         node.kubelet.run_container(pod, "web", node.sandbox_image_id, SLEEP_FOR_EVER)
         sockets = node.containerd.shim_sockets()
-        assert len(node.containerd.shims()) == 1
+        assert len(node.containerd.monitors()) == 1
         assert all(path.exists() for path in sockets)
         assert len(sockets) >= 1
         if how == "killed":
@@ -149,7 +150,7 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
             node.containerd.pause()
         elif how == "full":
             fill_bytes(node.mountpoint / "fill", 0, fast=True).wait(60)
-    assert node.containerd.shims() == []
+    assert node.containerd.monitors() == []
     assert node.containerd.cgroups() == []
     assert not any(path.exists() for path in sockets)
     assert not node.containerd.run_directory.exists()

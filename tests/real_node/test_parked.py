@@ -114,7 +114,7 @@ def test_a_shim_that_is_stopped_while_its_container_is_removed_holds_up_nothing_
 ) -> None:
     """SIGSTOP for the shim of the pod: whatever that does to the removal of its dead copy, images relieve the disk."""
     made = dead_copy_node
-    shims = made.node.containerd.shims()
+    shims = made.node.containerd.monitors()
     for shim in shims:
         os.kill(shim, signal.SIGSTOP)
     try:
@@ -139,7 +139,7 @@ def test_a_shim_that_hangs_keeps_no_unused_image(containerd_on_ext4: RealNode, t
     node.kubelet.run_container(sandbox, "app", node.sandbox_image_id, SLEEP_FOR_EVER)
     spare = node.import_image(Image("reclaimd.test/spare:1", (random_layer(1, MIB),)))
     configuration = configure(tmp_path, node, stateFile="", imageMinimumGCAge="0s")
-    (shim,) = node.containerd.shims()
+    (shim,) = node.containerd.monitors()
     with stopped(shim):
         planned = answer(reclaimd_here("plan", "--config", configuration, "-o", "json"))
     assert [each["id"] for each in planned["removals"]] == [spare]

@@ -99,7 +99,7 @@ def test_lists_honour_their_filters(node: BareRuntime) -> None:
 
 @pytest.mark.parametrize("fills", [True, False], ids=["containerd 2.3", "containerd 1.6"])
 def test_which_fields_have_the_image_id(tmp_path: Path, fills: bool) -> None:
-    """image_id is empty before containerd 2.3; image_ref is the id in the list and a repository digest in the status."""
+    """image_id is empty before containerd 2.3; image_ref is the id in the list and a digest in the status."""
     node = BareRuntime(tmp_path, fills_image_id=fills)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (listed,), status = node.containers(), node.status(container_id)
