@@ -30,12 +30,10 @@ class Containerd(ContainerRuntime):
         self._programs = programs
         self._shim_sockets: set[Path] = set()
 
-    def blob(self, image_id: str) -> Path:
+    def age_stamp(self, image_id: str) -> Path:
         """The file of containerd's content store that an image id names: the image's configuration."""
         blobs = self.root / "io.containerd.content.v1.content" / "blobs" / "sha256"
         return blobs / image_id.removeprefix("sha256:")
-
-    age_stamp = blob
 
     def monitors(self) -> list[int]:
         """Its shims."""

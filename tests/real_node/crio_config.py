@@ -2,9 +2,9 @@
 
 What some settings are for: the pause image is one that the test imports, since no registry can be asked;
 `conmon_cgroup = "pod"` is what goes with cgroupfs; nothing is repaired or wiped, so that a CRI-O that was killed finds
-its containers again. The runc in the configuration is a script of ours before the machine's: it takes
-from each container what not every machine grants (limits of huge pages where that control group cannot be joined, an
-OOM score below that of the test without CAP_SYS_RESOURCE), for which CRI-O has no setting.
+its containers again. The runc in the configuration is a script of ours before the machine's: it takes from each
+container what not every machine grants (limits of huge pages where that control group cannot be joined, an OOM score
+below that of the test without CAP_SYS_RESOURCE), for which CRI-O has no setting.
 """
 
 from __future__ import annotations

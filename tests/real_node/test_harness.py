@@ -52,7 +52,7 @@ def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: RealN
     before = time.time()
     image_id = containerd_on_ext4.import_image(Image("reclaimd.test/age:1", (random_layer(1, MIB),)))
     after = time.time()
-    blob = os.stat(containerd_on_ext4.containerd.blob(image_id))
+    blob = os.stat(containerd_on_ext4.containerd.age_stamp(image_id))
     assert before - 0.05 <= blob.st_ctime <= after + 0.05  # the kernel stamps files with a clock that ticks every 4 ms
     assert before - 0.05 <= blob.st_mtime <= after + 0.05
 
