@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.real_node.conftest import CONTAINERD_TOOLS
 from tests.real_node.conftest import what_is_missing as missing_for_a_node
 from tests.real_node.containerd import Containerd
-from tests.real_node.crio import CRIO_TOOLS, Crio
+from tests.real_node.crio import Crio, crio_program, crio_tools
 from tests.real_node.loopfs import find_tool, run_tool
 from tests.real_node.runtime import ContainerRuntime
 
@@ -24,7 +24,7 @@ OPTIONAL = {"KUBE_CONTROLLER_MANAGER": "kube-controller-manager"}
 @functools.cache
 def what_is_missing() -> str | None:
     """One sentence that names what this machine lacks for a real kubelet, or None."""
-    if sentence := missing_for_a_node(runtime_tools()):
+    if sentence := missing_for_a_node(crio_tools() or CONTAINERD_TOOLS):
         return sentence
     missing = [f"{name} ({variable}=)" for variable, name in VARIABLES.items() if _found(variable, name) is None]
     missing += [tool for tool in ("openssl",) if find_tool(tool) is None]
@@ -43,18 +43,6 @@ def program(variable: str) -> Path:
     if found is None:
         raise FileNotFoundError(f"no {name}: neither {variable}= nor PATH names one")
     return Path(found)
-
-
-def crio_program() -> Path | None:
-    """The CRI-O that is to be the runtime; None for containerd."""
-    named = os.environ.get("CRIO")
-    return Path(named).resolve() if named else None
-
-
-def runtime_tools() -> tuple[str, ...]:
-    """The programs that the runtime consists of."""
-    crio = crio_program()
-    return CONTAINERD_TOOLS if crio is None else (str(crio), str(crio.with_name("pinns")), *CRIO_TOOLS)
 
 
 def new_runtime(root: Path, images: Path | None = None) -> ContainerRuntime:

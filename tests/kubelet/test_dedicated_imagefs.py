@@ -1,4 +1,4 @@
-"""A filesystem of its own for containerd: the kubelet and reclaimd read the same, and what is full is relieved."""
+"""A filesystem of its own for the runtime: the kubelet and reclaimd read the same, and what is full is relieved."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 def proxied(make_node: NodeMaker) -> Iterator[tuple[KubeletNode, Proxy]]:
-    """A node with a pod of each kind and images that nobody uses. The kubelet asks containerd itself; reclaimd is to
+    """A node with a pod of each kind and images that nobody uses. The kubelet asks the runtime itself; reclaimd is to
     ask through the proxy."""
     node = make_node()
     make_pods_of_every_kind(node)

@@ -20,8 +20,8 @@ from tests.kubelet.every_kind import MIB
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
-from tests.kubelet.programs import crio_program
 from tests.kubelet.test_twins import ENOUGH, Left, left_on
+from tests.real_node.crio import crio_program
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import reclaimd, write_configuration

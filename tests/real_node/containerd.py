@@ -23,12 +23,10 @@ class Containerd(ContainerRuntime):
         super().__init__(root, "c.sock", sandbox_image, ready_seconds)
         self._shim_sockets: set[Path] = set()
 
-    def blob(self, image_id: str) -> Path:
+    def age_stamp(self, image_id: str) -> Path:
         """The file of containerd's content store that an image id names: the image's configuration."""
         blobs = self.root / "io.containerd.content.v1.content" / "blobs" / "sha256"
         return blobs / image_id.removeprefix("sha256:")
-
-    age_stamp = blob
 
     def monitors(self) -> list[int]:
         """Its shims."""

@@ -15,8 +15,19 @@ from tests.real_node.loopfs import run_tool
 from tests.real_node.oci import ImageTar
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 
-CRIO_TOOLS = ("conmon", "skopeo")  # besides itself and pinns
 SIDE_BY_SIDE = 4  # imports; one takes 0.4 s, of which it waits half
+
+
+def crio_program() -> Path | None:
+    """The CRI-O that the environment names by `CRIO`."""
+    named = os.environ.get("CRIO")
+    return Path(named).resolve() if named else None
+
+
+def crio_tools() -> tuple[str, ...]:
+    """The programs that it consists of; none if none is named."""
+    program = crio_program()
+    return () if program is None else (str(program), str(program.with_name("pinns")), "conmon", "skopeo")
 
 
 class Crio(ContainerRuntime):
@@ -49,7 +60,11 @@ class Crio(ContainerRuntime):
         write_configuration(self.run_directory, self.socket, self.root, self.images, self.sandbox_image, self._crio)
 
     def _command(self) -> list[str]:
-        return [str(self._crio), "--config", str(self.run_directory / "crio.conf"), "--config-dir", ""]
+        run = self.run_directory
+        return [
+            str(self._crio), "--config", str(run / "crio.conf"), "--config-dir", "",
+            "--registries-conf", str(run / "registries.conf"), "--registries-conf-dir", str(run / "registries"),
+        ]  # fmt: skip
 
     def _bring_in(self, tars: Sequence[ImageTar]) -> None:
         """By one skopeo for each image, several at a time; CRI-O sees what is in its storage."""

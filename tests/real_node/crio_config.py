@@ -1,10 +1,10 @@
 """The configuration file of a test's CRI-O, which uses nothing outside the two given directories; and a runc for it.
 
 What some settings are for: the pause image is one that the test imports, since no registry can be asked;
-`conmon_cgroup = "pod"` puts monitors where the pods' processes are; nothing is repaired or wiped, so that a CRI-O that
-was killed finds its containers again. The runc in the configuration is a script of ours before the machine's: it takes
-from each container what not every machine grants (limits of huge pages where that control group cannot be joined, an
-OOM score below that of the test without CAP_SYS_RESOURCE), for which CRI-O has no setting.
+`conmon_cgroup = "pod"` is what goes with cgroupfs; nothing is repaired or wiped, so that a CRI-O that was killed finds
+its containers again. The runc in the configuration is a script of ours before the machine's: it takes from each
+container what not every machine grants (limits of huge pages where that control group cannot be joined, an OOM score
+below that of the test without CAP_SYS_RESOURCE), for which CRI-O has no setting.
 """
 
 from __future__ import annotations
@@ -68,6 +68,14 @@ plugin_dirs = ["{run}/cni"]
 enable_nri = false
 """
 
+NO_REGISTRY = """\
+unqualified-search-registries = []
+[[registry]]
+prefix = "reclaimd.test"
+location = "reclaimd.test"
+blocked = true
+"""
+
 RUNC = """\
 #!/bin/sh
 case " $* " in *" create "*) {python} -I -S {run}/grantable.py "$@" || exit ;; esac
@@ -105,6 +113,7 @@ def write_configuration(
             conmon=find_tool("conmon"),
         ),
         "policy.json": json.dumps({"default": [{"type": "insecureAcceptAnything"}]}),
+        "registries.conf": NO_REGISTRY,
         "runc": RUNC.format(python=sys.executable, runc=find_tool("runc"), run=run_directory),
         "grantable.py": GRANTABLE.format(least=int(OOM_SCORE.read_text())),
     }

@@ -14,11 +14,13 @@ import pytest
 from reclaim.cri import cri_pb2 as cri
 from tests.nodes.crowded_node import CrowdedNode
 from tests.nodes.real_node import RealNode, running_node
-from tests.real_node.conftest import NodeFactory
+from tests.real_node.conftest import NodeFactory, what_is_missing
 from tests.real_node.containerd import Containerd
+from tests.real_node.crio import Crio, crio_program, crio_tools
 from tests.real_node.fill import fill_bytes
 from tests.real_node.loopfs import LoopFilesystem, holders_of, loop_devices_of, mounts_below
-from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image, write_images
+from tests.real_node.pods import PretendKubelet
 from tests.real_node.runtime import SANDBOX_IMAGE
 
 pytestmark = pytest.mark.house("tests/real_node")
@@ -50,7 +52,7 @@ def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: RealN
     before = time.time()
     image_id = containerd_on_ext4.import_image(Image("reclaimd.test/age:1", (random_layer(1, MIB),)))
     after = time.time()
-    blob = os.stat(containerd_on_ext4.containerd.blob(image_id))
+    blob = os.stat(containerd_on_ext4.containerd.age_stamp(image_id))
     assert before - 0.05 <= blob.st_ctime <= after + 0.05  # the kernel stamps files with a clock that ticks every 4 ms
     assert before - 0.05 <= blob.st_mtime <= after + 0.05
 
@@ -157,6 +159,37 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
     assert mounts_below(tmp_path) == []
     assert loop_devices_of(node.filesystem.image) == []
     assert list((tmp_path / "node").iterdir()) == []
+
+
+@pytest.mark.skipif(crio_program() is None, reason="no CRI-O is named (CRIO=)")
+def test_a_crio_keeps_order_and_pods_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Images come with their references, the first given the oldest; a pod outlives a SIGKILL; at last all is gone."""
+    if sentence := what_is_missing(crio_tools()):
+        pytest.skip(sentence)
+    program = crio_program()
+    assert program is not None
+    disk = LoopFilesystem(tmp_path / "node", 512 * MIB)
+    with disk, Crio(disk.mountpoint / "crio", program) as crio:
+        names = [f"reclaimd.test/import:{number}" for number in range(5)]
+        crio.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), tmp_path))
+        ids = crio.import_images(write_images([Image(name, (BASE,)) for name in names], tmp_path))
+        listed = {image.id: list(image.repo_tags) for image in crio.cri.list_images()}
+        assert [listed[image_id] for image_id in ids] == [[name] for name in names]
+        assert sorted(ids, key=lambda image_id: crio.age_stamp(image_id).stat().st_ctime_ns) == ids
+        kubelet = PretendKubelet(
+            crio.cri, disk.mountpoint / "kubelet", disk.mountpoint / "log" / "pods", crio.cgroup_parent
+        )
+        kubelet.admit_pod(UID)
+        container_id = kubelet.run_container(kubelet.run_pod("web-0", UID), "web", names[0], SLEEP_FOR_EVER)
+        crio.kill()
+        crio.start()
+        assert kubelet.state_of(container_id) == cri.CONTAINER_RUNNING
+        assert len(crio.monitors()) == 1
+        assert len(crio.processes()) == 1
+    assert (crio.monitors(), crio.cgroups()) == ([], [])
+    assert not crio.run_directory.exists()
+    assert mounts_below(tmp_path) == []
+    assert loop_devices_of(disk.image) == []
 
 
 def test_processes_that_hold_a_filesystem_are_named(tmp_path: Path) -> None:
