@@ -1,5 +1,6 @@
 # make run      runs the built-in drill on an embedded node (needs nothing else, not even root)
-# make test     runs the tests; as root on Debian also those on a real containerd. make test-newest: on the newest Python
+# make test     runs the tests; as root on Debian also those on a real containerd (CONTAINERD=/path/containerd: another
+#               than Debian's). make test-newest: on the newest Python
 # make broken-rules breaks each guard and rule on purpose, and says which test notices
 # make install  installs program, units and manual on this node and starts the service (DESTDIR=: below another root). Run
 #               it again to upgrade. make uninstall removes them (PURGE=1: configuration and state too)
@@ -9,8 +10,8 @@
 # make soak     runs what takes hours: races, kills, full disks, leaks and all drills, by the hundred; prints its figures
 # make bench    measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it works)
 # make kubelet  runs the tests beside a real kubelet, and prints their tables. KUBELET=, KUBE_APISERVER= and ETCD= name the
-#               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CONTAINERD=
-#               one other than Debian's
+#               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
+#               in place of containerd (pinns beside it)
 # make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench picture)
 # make manual   regenerates man page and shell completions from the parsers
 # make schema   regenerates the JSON Schemas from the types
@@ -114,7 +115,7 @@ bench: development
 	@$(BIN)/python -m tests.bench
 
 kubelet: development
-	@.ci/debian-packages $(PACKAGES) etcd-server
+	@.ci/debian-packages $(PACKAGES) etcd-server $(if $(CRIO),conmon skopeo)
 	$(BIN)/python -m pytest -m "soak or not soak" -rA tests/kubelet
 	@$(BIN)/python -m tests.kubelet.bench table
 	@$(BIN)/python -m tests.kubelet.bench table --filesystem xfs --rate 100

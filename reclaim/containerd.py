@@ -132,10 +132,8 @@ class GarbageCollection(Stage):
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
         except CallError as error:
-            if error.code is Code.DEADLINE_EXCEEDED:
-                sentence = f"not answered within {self._deadline_seconds:g} s; one that has begun goes on"
-            else:
-                sentence = _sentence(error)
+            unanswered = f"not answered within {self._deadline_seconds:g} s; one that has begun goes on"
+            sentence = unanswered if error.code is Code.DEADLINE_EXCEEDED else _sentence(error)
             raise RemovalFailed(f"containerd's garbage collection: {sentence}") from error
         self._collected = True
         return True

@@ -34,7 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from reclaim.images.references import ImageIndex, images_in_use, means
+from reclaim.images.references import ImageIndex, images_in_use, means, pins_sandbox_image
 from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
@@ -287,23 +287,24 @@ class Inventory:
         with self._lock:
             self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
             images = dict(self._sandbox_images)
-        images.update(self._asked_for_sandbox_images(ready - images.keys(), facts))
+        known = facts.sandbox_image is not None or pins_sandbox_image(listing.images)
+        images.update(self._asked_for_sandbox_images(ready - images.keys(), facts, known))
         references = frozenset(image for image in (facts.sandbox_image, *images.values()) if image)
         return references or None
 
-    def _asked_for_sandbox_images(self, sandbox_ids: set[str], facts: _RuntimeFacts) -> dict[str, str | None]:
-        """Which image each sandbox was made from. If the configured image is known, a sandbox that does not answer
-        (because its shim hangs, say) does not keep all images: it is asked again a minute later, and the remaining
-        sandboxes next time."""
-        asked: dict[str, str | None] = {}
-        now, known = self._clock.monotonic(), facts.sandbox_image is not None
+    def _asked_for_sandbox_images(self, asked: set[str], facts: _RuntimeFacts, known: bool) -> dict[str, str | None]:
+        """Which image each sandbox was made from. If the configured image is `known` (containerd 2 does not name it,
+        but pins it), a sandbox that does not answer (because its shim hangs, say) does not keep all images: it is asked
+        again a minute later, and the remaining sandboxes next time."""
+        answered: dict[str, str | None] = {}
+        now = self._clock.monotonic()
         with self._lock:
             self._silent = {each: until for each, until in self._silent.items() if until > now}
             silent = set(self._silent)
-        for sandbox_id in sandbox_ids - silent if known else sandbox_ids:
+        for sandbox_id in asked - silent if known else asked:
             try:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
-                asked[sandbox_id] = image
+                answered[sandbox_id] = image
                 with self._lock:
                     if self._facts == facts:
                         self._sandbox_images[sandbox_id] = image
@@ -313,7 +314,7 @@ class Inventory:
                 with self._lock:
                     self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
                 break
-        return asked
+        return answered
 
     def _image_volumes(
         self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = _always

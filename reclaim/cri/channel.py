@@ -229,6 +229,8 @@ class _Connection:
                 self._exchange(ends)
                 messages, http2.messages = http2.messages, []
                 yield from messages
+            if http2.ended.code is Code.CANCELLED and ends is not None:
+                _left(ends)  # a server in Go resets the call at its deadline, which it may see before we do
         except TimeoutError as error:
             raise CallError(Code.DEADLINE_EXCEEDED, _TOO_LATE) from error
         except (OSError, ProtocolBroken) as error:
@@ -539,7 +541,7 @@ def _request_headers(method: str, timeout_seconds: float | None, metadata: Metad
         (b"user-agent", b"reclaimd"),
     ]
     if timeout_seconds is not None:
-        fields.append((b"grpc-timeout", b"%dm" % max(1, min(int(timeout_seconds * 1000), _LONGEST_TIMEOUT))))
+        fields.append((b"grpc-timeout", b"%dm" % max(1, min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT))))
     fields.extend((name.encode(), value.encode()) for name, value in metadata)
     return fields
 

@@ -3,8 +3,8 @@
 * Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection, the next call reconnects.
 * Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000 containers. If the
   runtime cannot send a list in one message (containerd's limit is 16 MiB, about 15 000 containers), the streaming
-  variant of the call is used, which newer runtimes have (KEP-5825). It is not the first choice: one message for each
-  entry costs more than one for all.
+  variant of the call is used (KEP-5825; containerd 2.4, CRI-O 1.36). It is not the first choice: older runtimes do not
+  have it.
 * The owner and mode of the socket are checked before each call: a socket that anyone but root or our own user could
   have put there is not used. Two `stat`s per call also detect a socket that was replaced since the last call.
 * Reads have a deadline, and so do calls that only stop something, with the kubelet's deadline. **Removals have none**:

@@ -1,9 +1,9 @@
 """Converts CRI messages to values of `reclaim.types` and `reclaim.services`.
 
 The answer to a list call is split into its entries before it is parsed, so that 50 000 containers are never all in
-memory as messages. CRI's list answers have their entries in field 1, and no other field is needed. Each message of the
-streaming variants (KEP-5825) has one entry in field 1. Nothing is kept of the last list: a runtime written in Go writes
-labels in a different order each time, so hardly any entry repeats the same bytes.
+memory as messages. CRI's list answers have their entries in field 1, and no other field is needed. So has each message
+of the streaming variants (KEP-5825), of which containerd fills one with 5 000 entries. Nothing is kept of the last
+list: a runtime written in Go writes labels in a different order each time, so hardly any entry repeats the same bytes.
 
 Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 """

@@ -177,15 +177,15 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
         found, missing = _resolve((reference,), index, listing.resolved)
         by_sandboxes |= found
         unresolved += filter(names_one_image, missing)  # a name unknown to the runtime is not pulled yet
-    known = needed is not None or any(image.pinned and _is_named_pause(image) for image in listing.images)
+    known = needed is not None or pins_sandbox_image(listing.images)
     return ImagesInUse(
         frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), known, frozenset(used & named)
     )
 
 
-def _is_named_pause(image: Image) -> bool:
-    """Whether a name of the image says `pause`, as those of all sandbox images do."""
-    names = (*image.repo_tags, *image.repo_digests)
+def pins_sandbox_image(images: Iterable[Image]) -> bool:
+    """Whether a name of a pinned image says `pause`, as those of all sandbox images do."""
+    names = (name for image in images if image.pinned for name in (*image.repo_tags, *image.repo_digests))
     return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in names)
 
 

@@ -1,7 +1,8 @@
 """A proxy with failpoints in front of any CRI runtime: it passes bytes on, and makes a real runtime misbehave.
 
 Covers: every method of every service, also those that this project does not know: requests, answers and errors are
-passed on as they are. Only a fault that changes an answer parses it, and keeps its unknown fields.
+passed on as they are, and streams of answers once they have ended. Only a fault that changes an answer parses it, and
+keeps its unknown fields.
 
 Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that gives up does not
 cancel the call behind the proxy; a runtime also continues most of its work.
@@ -62,21 +63,20 @@ class Proxy:
         """Answers one call of `/package.Service/Method`."""
         method = path.rpartition("/")[2]
 
-        def behind() -> bytes:
+        def behind() -> list[bytes]:
             left = context.time_remaining()
             # gRPC shows a missing deadline as one of centuries, and would take that value as already over.
             deadline = left if left < LONGEST_SECONDS else None
-            ask: Any = self._behind.unary_unary(path)  # without serializers bytes stay bytes
-            answer: bytes = ask(request, timeout=deadline)
-            return answer
+            ask: Any = self._behind.unary_stream(path)  # without serializers bytes stay bytes
+            return list(ask(request, timeout=deadline))
 
         def changed(answer: bytes, how: Distortion) -> bytes:
             return distorted(_ANSWERS[method].FromString(answer), how).SerializeToString()
 
         try:
             if method not in _ANSWERS:
-                return iter((behind(),))
-            return iter((self.failpoints.apply(method, behind, b"", changed),))
+                return iter(behind())
+            return iter((self.failpoints.apply(method, lambda: behind()[0], b"", changed),))
         except InjectedError as error:
             return failing(error, context)
         except grpc.RpcError as error:

@@ -1,1 +1,1 @@
-"""Tests and measurements beside a real kubelet, API server and containerd, all on loopback."""
+"""Tests and measurements beside a real kubelet, API server and container runtime, all on loopback."""

@@ -35,7 +35,7 @@ class DaemonSet:
         self.state, self.run = directory / "state", directory / "run"
         self.kubectl = Kubectl(directory / "kubectl", node.api)
         _make_shared(node)
-        node.containerd.import_image(image.tar, keep=True)
+        node.runtime.import_image(image.tar, keep=True)
         self.kustomization = write_overlay(directory / "kubernetes", node, self.state, self.run)
 
     def apply(self) -> None:
@@ -107,8 +107,7 @@ class DaemonSet:
 
     def process(self) -> int:
         """The process id of the daemon on this machine."""
-        shims = map(psutil.Process, self._node.containerd.shims())
-        (found,) = [child.pid for shim in shims for child in shim.children() if PROGRAM in child.cmdline()]
+        (found,) = [pid for pid in self._node.runtime.processes() if PROGRAM in psutil.Process(pid).cmdline()]
         return found
 
 
@@ -121,7 +120,7 @@ def is_ready(pod: dict[str, Any]) -> bool:
 def _make_shared(node: KubeletNode) -> None:
     """Makes the disk and the runtime's directory shared mounts, as systemd makes all of a node's: only from such a one
     can a container be told of later mounts."""
-    runtime = node.containerd.run_directory
+    runtime = node.runtime.run_directory
     run_tool("mount", "--bind", runtime, runtime)
     for mount in (runtime, node.disk):
         run_tool("mount", "--make-shared", mount)

@@ -171,7 +171,7 @@ def duel(
             sampler.first_freed(mark if side == Side.KUBELET else own),
             sampler.lowest,
             mark,
-            len(node.containerd.cri.list_images()),
+            len(node.runtime.cri.list_images()),
             tuple(name for name in runs if restarts(pods[name])),
         )
 

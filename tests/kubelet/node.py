@@ -1,4 +1,4 @@
-"""A node with a real kubelet: one small filesystem, a containerd and the kubelet's directories on it."""
+"""A node with a real kubelet: one small filesystem, a container runtime and the kubelet's directories on it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from typing import Any
 from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, Kubelet, KubeletSettings
-from tests.kubelet.programs import containerd_directory
-from tests.kubelet.split_runtime import SplitRuntime
-from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
+from tests.kubelet.programs import new_runtime
+from tests.real_node.crio import Crio
 from tests.real_node.loopfs import LoopFilesystem
 from tests.real_node.oci import BASE, Image, write_image, write_images
+from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 
 GIB = 1 << 30
+INFO_SOCKET = Path("/run/crio/crio.sock")
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @dataclass(frozen=True)
 class KubeletNode:
-    """The parts of a node that a real kubelet keeps. `kubelet` runs. `image_filesystem`: containerd's own, or None."""
+    """The parts of a node that a real kubelet keeps. `kubelet` runs. `image_filesystem`: the runtime's own, or None."""
 
     filesystem: LoopFilesystem
-    containerd: Containerd
+    runtime: ContainerRuntime
     kubelet: Kubelet
     plane: ControlPlane
     sandbox_image_id: str
@@ -47,7 +48,7 @@ class KubeletNode:
     def import_images(self, images: Sequence[Image]) -> list[str]:
         """Brings images in; their ids. The first given is the oldest."""
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            return self.containerd.import_images(write_images(images, Path(outside)))
+            return self.runtime.import_images(write_images(images, Path(outside)))
 
     def import_removable(self, images: Sequence[Image]) -> None:
         """Brings images in that nobody uses, and waits until they are old enough to go."""
@@ -95,8 +96,8 @@ def kubelet_node(
 ) -> Iterator[KubeletNode]:
     """A node of this cluster, registered; all of it is gone on exit, and the node object too.
 
-    `image_size_bytes`: of a second filesystem for all of containerd, as with a dedicated imagefs; 0: there is none.
-    `split`: the writable layers are said to be on the first one, and only the images on the second.
+    `image_size_bytes`: of a second filesystem for all of the runtime, as with a dedicated imagefs; 0: there is none.
+    `split`: only the images are on the second one, the writable layers on the first: CRI-O can do that.
     `images`: there before the kubelet starts, which sees them then; later ones it sees after 5 minutes at the latest.
     """
     with ExitStack() as stack:
@@ -107,33 +108,46 @@ def kubelet_node(
             image_filesystem = LoopFilesystem(directory / "images", image_size_bytes, fstype)
             stack.enter_context(image_filesystem)
         store = disk if image_filesystem is None else image_filesystem.mountpoint
-        containerd = stack.enter_context(Containerd(store / "containerd", programs=containerd_directory()))
+        images_alone = store / "images" if split else None
+        runtime = stack.enter_context(new_runtime((disk if split else store) / "runtime", images_alone))
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
-        socket = containerd.socket
-        if split:
-            runtime = SplitRuntime(directory, socket, disk / "layers", store / "containerd")
-            socket = stack.enter_context(runtime).socket
+            pause = runtime.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
+        if isinstance(runtime, Crio):
+            stack.enter_context(found_by_cadvisor(runtime))
         kubelet = Kubelet(
             directory / "kubelet",
             disk / "kubelet",
             disk / "log" / "pods",
-            socket,
-            containerd.cgroup_parent,
+            runtime.socket,
+            runtime.cgroup_parent,
             plane.authority,
             plane.api,
             settings,
         )
         stack.callback(kubelet.close)
-        stack.callback(containerd.remove_pods, 20.0)
+        stack.callback(runtime.remove_pods, 20.0)
         stack.callback(kubelet.stop)
-        node = KubeletNode(filesystem, containerd, kubelet, plane, pause, image_filesystem)
+        node = KubeletNode(filesystem, runtime, kubelet, plane, pause, image_filesystem)
         stack.callback(_forget, plane.api)
         if images:
             node.import_images(images)
         kubelet.start()
         plane.api.wait("the node has registered", lambda: bool(node.conditions()), 60.0)
         yield node
+
+
+@contextmanager
+def found_by_cadvisor(crio: Crio) -> Iterator[None]:
+    """A CRI-O is there where the kubelet asks it for its places by HTTP, which no setting moves, while the `with` block
+    lasts (https://github.com/google/cadvisor/blob/v0.56.2/container/crio/client.go). FileExistsError if the machine has
+    one of its own."""
+    INFO_SOCKET.parent.mkdir()
+    try:
+        INFO_SOCKET.symlink_to(crio.socket)
+        yield
+    finally:
+        INFO_SOCKET.unlink(missing_ok=True)
+        INFO_SOCKET.parent.rmdir()
 
 
 def _forget(api: Api) -> None:

@@ -28,8 +28,8 @@ def write_overlay(directory: Path, node: KubeletNode, state: Path, control: Path
     overlay.mkdir()
     fields = node.reclaimd_fields()
     mounted_as_on_the_node = {
-        "runtime": str(node.containerd.run_directory),
-        "images": str(node.containerd.root),
+        "runtime": str(node.runtime.run_directory),
+        "images": str(node.runtime.root),
         "kubelet": fields["rootDirectory"],
         "pod-logs": fields["podLogsDir"],
         "container-logs": fields["containerLogsDir"],
@@ -48,7 +48,7 @@ def write_overlay(directory: Path, node: KubeletNode, state: Path, control: Path
         "reclaimd.yaml": {
             "apiVersion": "reclaimd.io/v1alpha1",
             "kind": "ReclaimdConfiguration",
-            "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
+            "containerRuntimeEndpoint": f"unix://{node.runtime.socket}",
             **fields,
         },
         "paths.yaml": _paths(mounted_as_on_the_node, {"state": str(state), "control": str(control)}),

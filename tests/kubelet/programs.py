@@ -1,8 +1,7 @@
 """The programs of the ring: where they are, and what is missing.
 
-`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CONTAINERD` names another
-containerd than that of the machine; its shim and `ctr` are in the same directory. Only some tests need
-`KUBE_CONTROLLER_MANAGER`.
+`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CRIO` names a CRI-O to take in the
+place of containerd; pinns is in the same directory. Only some tests need `KUBE_CONTROLLER_MANAGER`.
 """
 
 from __future__ import annotations
@@ -11,8 +10,12 @@ import functools
 import os
 from pathlib import Path
 
+from tests.real_node.conftest import CONTAINERD_TOOLS
 from tests.real_node.conftest import what_is_missing as missing_for_a_node
+from tests.real_node.containerd import Containerd
+from tests.real_node.crio import Crio, crio_program, crio_tools
 from tests.real_node.loopfs import find_tool, run_tool
+from tests.real_node.runtime import ContainerRuntime
 
 VARIABLES = {"KUBELET": "kubelet", "KUBE_APISERVER": "kube-apiserver", "ETCD": "etcd"}
 OPTIONAL = {"KUBE_CONTROLLER_MANAGER": "kube-controller-manager"}
@@ -21,7 +24,7 @@ OPTIONAL = {"KUBE_CONTROLLER_MANAGER": "kube-controller-manager"}
 @functools.cache
 def what_is_missing() -> str | None:
     """One sentence that names what this machine lacks for a real kubelet, or None."""
-    if sentence := missing_for_a_node():
+    if sentence := missing_for_a_node(crio_tools() or CONTAINERD_TOOLS):
         return sentence
     missing = [f"{name} ({variable}=)" for variable, name in VARIABLES.items() if _found(variable, name) is None]
     missing += [tool for tool in ("openssl",) if find_tool(tool) is None]
@@ -42,10 +45,11 @@ def program(variable: str) -> Path:
     return Path(found)
 
 
-def containerd_directory() -> Path | None:
-    """The directory of another containerd than the machine's; None for that."""
-    named = os.environ.get("CONTAINERD")
-    return Path(named).resolve().parent if named else None
+def new_runtime(root: Path, images: Path | None = None) -> ContainerRuntime:
+    """The runtime that the environment names, with its data in a directory. `images`: where CRI-O keeps its images
+    apart from the rest, of which containerd knows nothing."""
+    crio = crio_program()
+    return Containerd(root) if crio is None else Crio(root, crio, images)
 
 
 @functools.cache
@@ -57,10 +61,11 @@ def kubelet_version() -> str:
 @functools.cache
 def versions() -> str:
     """What runs, for the head of a table."""
-    directory = containerd_directory()
-    containerd = str(directory / "containerd") if directory else "containerd"
-    words = run_tool(containerd, "--version").split()
-    return f"{run_tool(str(program('KUBELET')), '--version').strip()}, containerd {words[2]}"
+    if (crio := crio_program()) is not None:
+        runtime = f"CRI-O {run_tool(str(crio), '--version').split()[2]}"
+    else:
+        runtime = f"containerd {run_tool('containerd', '--version').split()[2]}"
+    return f"{run_tool(str(program('KUBELET')), '--version').strip()}, {runtime}"
 
 
 def _found(variable: str, name: str) -> str | None:

@@ -11,7 +11,7 @@ from tests.kubelet.node import KubeletNode
 from tests.real_node.loopfs import LoopFilesystem
 from tests.reclaimd_process import answer, reclaimd
 
-WRITTEN_MEANWHILE = MIB  # at most, by the logs of the kubelet's node and by containerd's database
+WRITTEN_MEANWHILE = MIB  # at most, by the logs of the kubelet's node and by the runtime's database
 
 
 def filesystem_of(node: KubeletNode, signal: str) -> LoopFilesystem:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from tests.kubelet import manifests
 from tests.kubelet.duel import restarts
 from tests.kubelet.node import KubeletNode
-from tests.real_node.containerd import ContainerdError
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, Image, random_layer
+from tests.real_node.runtime import ContainerRuntimeError
 
 MIB = 1 << 20
 IMAGES = 30
@@ -53,7 +53,7 @@ def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: 
     def bring_back() -> None:
         while not stop.wait(3.0):  # as pulls would
             with contextlib.suppress(
-                ContainerdError, FileNotFoundError, ToolError
+                ContainerRuntimeError, FileNotFoundError, ToolError
             ):  # removed again before it was whole or shown
                 node.import_images(images)
 

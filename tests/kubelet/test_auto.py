@@ -25,7 +25,7 @@ def finding(configuration: str) -> dict[str, Any]:
 
 def containers(node: KubeletNode) -> int:
     """How many containers the runtime has."""
-    return len(node.containerd.cri.list_containers())
+    return len(node.runtime.cri.list_containers())
 
 
 def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker) -> None:

@@ -89,7 +89,7 @@ def mark_of(node: KubeletNode) -> int:
 
 def images(node: KubeletNode) -> set[str]:
     """The references of all images."""
-    return {tag for each in node.containerd.cri.list_images() for tag in each.repo_tags}
+    return {tag for each in node.runtime.cri.list_images() for tag in each.repo_tags}
 
 
 def fill_across_the_mark(node: KubeletNode, directory: str) -> float | None:

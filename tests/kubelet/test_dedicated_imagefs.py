@@ -1,4 +1,4 @@
-"""A filesystem of its own for containerd: the kubelet and reclaimd read the same, and what is full is relieved."""
+"""A filesystem of its own for the runtime: the kubelet and reclaimd read the same, and what is full is relieved."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def test_pressure_on_the_imagefs_alone_relieves_it(node: KubeletNode, configurat
 
 def test_pressure_on_the_nodefs_alone_takes_no_image(node: KubeletNode, configuration: Path) -> None:
     """Nothing that may be removed is there; the kubelet would remove no image either."""
-    images = node.containerd.cri.image_ids()
+    images = node.runtime.cri.image_ids()
     press(node, "nodefs.available")
     record, code = relief(configuration)
     assert code == 1
     assert record["acted_on"]["signal"] == "nodefs.available"
     assert record["removals"] == []
-    assert node.containerd.cri.image_ids() == images
+    assert node.runtime.cri.image_ids() == images

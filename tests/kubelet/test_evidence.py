@@ -31,7 +31,7 @@ def container_ids(node: KubeletNode, names: list[str]) -> set[str]:
     """The ids of the containers of these pods that the API knows."""
     pods = node.api.pods()
     statuses = (status for name in names for status in pods[name]["status"].get("containerStatuses", ()))
-    return {status["containerID"].removeprefix("containerd://") for status in statuses}
+    return {status["containerID"].partition("://")[2] for status in statuses}
 
 
 def told(node: KubeletNode, names: list[str]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def batch_is_removed(node: KubeletNode, configuration: str, numbers: range) -> i
         # the daemon does it, which has watched the pods and the kubelet
         process = reclaimd("reclaim", "--config", configuration, "--signal", "nodefs.available", "--all")
         assert process.returncode == 0, process.stderr
-        return not held & {container.id for container in node.containerd.cri.list_containers()}
+        return not held & {container.id for container in node.runtime.cri.list_containers()}
 
     node.api.wait("the containers of the finished pods are removed", are_gone, 180.0, pause_seconds=2.0)
     time.sleep(3.0)  # the kubelet looks at every pod each second

@@ -86,7 +86,7 @@ def force_delete(node: KubeletNode) -> None:
 
 def traces(node: KubeletNode) -> set[str]:
     """What there is of the two pods and their image."""
-    cri = node.containerd.cri
+    cri = node.runtime.cri
     found = {f"container {each.state}" for each in cri.list_containers() if _is_ours(each.labels)}
     found |= {f"sandbox {each.state}" for each in cri.list_sandboxes() if _is_ours(each.labels)}
     found |= {f"log {path.name}" for path in node.kubelet.pod_logs.glob(f"default_{FORCED}*")}

@@ -62,11 +62,11 @@ def purge(configuration: Path) -> Any:
 
 def held(node: KubeletNode) -> tuple[set[str], set[str], set[str]]:
     """The names of the pods that have a container, of those that have a sandbox, and the images."""
-    cri = node.containerd.cri
+    cri = node.runtime.cri
     return (
         {each.labels["io.kubernetes.pod.name"] for each in cri.list_containers()},
         {each.metadata.name for each in cri.list_sandboxes()},
-        {tag for image in cri.list_images() for tag in image.repo_tags} - {node.containerd.sandbox_image},
+        {tag for image in cri.list_images() for tag in image.repo_tags} - {node.runtime.sandbox_image},
     )
 
 

@@ -27,14 +27,14 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 def proxied(make_node: NodeMaker) -> Iterator[tuple[KubeletNode, Proxy]]:
-    """A node with a pod of each kind and images that nobody uses. The kubelet asks containerd itself; reclaimd is to
+    """A node with a pod of each kind and images that nobody uses. The kubelet asks the runtime itself; reclaimd is to
     ask through the proxy."""
     node = make_node()
     make_pods_of_every_kind(node)
     node.import_removable(
         [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, MIB))) for number in range(UNUSED)]
     )
-    with Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "proxy.sock")) as proxy:
+    with Proxy(str(node.runtime.socket), str(node.runtime.run_directory / "proxy.sock")) as proxy:
         yield node, proxy
 
 
@@ -79,7 +79,7 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 def unused_left(node: KubeletNode) -> int:
     """How many of the images that nobody uses are there."""
-    return sum("reclaimd.test/unused" in str(image.repo_tags) for image in node.containerd.cri.list_images())
+    return sum("reclaimd.test/unused" in str(image.repo_tags) for image in node.runtime.cri.list_images())
 
 
 def hold_at(proxy: Proxy, method: str, further: int) -> None:
@@ -133,7 +133,7 @@ def test_what_the_kubelet_said_before_it_was_killed_holds_and_the_next_pass_does
         done = ended(process)
     assert done.returncode == 0, done.stderr
     assert {each["result"] for each in answer(done)["removals"]} == {"removed"}
-    held = node.containerd.cri
+    held = node.runtime.cri
     assert not {each.labels["io.kubernetes.pod.name"] for each in held.list_containers()} & set(names)
     assert {each.metadata.name for each in held.list_sandboxes()} >= set(names)
     node.kubelet.start()

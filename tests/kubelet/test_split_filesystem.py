@@ -1,7 +1,8 @@
 """Images on a filesystem of their own, writable layers with the kubelet's data: each is relieved by what is on it.
 
-As in `test_twins` two nodes are compared: on the first only the kubelet has pressure to answer, on the second reclaimd
-answers above the kubelet's mark.
+Only CRI-O keeps them apart, and for no other runtime does a kubelet look for them in two places. As in `test_twins` two
+nodes are compared: on the first only the kubelet has pressure to answer, on the second reclaimd answers above the
+kubelet's mark.
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
 from tests.kubelet.test_twins import ENOUGH, Left, left_on
+from tests.real_node.crio import crio_program
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import reclaimd, write_configuration
+
+pytestmark = pytest.mark.skipif(
+    crio_program() is None, reason="only CRI-O keeps images apart from writable layers (CRIO=)"
+)
 
 KUBELETS_MARK = 300 * MIB
 OWN_MARK = KUBELETS_MARK + 100 * MIB

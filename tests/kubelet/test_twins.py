@@ -86,7 +86,7 @@ def make_pods(node: KubeletNode) -> None:
 
 def left_on(node: KubeletNode) -> Left:
     """What the runtime and the directories of logs hold now."""
-    cri = node.containerd.cri
+    cri = node.runtime.cri
     containers, sandboxes = cri_pb2.ContainerState.Name, cri_pb2.PodSandboxState.Name
     return Left(
         frozenset(
@@ -94,7 +94,7 @@ def left_on(node: KubeletNode) -> Left:
             for each in cri.list_containers()
         ),
         frozenset((each.metadata.name, each.metadata.attempt, sandboxes(each.state)) for each in cri.list_sandboxes()),
-        frozenset(tag for image in cri.list_images() for tag in image.repo_tags) - {node.containerd.sandbox_image},
+        frozenset(tag for image in cri.list_images() for tag in image.repo_tags) - {node.runtime.sandbox_image},
         frozenset(_without_uid(path.relative_to(node.kubelet.pod_logs)) for path in node.kubelet.pod_logs.rglob("*")),
     )
 

@@ -45,7 +45,7 @@ def configured(node: KubeletNode, name: str, mark: int, lock: str) -> str:
 
 def unused_left(node: KubeletNode) -> list[str]:
     """The images that nobody uses and that are there."""
-    tags = [tag for image in node.containerd.cri.list_images() for tag in image.repo_tags]
+    tags = [tag for image in node.runtime.cri.list_images() for tag in image.repo_tags]
     return [tag for tag in tags if tag.startswith("reclaimd.test/unused:")]
 
 

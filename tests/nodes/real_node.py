@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real_node.containerd import SANDBOX_IMAGE, Containerd
+from tests.real_node.containerd import Containerd
 from tests.real_node.cri_client import CriClient
 from tests.real_node.loopfs import LoopFilesystem
 from tests.real_node.oci import BASE, Image, write_image, write_images
 from tests.real_node.pods import PretendKubelet
+from tests.real_node.runtime import SANDBOX_IMAGE
 
 GIB = 1 << 30
 
@@ -60,7 +61,7 @@ def running_node(
     """A node whose disk is a file in `directory`; all of it is gone on exit, also after a failure.
 
     On the disk: `containerd/` (containerd's root), `kubelet/` (--root-dir), `log/pods/` (podLogsDir).
-    ToolError or ContainerdError when it cannot be built.
+    ToolError or ContainerRuntimeError when it cannot be built.
     """
     with LoopFilesystem(directory, size_bytes, fstype, inodes, mkfs_options) as filesystem:
         disk = filesystem.mountpoint

@@ -15,16 +15,20 @@ from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.loopfs import ToolError, find_tool, run_tool
 
 HERE = Path(__file__).parent
-TOOLS = ("containerd", "runc", "ctr", "busybox", "mkfs.ext4", "mount", "umount", "losetup")
+TOOLS = ("runc", "busybox", "mkfs.ext4", "mount", "umount", "losetup")
+CONTAINERD_TOOLS = ("containerd", "ctr")
 
 NodeFactory = Callable[..., RealNode]
 
 
 @functools.cache
-def what_is_missing() -> str | None:
-    """One sentence that names what this machine lacks for a real node, or None. Cached."""
+def what_is_missing(runtime_tools: tuple[str, ...] = CONTAINERD_TOOLS) -> str | None:
+    """One sentence that names what this machine lacks for a real node with this runtime, or None. Cached."""
     missing = [] if os.geteuid() == 0 else ["root"]
-    missing += [tool for tool in TOOLS if find_tool(tool) is None]
+    missing += [tool for tool in (*runtime_tools, *TOOLS) if find_tool(tool) is None]
+    named = os.environ.get("CONTAINERD")
+    if "containerd" in runtime_tools and named and find_tool("containerd") != str(Path(named).resolve()):
+        missing.append(f"program containerd at CONTAINERD={named}")
     if not missing:
         try:
             run_tool("losetup", "--find")

@@ -20,6 +20,7 @@ DISABLED_PLUGINS = (
     "io.containerd.internal.v1.opt",
     "io.containerd.internal.v1.restart",
     "io.containerd.internal.v1.tracing",
+    "io.containerd.nri.v1.nri",
     "io.containerd.tracing.processor.v1.otlp",
 )
 

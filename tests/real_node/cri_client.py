@@ -99,10 +99,10 @@ class CriClient:
         request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         return self.call("RuntimeService/PodSandboxStatus", request, cri.PodSandboxStatusResponse)
 
-    def stop_container(self, container_id: str, grace_seconds: int = 0) -> None:
-        """Stop one container, by SIGKILL after `grace_seconds`."""
-        request = cri.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
-        self.call("RuntimeService/StopContainer", request, cri.StopContainerResponse)
+    def kill_container(self, container_id: str, timeout_seconds: float | None = None) -> None:
+        """Stop one container by SIGKILL."""
+        request = cri.StopContainerRequest(container_id=container_id)
+        self.call("RuntimeService/StopContainer", request, cri.StopContainerResponse, timeout_seconds)
 
     def remove_container(self, container_id: str) -> None:
         """Remove one container, running or not."""

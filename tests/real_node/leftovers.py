@@ -1,23 +1,25 @@
-"""What a containerd leaves: its shims, their sockets, the control groups of its pods and the processes in them.
+"""What a runtime leaves: its monitors, their sockets, the control groups of its pods and the processes in them.
 
-Everything is found by a name that belongs to one instance only (its socket, its state directory, its cgroup parent), so
-that removing it never touches another containerd on the same machine.
+Everything is found by a name that belongs to one instance only (a path in its directory, its cgroup parent), so that
+removing it never touches another runtime on the same machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
-def shims_of(socket: Path) -> list[int]:
-    """The process ids of the shims whose `-address` argument is `socket`."""
+def processes_with(option: str, value: Path) -> list[int]:
+    """The process ids of those whose command line has this option with this value."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -26,7 +28,7 @@ def shims_of(socket: Path) -> list[int]:
             arguments = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"-address" in arguments[:-1] and arguments[arguments.index(b"-address") + 1] == os.fsencode(socket):
+        if (option.encode(), os.fsencode(value)) in pairwise(arguments):
             found.append(int(entry))
     return found
 
@@ -34,10 +36,12 @@ def shims_of(socket: Path) -> list[int]:
 def shim_sockets_named_in(state: Path) -> set[Path]:
     """The sockets of the shims, as the bundles below `state` name them.
 
-    containerd 1.6 keeps them in one directory of the machine (/run/containerd/s), by a hash of socket and pod.
+    containerd keeps them in one directory of the machine (/run/containerd/s), by a hash of socket and pod. 1.x writes
+    the address of a shim to the file `address`, 2.x into `bootstrap.json`.
     """
-    named = (read_text(file).strip() for file in state.glob("io.containerd.runtime.v2.task/*/*/address"))
-    return {Path(address.removeprefix("unix://")) for address in named if address.startswith("unix:///")}
+    bundles = list(state.glob("io.containerd.runtime.v2.task/*/*"))
+    texts = [read_text(bundle / name) for bundle in bundles for name in ("address", "bootstrap.json")]
+    return {Path(address) for text in texts for address in re.findall(r'unix://(/[^"\s]+)', text)}
 
 
 def cgroups_below(parent: str) -> list[Path]:

@@ -31,8 +31,11 @@ class ToolError(RuntimeError):
 
 
 def search_path() -> str:
-    """PATH as given, with the system's directories after it."""
-    return os.environ.get("PATH", "") + ":" + SYSTEM_PATH
+    """PATH as given, with the system's directories after it. Where `CONTAINERD` names another containerd than the
+    machine's, its directory is before it: its shim and ctr are beside it."""
+    named = os.environ.get("CONTAINERD")
+    beside = [str(Path(named).resolve().parent)] if named else []
+    return ":".join((*beside, os.environ.get("PATH", ""), SYSTEM_PATH))
 
 
 def find_tool(name: str) -> str | None:

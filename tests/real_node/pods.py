@@ -97,7 +97,7 @@ class PretendKubelet:
         labels = {POD_NAME: pod.name, POD_UID: pod.uid, POD_NAMESPACE: pod.namespace, CONTAINER_NAME: name}
         config = cri_pb2.ContainerConfig(
             metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
-            image=cri_pb2.ImageSpec(image=image),
+            image=cri_pb2.ImageSpec(image=image, user_specified_image=image),
             command=command,
             labels=labels,
             annotations={"io.kubernetes.container.restartCount": str(attempt)},

@@ -1,4 +1,4 @@
-"""A removal that hangs on a real containerd: the disk is relieved by the others, and the removal is waited for."""
+"""What hangs on a real containerd: a removal, which is waited for while the others relieve the disk, or a shim."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from eviction.drill.runtime.faults import Hang
+from reclaim.cri.client import CriClient
+from reclaim.types import RuntimeUnavailable
 from tests.faults.proxy import Proxy
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
+from tests.real_node.runtime import SANDBOX_IMAGE
 from tests.real_node.test_relief import configure
-from tests.reclaimd_process import Daemon, came_true
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
+from tests.stopped import stopped
 
 MIB = 1 << 20
 IMAGES = 6
@@ -113,7 +118,7 @@ def test_a_shim_that_is_stopped_while_its_container_is_removed_holds_up_nothing_
 ) -> None:
     """SIGSTOP for the shim of the pod: whatever that does to the removal of its dead copy, images relieve the disk."""
     made = dead_copy_node
-    shims = made.node.containerd.shims()
+    shims = made.node.containerd.monitors()
     for shim in shims:
         os.kill(shim, signal.SIGSTOP)
     try:
@@ -125,3 +130,36 @@ def test_a_shim_that_is_stopped_while_its_container_is_removed_holds_up_nothing_
     assert seconds < (PATIENCE_SECONDS + PROMISED_SECONDS) * SLACK
     made.assert_guarded()
     print(f"relieved {seconds:.2f} s after the start of the daemon; the patience was {PATIENCE_SECONDS:g} s")
+
+
+@pytest.mark.regression
+def test_a_shim_that_hangs_keeps_no_unused_image(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+    """containerd asks it for the status of its sandbox, which would say which image the sandbox was made from. That is
+    known: by the configuration (1.x), or by the pin (2.x, whose status does not contain the configuration of images).
+    """
+    node = containerd_on_ext4
+    node.kubelet.admit_pod("web-uid")
+    sandbox = node.kubelet.run_pod("web", "web-uid")
+    node.kubelet.run_container(sandbox, "app", node.sandbox_image_id, SLEEP_FOR_EVER)
+    spare = node.import_image(Image("reclaimd.test/spare:1", (random_layer(1, MIB),)))
+    configuration = configure(tmp_path, node, stateFile="", imageMinimumGCAge="0s")
+    (shim,) = node.containerd.monitors()
+    with stopped(shim):
+        planned = answer(reclaimd_here("plan", "--config", configuration, "-o", "json"))
+    assert [each["id"] for each in planned["removals"]] == [spare]
+
+
+@pytest.mark.regression
+def test_a_deadline_that_containerd_sees_first_has_passed_too(containerd_on_ext4: RealNode) -> None:
+    """At the deadline containerd resets the call, which had ended as cancelled; or it answers without the shim."""
+    node = containerd_on_ext4
+    node.kubelet.admit_pod("web-uid")
+    sandbox = node.kubelet.run_pod("web", "web-uid")
+    (shim,) = node.containerd.monitors()
+    with closing(CriClient(str(node.containerd.socket))) as client, stopped(shim):
+        for _ in range(50):
+            try:
+                answered, late = client.image_of_sandbox(sandbox.id, 0.02), False
+            except RuntimeUnavailable as error:
+                answered, late = str(error), error.late
+            assert late or answered == SANDBOX_IMAGE

@@ -123,6 +123,27 @@ def test_the_proxy_passes_everything_on(proxied: ProxiedNode) -> None:
     proxied.assert_guarded()
 
 
+def test_lists_too_large_for_one_message_come_as_streams_or_not_at_all(proxied: ProxiedNode) -> None:
+    """containerd streams them since 2.4 (KEP-5825), and the pass removes the three images and nothing else. An older
+    one does not, and nothing is removed."""
+    for method in ("ListContainers", "ListPodSandbox", "ListImages"):
+        proxied.failpoints[method] = Fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "a message larger than max")
+    process = reclaimd("reclaim", "--config", proxied.configuration, "-o", "json")
+    if streams_lists(proxied.node):
+        assert results(answer(process)) == dict.fromkeys(proxied.unused, "removed")
+        assert proxied.unused_left() == set()
+    else:
+        assert "failed with RESOURCE_EXHAUSTED: a message larger than max" in process.stdout
+        assert proxied.unused_left() == set(proxied.unused)
+    proxied.assert_guarded()
+
+
+def streams_lists(node: RealNode) -> bool:
+    """Whether its containerd has the streaming variants of the list calls."""
+    major, minor = node.cri.version().runtime_version.lstrip("v").split(".")[:2]
+    return (int(major), int(minor)) >= (2, 4)
+
+
 def test_removals_that_time_out_after_they_were_done_count_as_done(proxied: ProxiedNode) -> None:
     """Every removal acts and fails with DEADLINE_EXCEEDED: each absent image counts as removed, once."""
     proxied.failpoints["RemoveImage"] = ActThenFail(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")

@@ -19,10 +19,10 @@ import grpc
 import pytest
 
 from tests.nodes.real_node import RealNode
-from tests.real_node.containerd import ContainerdError
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, Layer, write_image
 from tests.real_node.pods import Sandbox
+from tests.real_node.runtime import ContainerRuntimeError
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon
 
@@ -54,7 +54,10 @@ class Races:
         if node.cri.image_status(tar.image_id) is None:
             try:
                 node.containerd.import_image(tar, keep=True)  # as a pull would: it is idle from here on
-            except (ToolError, ContainerdError):  # it, or its base layer, was reclaimed before the import was over
+            except (
+                ToolError,
+                ContainerRuntimeError,
+            ):  # it, or its base layer, was reclaimed before the import was over
                 self.counts["not pulled"] += 1
         time.sleep(self.chance.uniform(0.0, LONGEST_IDLE_SECONDS))
         kubelet.admit_pod(uid)

@@ -20,7 +20,7 @@ class Dialect:
     `name_only_untags`: RemoveImage with a name removes that name, and the image only with its last name; otherwise it
     removes the image with all its names. `refuses_image_in_use`: RemoveImage fails for a container's image.
     `needs_room_to_delete`: nothing can be removed while the filesystem of images has no free block or no free inode.
-    `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: verbose status calls name it.
+    `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: the verbose Status names it.
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next removal that frees
     at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: larger answers fail
     with RESOURCE_EXHAUSTED. `serves_leases`: containerd's leases service is on the same socket.
@@ -42,10 +42,11 @@ class Dialect:
     serves_leases: bool = True
 
 
-CONTAINERD_2 = Dialect("containerd", "2.1.0")
-CONTAINERD_2_0 = replace(CONTAINERD_2, runtime_version="2.0.4", image_space_delay_seconds=0.1)
-"""containerd 2.0.0 to 2.0.4 answer RemoveImage before the space is free."""
-CONTAINERD_1_6 = replace(CONTAINERD_2, runtime_version="1.6.20", fills_image_id=False, pins_sandbox_image=False)
+CONTAINERD_2 = Dialect("containerd", "2.3.4", reports_sandbox_image=False)
+CONTAINERD_2_0 = replace(CONTAINERD_2, runtime_version="2.0.4", fills_image_id=False, image_space_delay_seconds=0.1)
+"""containerd 2.0.0 to 2.0.4 answer RemoveImage before the space is free; 2.0 to 2.2 leave `image_id` empty."""
+CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sandbox_image=False)
+"""1.7 pins the sandbox image."""
 CRI_O_1_31 = Dialect(
     "cri-o",
     "1.31.0",

@@ -202,9 +202,7 @@ class EmbeddedRuntime:
         with self._lock:
             sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             status, (image, _) = _copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
-        details = {"runtimeHandler": status.runtime_handler}
-        if self.dialect.reports_sandbox_image:
-            details["image"] = image
+        details = {"runtimeHandler": status.runtime_handler, "image": image}
         info = {"info": json.dumps(details)} if request.verbose else {}
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
 

@@ -70,6 +70,14 @@ def test_calls_are_asked_and_answered_however_the_bytes_are_cut(
     assert headers["grpc-timeout"] == "10000m"
 
 
+def test_the_server_is_told_a_deadline_that_is_not_before_ours() -> None:
+    """In whole milliseconds, rounded up: a server that ends the call a moment earlier would cancel it."""
+    client, server = Http2Client(), Server(answers=[[b""]])
+    client.ask(METHOD, b"", 0.0501)
+    converse(client, server, [100])
+    assert server.asked[0][0]["grpc-timeout"] == "51m"
+
+
 def test_a_call_without_a_deadline_says_none() -> None:
     """A removal: the runtime must not cancel it."""
     client, server = Http2Client(), Server(answers=[[b""]])

@@ -172,7 +172,7 @@ def test_a_long_run_is_waited_for_although_removals_are_not(small_node: SmallNod
         ({"dialect": CRI_O_1_31}, "CollectContainerdGarbage is for containerd, but the runtime is cri-o"),
         (
             {"serves_leases": False},
-            "CollectContainerdGarbage needs containerd's leases service, but containerd 2.1.0 does not serve it here",
+            "CollectContainerdGarbage needs containerd's leases service, but containerd 2.3.4 does not serve it here",
         ),
     ],
 )

@@ -175,10 +175,10 @@ def test_a_pod_made_before_its_image_is_removed_keeps_the_image_in_every_state(s
         (False, True, False, "sandbox_image"),
         (True, False, False, "pinned"),
         (True, True, True, "sandbox_image"),
-        (False, False, True, "sandbox_image_unknown"),
+        (False, False, True, "sandbox_image"),
         (False, False, False, "sandbox_image_unknown"),
     ],
-    ids=["configured, not pinned", "pinned, not configured", "all three", "no source", "no source, no pod"],
+    ids=["configured, not pinned", "pinned, not configured", "all three", "only a pod", "no source"],
 )
 def test_the_sandbox_image_is_kept_and_a_new_pod_starts_after_a_purge(
     make_small_node: SmallNodeFactory, pins: bool, reports: bool, ready_pod: bool, reason: str

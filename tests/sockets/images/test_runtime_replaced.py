@@ -113,7 +113,7 @@ def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
     make_small_node: SmallNodeFactory, what: str
 ) -> None:
     """The plan was made by what the old one said: whose image is mounted, and which one new pods need."""
-    small = make_small_node(dialect=WITHOUT_IMAGE_VOLUMES, pins_sandbox_image=False)
+    small = make_small_node(dialect=WITHOUT_IMAGE_VOLUMES, pins_sandbox_image=False, reports_sandbox_image=True)
     data = small.add_image(DATA)
     pod = small.run_pod("web")  # it has no container yet, so removals wait
     node = small.node(holdOffForNewPods="1s")

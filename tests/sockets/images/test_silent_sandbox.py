@@ -12,8 +12,8 @@ from tests.nodes.small_node import IMAGES, SmallNode, relieve
 
 @pytest.mark.regression
 def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(small_node: SmallNode) -> None:
-    """The configured sandbox image is known: unused images go, the sandbox image and the one in use stay, and the
-    silent sandbox is not asked again before each removal."""
+    """The sandbox image is pinned: unused images go, the sandbox image and the one in use stay, and the silent sandbox
+    is not asked again before each removal."""
     images = small_node.add_images(3)
     for number in range(3):
         small_node.run(small_node.run_pod(f"web-{number}"))
@@ -25,11 +25,11 @@ def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(small_node: Sma
     assert small_node.failpoints.calls["PodSandboxStatus"] == 1
 
 
-def test_without_a_configured_sandbox_image_every_sandbox_has_to_answer(small_node: SmallNode) -> None:
+def test_without_a_known_sandbox_image_every_sandbox_has_to_answer(small_node: SmallNode) -> None:
     """Nothing else says which image sandboxes need, so no image goes."""
     small_node.add_images(1)
     small_node.run(small_node.run_pod("web"))
-    small_node.runtime.dialect = replace(small_node.runtime.dialect, reports_sandbox_image=False)
+    small_node.runtime.dialect = replace(small_node.runtime.dialect, pins_sandbox_image=False)
     small_node.failpoints["PodSandboxStatus"] = Hang()
     record = relieve(small_node.node(read_deadline_seconds=0.3), IMAGES)
     assert small_node.removed() == []
