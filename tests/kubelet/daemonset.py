@@ -107,7 +107,8 @@ class DaemonSet:
 
     def process(self) -> int:
         """The process id of the daemon on this machine."""
-        (found,) = [pid for pid in self._node.runtime.processes() if PROGRAM in psutil.Process(pid).cmdline()]
+        monitors = map(psutil.Process, self._node.runtime.monitors())
+        (found,) = [child.pid for each in monitors for child in each.children() if PROGRAM in child.cmdline()]
         return found
 
 
