@@ -36,7 +36,7 @@ def ingest(node: RealNode, name: str, size_bytes: int) -> Path:
     command = [program, "--address", str(node.containerd.socket), "--namespace", "k8s.io", "content", "ingest", name]
     done = subprocess.run(command, input=content, capture_output=True, timeout=60.0, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
-    return node.containerd.blob(f"sha256:{hashlib.sha256(content).hexdigest()}")
+    return node.containerd.age_stamp(f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def product_of(node: RealNode, above: int) -> Node:

@@ -50,7 +50,7 @@ def test_an_image_id_names_a_blob_as_old_as_the_import(containerd_on_ext4: RealN
     before = time.time()
     image_id = containerd_on_ext4.import_image(Image("reclaimd.test/age:1", (random_layer(1, MIB),)))
     after = time.time()
-    blob = os.stat(containerd_on_ext4.containerd.blob(image_id))
+    blob = os.stat(containerd_on_ext4.containerd.age_stamp(image_id))
     assert before - 0.05 <= blob.st_ctime <= after + 0.05  # the kernel stamps files with a clock that ticks every 4 ms
     assert before - 0.05 <= blob.st_mtime <= after + 0.05
 
@@ -140,6 +140,7 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
         node.kubelet.admit_pod(UID)
         pod = node.kubelet.run_pod("web-0", UID)
         node.kubelet.run_container(pod, "web", node.sandbox_image_id, SLEEP_FOR_EVER)
+        assert isinstance(node.containerd, Containerd)
         sockets = node.containerd.shim_sockets()
         assert len(node.containerd.monitors()) == 1
         assert all(path.exists() for path in sockets)

@@ -38,7 +38,9 @@ def test_content_that_another_namespace_brought_makes_no_image_old(
     time.sleep(BEFORE_SECONDS)
     began = time.time()
     image_id = node.containerd.import_image(tar)
-    assert os.lstat(node.containerd.blob(image_id)).st_ctime < began - BEFORE_SECONDS + 1.0, "the content is shared"
+    assert os.lstat(node.containerd.age_stamp(image_id)).st_ctime < began - BEFORE_SECONDS + 1.0, (
+        "the content is shared"
+    )
     one = planned(node, tmp_path, image_id, imageMinimumGCAge="1h")
     assert one["reason"] == "too_young"
     assert one["age_seconds"] <= time.time() - began + 0.1
