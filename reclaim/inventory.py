@@ -11,7 +11,8 @@ while the runtime is asked.
 * Any failing call discards everything: a partial list would make a used image look unused.
 * What pod specs name is also read after the images, and again with each fresh list of containers.
 * References that no listed image carries are resolved by the runtime, by its own rules. If it answers with an image
-  that a digest does not mean, the digest stays unresolved.
+  that a digest does not mean, the digest stays unresolved. So does a reference that it refuses: CRI-O fails for what is
+  no name, or has no registry, which any pod's spec may say. Such a pod cannot start.
 * Which images a container mounts, and which image a sandbox was made from, never changes, so each is asked once. An
   empty answer may only mean that this version does not report it, so it is forgotten when the version changes.
 * A runtime may be replaced at any time, and containers survive that. So its version and configured sandbox image are
@@ -341,7 +342,12 @@ class Inventory:
         names = listing.named_images.union(listing.sandbox_image_references or ())
         unlisted = {reference for reference in names if not index.find(reference)}
         for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
-            image = self._image_service.image_status(reference)
+            try:
+                image = self._image_service.image_status(reference)
+            except RuntimeUnavailable as error:
+                if error.refused:
+                    continue
+                raise
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         return replace(listing, resolved=resolved)

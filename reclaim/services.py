@@ -157,6 +157,9 @@ class UsageService(Protocol):
         """Bytes of writable layers by container id; containers that the runtime does not report are left out. Raises
         RuntimeUnavailable if the runtime has no such statistics."""
 
+    def close(self) -> None:
+        """Closes its connection, which is its own."""
+
 
 class Listener:
     """Ignores all events. A subclass overrides those it wants to hear. Methods may be called on any thread and must

@@ -24,13 +24,14 @@ class RuntimeUnavailable(ReclaimError):
     """The container runtime cannot be reached, does not answer in time, or gave an incomplete answer.
 
     `transient`: the connection was refused or lost, so the same call may succeed a moment later. `late`: the call's
-    deadline passed.
+    deadline passed. `refused`: the runtime answered with an error of its own about what was asked.
     """
 
-    def __init__(self, message: str, *, transient: bool = False, late: bool = False):
+    def __init__(self, message: str, *, transient: bool = False, late: bool = False, refused: bool = False):
         super().__init__(message)
         self.transient = transient
         self.late = late
+        self.refused = refused
 
 
 class RemovalFailed(ReclaimError):

@@ -11,8 +11,8 @@ from itertools import islice
 
 from reclaim.execution.removals import GONE, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
-from reclaim.images.plan import NewestOfRepositories, plan_image_gc, repositories_of
-from reclaim.images.references import ImagesInUse, images_in_use
+from reclaim.images.plan import NewestOfRepositories, entries_by_id, plan_image_gc, repositories_of
+from reclaim.images.references import ImagesInUse, images_in_use, removal_references
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
@@ -58,6 +58,7 @@ class UnusedImages(Stage):
         self._evidence: Evidence | None = None
         self._listed_after = float("-inf")  # when the containers that sandboxes are compared with were listed
         self._answered: set[str] = set()  # images that the runtime says it has removed
+        self._references: dict[str, tuple[str, ...]] = {}  # what the runtime is sent for each listed image
 
     def plan(self) -> Plan:
         """Unused images, the least recently used first. Raises RuntimeUnavailable."""
@@ -75,6 +76,7 @@ class UnusedImages(Stage):
         context.records.update(listing.images, usage.ids, began, wall)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
+        self._references = {each[0].id: removal_references(each) for each in entries_by_id(listing.images)}
         self._newest = NewestOfRepositories(listing.images, records, count, began)
         return ListedImages(listing, usage, began, listed_at - began)
 
@@ -160,10 +162,11 @@ class UnusedImages(Stage):
         return image is not None and repository in repositories_of(image)
 
     def remove(self, verdict: Verdict) -> bool:
-        """RemoveImage by full id, never by name: given a name, one runtime drops all tags and another only one."""
-        removed = self._context.images.remove_image(verdict.id)
+        """RemoveImage by what names exactly this image (`removal_references`), never by a tag: given one, one runtime
+        drops all tags and another only that one."""
+        removed = [self._context.images.remove_image(each) for each in self._references.get(verdict.id, (verdict.id,))]
         self._answered.add(verdict.id)
-        return removed
+        return any(removed)
 
     def present(self, verdict: Verdict) -> bool:
         """True if ImageStatus answers with exactly this id. An image that is gone, or may be, loses its age: if it is
@@ -177,7 +180,8 @@ class UnusedImages(Stage):
         return there
 
     def _status(self, image_id: str) -> Image | None:
-        """What ImageStatus says about exactly this id; None if the runtime does not have it. Raises
-        RuntimeUnavailable."""
-        image = self._context.images.image_status(image_id)
-        return image if image is not None and image.id == image_id else None
+        """What ImageStatus says about exactly this id; None if the runtime does not have it. CRI-O does not find an
+        artifact with several names by its id. Raises RuntimeUnavailable."""
+        asked = dict.fromkeys((*self._references.get(image_id, ()), image_id))
+        found = (self._context.images.image_status(each) for each in asked)
+        return next((image for image in found if image is not None and image.id == image_id), None)

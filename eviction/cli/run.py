@@ -56,6 +56,7 @@ EARLY_SIGNS = (  # directories in which new entries precede growth of a filesyst
     "",
     "pods",  # the kubelet's, an entry for each pod
     "snapshots",  # containerd's, an entry for each layer or container
+    "../overlay",  # CRI-O's, the same
     "../io.containerd.content.v1.content/ingest",  # an entry for each blob being pulled
 )
 

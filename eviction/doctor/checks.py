@@ -40,6 +40,7 @@ from reclaim.cri.client import socket_path
 from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.references import ImageIndex, images_in_use
+from reclaim.images.storage import IMAGES
 from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion
@@ -317,9 +318,10 @@ def check_store(
     if content is not None and images is not None and content != images[0].device_id:
         yield risk(
             "store-split",
-            "images are unpacked on one filesystem, and their compressed content is on another, which is not watched",
+            "images are on two filesystems, and only one of them is watched: not that of their compressed content "
+            "(containerd) or of their layers (CRI-O)",
             f"{imagefs} is on device {images[0].device_id}, the content store on {content}",
-            "put containerd's whole root on one filesystem",
+            "put the runtime's whole root on one filesystem",
         )
 
 
@@ -600,10 +602,12 @@ def inotify_instances(proc: str = "/proc") -> int | None:
 
 
 def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
-    """containerd's snapshotters, each with the number of its snapshots, and the device of its content store."""
-    if imagefs is None or not os.path.basename(imagefs).startswith(SNAPSHOTTER):
-        return {}, None
-    root = os.path.dirname(imagefs)
+    """containerd's snapshotters, each with the number of its snapshots, and the device of its content store, which for
+    CRI-O is that of the layers."""
+    layers = (imagefs or "").removesuffix(IMAGES)
+    if not os.path.basename(layers).startswith(SNAPSHOTTER):
+        return {}, None if layers == (imagefs or "") else answer_of(lambda: filesystem_id(layers), None)
+    root = os.path.dirname(layers)
     found = [name for name in _listed(root) if name.startswith(SNAPSHOTTER)]
     snapshots = {name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots")) for name in found}
     return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)

@@ -82,7 +82,7 @@ Method = Literal[
     "PodSandboxStatus",
     "RemovePodSandbox",
 ]
-Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o"]
+Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o", "cri-o-1.36"]
 Code = Literal[
     "CANCELLED",
     "UNKNOWN",

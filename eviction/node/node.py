@@ -7,7 +7,7 @@ The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -43,6 +43,7 @@ from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, Re
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 from reclaim.images.references import images_in_use
+from reclaim.images.storage import store_of, stored_at
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
@@ -185,7 +186,7 @@ class Node(NodeView):
         self.client.on_call = self._called
         self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
-        self.records = records or ImageRecords(partial(brought_at, self.client), earlier=earlier)
+        self.records = records or ImageRecords(self._pulled_at, earlier=earlier)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
@@ -408,9 +409,13 @@ class Node(NodeView):
     def _eviction_config(self) -> EvictionConfig:
         return replace(eviction_config(self.configuration), reclaim_table=self._reclaim_table)
 
+    def _pulled_at(self) -> Mapping[str, float]:
+        return brought_at(self.client) or stored_at(self.summary.paths.imagefs or "")
+
     def _places(self) -> Places:
-        configuration = self.configuration
-        return Places(configuration.root_directory, configuration.pod_logs_dir, self.summary.paths.imagefs)
+        configuration, paths = self.configuration, self.summary.paths
+        stores = tuple(store_of(path) for path in (paths.imagefs, paths.containerfs) if path is not None)
+        return Places(configuration.root_directory, configuration.pod_logs_dir, stores)
 
 
 def _own_functions(configuration: Configuration, log: Callable[[str, str], None]) -> Iterator[ReclaimFunction]:

@@ -56,12 +56,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
 from eviction.reporting.json_shapes import Count, RoleName, to_json
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from reclaim.images.storage import IMAGES
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
@@ -83,7 +84,6 @@ SMALLEST_SHARE = 1000  # the capacity is divided by it
 MOST_HOLDERS = 5
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
 TASKS_OF_CRI = "/io.containerd.runtime.v2.task/k8s.io/"
-IMAGES_OF_STORAGE = "-images"  # CRI-O: overlay-images, with the layers in overlay next to it
 COUNT_SECONDS = 2.0  # for all trees together
 LOOK_SECONDS = 1.0  # for all processes together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
@@ -349,9 +349,15 @@ def _count_file(usage: TreeUsage, group: str, path: str, found: os.stat_result, 
 
 
 def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
-    """The mount points below a directory, from the kernel's table; none if it cannot be read."""
-    prefix = root.rstrip("/") + "/"
-    return frozenset(mount.point for mount in read_mounts(mounts) if mount.point.startswith(prefix))
+    """The mount points below a directory, from the kernel's table; none if it cannot be read. A directory that is
+    mounted on itself, as CRI-O does with its layers, holds nothing else than the tree and is left out."""
+    prefix, table = root.rstrip("/") + "/", read_mounts(mounts)
+    below = {mount.point: (mount.device, mount.root) for mount in table if mount.point.startswith(prefix)}
+    if (outer := mount_holding(root, table)) is not None:
+        for point in list(below):
+            if below[point] == (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point))):
+                del below[point]
+    return frozenset(below)
 
 
 # ---- Open files
@@ -625,10 +631,11 @@ class HiddenSpace:
 
 
 def look(
-    paths: Mapping[str, int], imagefs: str | None, limit: TimeLimit
+    paths: Mapping[str, int], stores: tuple[str, ...], limit: TimeLimit
 ) -> tuple[dict[int, HiddenSpace], Remark | None]:
     """What is found on the filesystems of these paths, by the `device_id` given for each, and which processes' open
-    files were not looked at. On btrfs, only the subvolumes of these paths are searched. Never raises OSError."""
+    files were not looked at. `stores`: as in `Places`. On btrfs, only the subvolumes of these paths are searched. Never
+    raises OSError."""
     known: dict[int, HiddenSpace] = {}
     scan = OpenFilesScan()
 
@@ -643,7 +650,7 @@ def look(
             mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
             if device_id not in known:
                 remarks = () if mount is None else tuple(kernel_remarks(mount, block_size))
-                others = dict.fromkeys(not_of_the_runtime(mine, imagefs))
+                others = dict.fromkeys(not_of_the_runtime(mine, stores))
                 known[device_id] = HiddenSpace(mount, (), remarks, others)
             if mount is not None and mount.type == "xfs":
                 scan.block_sizes[device_id] = block_size
@@ -925,47 +932,39 @@ def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Rema
         yield Remark(About.OTHER_OVERLAYS, written, text, at_least=at_least)
 
 
-def not_of_the_runtime(overlays: Sequence[WritableOverlay], imagefs: str | None) -> tuple[WritableOverlay, ...]:
+def not_of_the_runtime(overlays: Sequence[WritableOverlay], stores: tuple[str, ...]) -> tuple[WritableOverlay, ...]:
     """The overlays that are not the CRI runtime's, judging by their paths; none before the runtime has answered.
+    `stores`: as in `Places`.
 
     containerd mounts a container's root at `…/io.containerd.runtime.v2.task/<namespace>/<id>/rootfs`, and CRI lists the
     namespace `k8s.io`. With another runtime, overlays in its store may be its own and are left out; so podman's next to
     CRI-O, which share a store, are not found.
     """
-    if imagefs is None:
+    if not stores:
         return ()
-    imagefs = imagefs.rstrip("/")
-    parent, _, name = imagefs.rpartition("/")
-    if name.startswith(SNAPSHOTTER):
+    if os.path.basename(stores[0]).startswith(SNAPSHOTTER):
         return tuple(overlay for overlay in overlays if TASKS_OF_CRI not in overlay.point)
-    store = parent if name.endswith(IMAGES_OF_STORAGE) else imagefs
-    return tuple(overlay for overlay in overlays if not overlay.upper.startswith(store + "/"))
+    own = tuple(f"{store}/" for store in stores)
+    return tuple(overlay for overlay in overlays if not overlay.upper.startswith(own))
 
 
 # ---- The survey
 
 
-class ClosingUsageService(UsageService, Protocol):
-    """A usage service with its own connection."""
-
-    def close(self) -> None:
-        """Closes the connection."""
-
-
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The directories to count. `imagefs`: the path that the runtime reports, None before it answers."""
+    """The directories to count. `stores`: those with all content of the runtime, that of images first; none before it
+    answers."""
 
     root_directory: str
     pod_logs_dir: str
-    imagefs: str | None
+    stores: tuple[str, ...] = ()
 
     @property
-    def content(self) -> str | None:
-        """The directory of containerd's compressed content, next to its snapshotter; None for other runtimes."""
-        if self.imagefs is None or not os.path.basename(self.imagefs).startswith(SNAPSHOTTER):
-            return None
-        return os.path.join(os.path.dirname(self.imagefs), CONTENT)
+    def content(self) -> str:
+        """The directory of containerd's compressed content, next to its snapshotter; empty for other runtimes."""
+        parent, _, name = "".join(self.stores[:1]).rpartition("/")
+        return os.path.join(parent, CONTENT) if name.startswith(SNAPSHOTTER) else ""
 
 
 class DiskSurvey:
@@ -977,7 +976,7 @@ class DiskSurvey:
         observe: Callable[[], SignalObservations],
         places: Callable[[], Places],
         pods: Callable[[], PodStates],
-        service: Callable[[], ClosingUsageService | None],
+        service: Callable[[], UsageService | None],
         clock: Clock,
         count_seconds: float = COUNT_SECONDS,
     ):
@@ -1043,12 +1042,12 @@ class DiskSurvey:
         answering = paths_that_answer(observations)
         identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
         paths = {identity.path: identity.device_id for identity in identities}
-        filesystems, unseen = look(paths, places.imagefs, self._looking)
+        filesystems, unseen = look(paths, places.stores, self._looking)
         uppers = [overlay.upper for space in filesystems.values() for overlay in space.others][:MOST_OVERLAYS]
         trees = [
             Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
             Tree(os.path.join(places.root_directory, "pods")),
-            *(Tree(path) for path in (places.content or "", places.imagefs or "", *uppers)),
+            *(Tree(path) for path in (places.content, "".join(places.stores[:1]), *uppers)),
         ]
         logs, volumes, content, store, *of_upper = count_trees(trees, self._counting)
         counted_of = dict(zip(uppers, of_upper, strict=True))
@@ -1067,8 +1066,10 @@ class DiskSurvey:
             return measured
         with closing(service), suppress(RuntimeUnavailable):
             info = service.image_fs_info()
-            own_filesystem = info.container_filesystems[:1] not in ((), info.image_filesystems[:1])
-            measured = replace(measured, store_reported=info.image_used_bytes, writable_in_store=not own_filesystem)
+            of_both = len(set(places.stores)) < 2
+            measured = replace(measured, store_reported=info.image_used_bytes, writable_in_store=of_both)
+            if any(path.endswith(IMAGES) for path in info.image_filesystems[:1]):  # CRI-O counts only that directory
+                measured = replace(measured, store_reported=store.total_bytes if store.complete else None)
             measured = replace(measured, writable_layers=dict(service.writable_layers()))
         return measured
 

@@ -306,7 +306,8 @@ class CriClient:
     def _unavailable(self, method: str, error: CallError, deadline: float) -> RuntimeUnavailable:
         words = f"{self.endpoint}: {_sentence(method, error, deadline)}"
         transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
-        return RuntimeUnavailable(words, transient=transient, late=late)
+        refused = error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT)
+        return RuntimeUnavailable(words, transient=transient, late=late, refused=refused)
 
 
 def _sentence(method: str, error: CallError, deadline: float | None) -> str:

@@ -54,7 +54,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
-from reclaim.images.references import ImagesInUse, images_in_use, normalized, repository_of
+from reclaim.images.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
 from reclaim.types import Action, EventReason, GCEvent, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
 
 
@@ -166,6 +166,7 @@ def _plan(
             (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
             (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
             (image.pinned, Reason.PINNED, not entries[-1].pinned),  # the kubelet goes by the last entry of an id
+            (not removal_references(entries), Reason.PINNED, True),
             (image.id in kept_ids, Reason.KEEP_LIST, True),
             (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
             (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began

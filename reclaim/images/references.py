@@ -5,6 +5,10 @@ sometimes shortened), a repository digest (`repo@sha256:…`), a tag in full (`d
 short form (`busybox`). A wrong "unused" deletes the image of a running pod, so a reference means every image that it
 could mean. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
 
+A name without a registry means any listed image whose name ends so: containerd takes `busybox` as
+`docker.io/library/busybox`, while CRI-O asks a table of aliases and each registry of its configuration in turn
+(https://github.com/containers/image/blob/main/docs/containers-registries.conf.5.md), or fails.
+
 A digest always means the same image, while a tag may move. So a reference with a digest is never looked up by its name
 or tag: that would find the image that carries the tag now.
 
@@ -29,7 +33,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reclaim.types import Image, Listing
@@ -64,8 +68,11 @@ class ImageIndex:
         return self._found[reference]
 
     def _find(self, reference: str) -> frozenset[str]:
-        found = set(self._by_name.get(normalized(reference), ()))
-        found |= self._by_name.get(reference, set())
+        name = normalized(reference)
+        found = self._by_name.get(name, set()) | self._by_name.get(reference, set())
+        if is_short(reference) and not names_one_image(reference):
+            ending = "/" + name.removeprefix("docker.io/").removeprefix("library/")
+            found = found.union(*(ids for known, ids in self._by_name.items() if known.endswith(ending)))
         digest = reference.rpartition("@")[2]
         found |= self._by_name.get(digest, set())  # the same image may be listed under another repository
         hexadecimal = bare_hex(digest)
@@ -90,6 +97,17 @@ def names_one_image(reference: str) -> bool:
     return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
 
 
+def removal_references(entries: Sequence[Image]) -> tuple[str, ...]:
+    """What RemoveImage is to be sent for an image, given all entries of its id in the list: the id.
+
+    CRI-O removes an image by its id. An OCI artifact, whose id is the digest of its manifest, it removes by name and
+    digest, each name on its own; given the id, it reports success and removes nothing (`server/image_remove.go`). An
+    artifact without a name is removed by nothing: then the answer is empty.
+    """
+    own = [name for entry in entries for name in entry.repo_digests if name.endswith(f"@sha256:{entry.id}")]
+    return tuple(name for name in own if not is_short(name)) if own else (entries[0].id,)
+
+
 def bare_hex(image_id: str) -> str:
     """An id without its algorithm: `sha256:ab…` -> `ab…`."""
     return image_id.removeprefix("sha256:")
@@ -103,8 +121,8 @@ def normalized(reference: str) -> str:
     if not reference or reference.startswith("sha256:"):
         return reference
     name, at, digest = reference.partition("@")
-    head, slash, rest = name.partition("/")
-    if not slash or not ("." in head or ":" in head or head == "localhost"):
+    head, _, rest = name.partition("/")
+    if is_short(name):
         head, rest = "docker.io", name
     if head == "index.docker.io":
         head = "docker.io"
@@ -114,6 +132,12 @@ def normalized(reference: str) -> str:
     if not colon:
         repository, tag = rest, "latest"
     return f"{head}/{repository}@{digest}" if at else f"{head}/{repository}:{tag}"
+
+
+def is_short(name: str) -> bool:
+    """Whether a name says no registry."""
+    head, slash, _ = name.partition("/")
+    return not slash or not ("." in head or ":" in head or head == "localhost")
 
 
 def repository_of(name: str) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.runtime import Container, Image, Sandbox, normalize_reference, repository_of
+from eviction.drill.runtime.runtime import Container, Image, Sandbox
 from reclaim.cri import cri_pb2 as pb
+from reclaim.images.references import normalized, repository_of
 from tests.model import judgement
 from tests.model.held_calls import HeldCall, HeldCalls
 from tests.model.ledger import HANGS_SECONDS, STATES, Entry
@@ -92,9 +93,11 @@ class TrueRuntime(ObservedRuntime):
 
     # ---- what happens to images
 
-    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
+    def add_image(
+        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False, is_artifact: bool = False
+    ) -> str:
         """A pull, from its beginning to its end."""
-        image_id = super().add_image(tags, layers, pinned)
+        image_id = super().add_image(tags, layers, pinned, is_artifact)
         self._arrived(image_id)
         return image_id
 
@@ -157,7 +160,7 @@ class TrueRuntime(ObservedRuntime):
     def digest_of(self, image_id: str, tag: str) -> str:
         """The digest by which an image is in the repository of a tag, empty if it is not."""
         image = self._images.get(image_id)
-        repository = repository_of(normalize_reference(tag)) + "@"
+        repository = repository_of(normalized(tag)) + "@"
         return next((each for each in image.digests if each.startswith(repository)), "") if image else ""
 
     # ---- removals

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +90,13 @@ class PretendKubelet:
         return Sandbox(answer.pod_sandbox_id, config)
 
     def create_container(
-        self, sandbox: Sandbox, name: str, image: str, command: tuple[str, ...], attempt: int = 0
+        self,
+        sandbox: Sandbox,
+        name: str,
+        image: str,
+        command: tuple[str, ...],
+        attempt: int = 0,
+        mounts: Sequence[cri_pb2.Mount] = (),
     ) -> str:
         """Create a container without starting it; return its id. `image` is an id or a reference."""
         (sandbox.log_directory / name).mkdir(exist_ok=True)
@@ -99,6 +106,7 @@ class PretendKubelet:
             metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
             image=cri_pb2.ImageSpec(image=image, user_specified_image=image),
             command=command,
+            mounts=mounts,
             labels=labels,
             annotations={"io.kubernetes.container.restartCount": str(attempt)},
             log_path=f"{name}/{attempt}.log",

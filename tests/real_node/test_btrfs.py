@@ -100,7 +100,7 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
     log = subvolumes.logs / "default_web_uid-web" / "app" / "0.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(os.urandom(LOG_BYTES))
-    places = Places(str(subvolumes.kubelet), str(subvolumes.logs), str(subvolumes.images))
+    places = Places(str(subvolumes.kubelet), str(subvolumes.logs), (str(subvolumes.images),))
     survey = DiskSurvey(subvolumes.observe, lambda: places, PodStates, lambda: None, SystemClock(), count_seconds=20.0)
     with held_open(subvolumes.images / "gone.log", GONE_BYTES) as pid:
         (found,) = survey.survey(subvolumes.observe(), ())

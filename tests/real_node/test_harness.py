@@ -142,6 +142,7 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
         node.kubelet.admit_pod(UID)
         pod = node.kubelet.run_pod("web-0", UID)
         node.kubelet.run_container(pod, "web", node.sandbox_image_id, SLEEP_FOR_EVER)
+        assert isinstance(node.containerd, Containerd)
         sockets = node.containerd.shim_sockets()
         assert len(node.containerd.monitors()) == 1
         assert all(path.exists() for path in sockets)

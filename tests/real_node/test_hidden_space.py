@@ -77,7 +77,7 @@ def held_open(file: Path, size_bytes: int, *before: str) -> Iterator[int]:
 def looked_at(path: Path) -> tuple[HiddenSpace, Remark | None]:
     """What is found on the filesystem of a path, and who was not looked at."""
     device_id = filesystem_id(str(path))
-    found, unseen = look({str(path): device_id}, CONTAINERD, TimeLimit("test", SystemClock(), 20.0))
+    found, unseen = look({str(path): device_id}, (CONTAINERD,), TimeLimit("test", SystemClock(), 20.0))
     return found[device_id], unseen
 
 

@@ -1,9 +1,10 @@
 """The rules in which container runtimes differ, as values. The embedded runtime follows one set of them.
 
 Sources: github.com/containerd/containerd internal/cri/server (container_list.go, images/image_remove.go). For CRI-O:
-github.com/cri-o/cri-o server/image_remove.go and internal/storage/image.go, cri-o/cri-o issue 7143 (image_ref is a
-repository digest), github.com/containers/storage (an image in use is not deleted; before a deletion the new list is
-written beside the old one, and a full filesystem has no room for it).
+github.com/cri-o/cri-o server/image_remove.go, image_status.go, image_fs_info.go, internal/storage/image.go and
+internal/ociartifact/artifact.go, cri-o/cri-o issue 7143 (image_ref is a repository digest),
+github.com/containers/container-libs storage (an image in use is not deleted; before a deletion the new list is written
+beside the old one, and a full filesystem has no room for it). The rules of 1.36 as run on 1.37.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ class Dialect:
     `name_only_untags`: RemoveImage with a name removes that name, and the image only with its last name; otherwise it
     removes the image with all its names. `refuses_image_in_use`: RemoveImage fails for a container's image.
     `needs_room_to_delete`: nothing can be removed while the filesystem of images has no free block or no free inode.
+    `refuses_short_names`: a name without a registry, or what is no name, fails. `names_images_directory`: ImageFsInfo
+    names a directory beside that of the layers, and counts nothing else.
+    `has_artifacts`: there may be OCI artifacts, whose id is the digest of their manifest. Each of their names is listed
+    as one image, and removed by its repository and that digest; RemoveImage with the id succeeds and does nothing, and
+    ImageStatus with the id of one with several names finds nothing.
     `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: the verbose Status names it.
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next removal that frees
     at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: larger answers fail
@@ -34,6 +40,9 @@ class Dialect:
     name_only_untags: bool = False
     refuses_image_in_use: bool = False
     needs_room_to_delete: bool = False
+    refuses_short_names: bool = False
+    names_images_directory: bool = False
+    has_artifacts: bool = False
     pins_sandbox_image: bool = True
     reports_sandbox_image: bool = True
     container_space_delay_seconds: float = 0.0
@@ -55,10 +64,14 @@ CRI_O_1_31 = Dialect(
     name_only_untags=True,
     refuses_image_in_use=True,
     needs_room_to_delete=True,
+    refuses_short_names=True,
+    names_images_directory=True,
     serves_leases=False,
 )
 CRI_O_1_28 = replace(CRI_O_1_31, runtime_version="1.28.4", fills_image_id=False)
 """CRI has had the field `image_id` since Kubernetes 1.29."""
+CRI_O_1_36 = replace(CRI_O_1_31, runtime_version="1.36.0", has_artifacts=True)
+"""CRI-O has had artifacts since 1.33. Up to 1.35 all are pinned."""
 
 DIALECTS = {
     "containerd-1.6": CONTAINERD_1_6,
@@ -66,5 +79,6 @@ DIALECTS = {
     "containerd-2": CONTAINERD_2,
     "cri-o-1.28": CRI_O_1_28,
     "cri-o": CRI_O_1_31,
+    "cri-o-1.36": CRI_O_1_36,
 }
 """The dialects by their names in a scenario."""

@@ -188,9 +188,8 @@ def _mount(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
 
 def _run(fstype: str, name: str, *arguments: str) -> None:
     """Runs a tool to its end. Raises EmbeddedNodeError with its last line."""
-    places = [
-        each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")
-    ]  # never the working directory
+    # never the working directory
+    places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
     program = shutil.which(name, path=":".join([*places, SYSTEM_DIRECTORIES]))
     if program is None:
         raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} is not installed")

@@ -32,6 +32,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,10 +46,13 @@ from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
+from reclaim.images.references import normalized, repository_of
 
+IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 """The default image of RunPodSandbox. The node starts without images, so it must be added first."""
 
+_FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64})?|[0-9a-f]{3,64}")
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 _WRITE_BYTES = 1 << 20  # written at a time under the lock, so that list calls do not wait for a large write
@@ -77,7 +81,10 @@ class RemovalRecord(NamedTuple):
 @dataclass(slots=True)
 class Image:
     """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock nanoseconds. `tags` and
-    `digests`: full references. `runtime_handlers`: those for which it was pulled, the default one (empty) first."""
+    `digests`: full references. `runtime_handlers`: those for which it was pulled, the default one (empty) first.
+
+    Each name of an OCI artifact (`Dialect.has_artifacts`) is one of these: `id` is then the artifact's and that name.
+    """
 
     id: str
     layers: tuple[LayerSpec, ...]
@@ -106,10 +113,15 @@ class EmbeddedRuntime:
         **changes: Any,
     ) -> None:
         self.dialect = replace(dialect, **changes)
-        self.sandbox_image = normalize_reference(sandbox_image)
+        self.sandbox_image = normalized(sandbox_image)
         self.wall_seconds = wall_clock
         self.images_root = images_root
         self._store = LayerStore(images_root, containers_root)
+        self._reported = [images_root, containers_root or images_root]
+        if self.dialect.names_images_directory:
+            self._reported = [f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported]
+            for path in self._reported:
+                os.makedirs(path, exist_ok=True)
         self._lock = threading.Lock()
         self._pulling = threading.Lock()
         self._images: dict[str, Image] = {}
@@ -297,10 +309,10 @@ class EmbeddedRuntime:
         with self._lock, suppress(NotFoundError):
             image = self._image_named(request.image.image)
             self._require_free_space("images.json")
-            tag = normalize_reference(request.image.image)
+            tag = normalized(request.image.image)
             if self.dialect.name_only_untags and tag in image.tags and len(image.tags) > 1:
                 image.tags.remove(tag)
-            else:
+            elif not image.id.startswith(f"{request.image.image} "):  # no artifact is removed by its id
                 self._refuse_in_use(image)
                 self._drop_image(image)
         return cri_pb2.RemoveImageResponse()
@@ -309,18 +321,17 @@ class EmbeddedRuntime:
         """ImageFsInfo: the filesystem of images and that of containers, which may be the same."""
         now = self._now_ns()
         with self._lock:
-            usages = {
-                root: cri_pb2.FilesystemUsage(
-                    timestamp=now,
-                    fs_id=cri_pb2.FilesystemIdentifier(mountpoint=root),
-                    used_bytes=cri_pb2.UInt64Value(value=used_bytes),
-                    inodes_used=cri_pb2.UInt64Value(value=inodes),
-                )
-                for root, (used_bytes, inodes) in self._store.usage().items()
-            }
-        return cri_pb2.ImageFsInfoResponse(
-            image_filesystems=[usages[self.images_root]], container_filesystems=[usages[self._store.containers_root]]
+            counted = self._store.usage()
+        images, containers = (
+            cri_pb2.FilesystemUsage(
+                timestamp=now,
+                fs_id=cri_pb2.FilesystemIdentifier(mountpoint=path),
+                used_bytes=cri_pb2.UInt64Value(value=counted.get(path, (0, 0))[0]),
+                inodes_used=cri_pb2.UInt64Value(value=counted.get(path, (0, 0))[1]),
+            )
+            for path in self._reported
         )
+        return cri_pb2.ImageFsInfoResponse(image_filesystems=[images], container_filesystems=[containers])
 
     # ---- what happens without a call
 
@@ -330,21 +341,28 @@ class EmbeddedRuntime:
         with self._lock:
             return tuple(self._removals)
 
-    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
+    def add_image(
+        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False, is_artifact: bool = False
+    ) -> str:
         """Pulls an image: writes the layers that are missing, then lists it. Returns its id: 64 hex digits, with a
         leading "sha256:" in most dialects.
 
         Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
-        tags and layers give the same id. Raises EmbeddedNodeError if it does not fit, and leaves nothing behind.
+        tags and layers give the same id, and for an artifact, which gets one tag here, the same layers. Raises
+        EmbeddedNodeError if it does not fit or the dialect has no artifacts, and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
-        digits = deterministic_id("image", *sorted(map(normalize_reference, tags)), *digests)
+        digits = deterministic_id("image", *sorted(map(normalized, () if is_artifact else tags)), *digests)
         image_id = digits if self.dialect.bare_image_ids else f"sha256:{digits}"
+        if is_artifact:
+            if not self.dialect.has_artifacts:
+                raise EmbeddedNodeError(f"{self.dialect.runtime_name} {self.dialect.runtime_version} has no artifacts")
+            image_id = f"{digits} {' '.join(tags)}"
         with self._pulling:
             with self._lock:
                 if image_id in self._images:
                     self._tag(self._images[image_id], tags, pinned=pinned)
-                    return image_id
+                    return _listed_id(image_id)
             acquired: list[str] = []
             try:
                 for layer in layers:
@@ -358,7 +376,7 @@ class EmbeddedRuntime:
                 self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
                 self._layers[image_id] = tuple(digests)
                 self._tag(self._images[image_id], tags, pinned=pinned)
-        return image_id
+        return _listed_id(image_id)
 
     def tag_image(self, image_id: str, tag: str) -> None:
         """Adds a tag to an image. An image that had the tag loses it."""
@@ -457,11 +475,15 @@ class EmbeddedRuntime:
     def _image_named(self, wanted: str) -> Image:
         """The image with this id, tag or repository digest, or whose id alone begins so, with or without "sha256:".
 
-        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or the prefix of several ids.
+        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or the prefix of several ids, or
+        if the dialect refuses it.
         """
-        if wanted in self._images:
-            return self._images[wanted]
-        name = normalize_reference(wanted)
+        entries = [image for image_id, image in self._images.items() if _listed_id(image_id) == wanted]
+        if len(entries) == 1:
+            return entries[0]
+        if self.dialect.refuses_short_names and not _FULL_NAME.fullmatch(wanted):
+            raise EmbeddedNodeError(f"short-name {wanted!r} did not resolve to an alias")
+        name = normalized(wanted)
         for image in self._images.values():
             if name in image.tags or name in image.digests:
                 return image
@@ -474,7 +496,7 @@ class EmbeddedRuntime:
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
         """An image in ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
-            id=image.id,
+            id=_listed_id(image.id),
             repo_tags=image.tags,
             repo_digests=image.digests,
             size=sum(layer.size_bytes for layer in image.layers),
@@ -485,11 +507,12 @@ class EmbeddedRuntime:
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
         """Adds tags to an image, each with the digest of its repository. An image that had a tag loses it."""
         image.pinned |= pinned
-        for tag in map(normalize_reference, tags):
+        for tag in map(normalized, tags):
             for other in self._images.values():
                 if other is not image and tag in other.tags:
                     other.tags.remove(tag)
-            digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
+            manifest = _listed_id(image.id) if " " in image.id else deterministic_id("manifest", image.id)
+            digest = f"{repository_of(tag)}@sha256:{manifest}"
             image.tags += [tag] if tag not in image.tags else []
             image.digests += [digest] if digest not in image.digests else []
 
@@ -611,26 +634,9 @@ def _named(ids: Collection[str], wanted: str) -> list[str]:
     return [each for each in ids if each.startswith(wanted)]
 
 
-def normalize_reference(reference: str) -> str:
-    """An image reference in full: registry, repository, and a digest or a tag ("latest" if neither is given).
-
-    "busybox" becomes "docker.io/library/busybox:latest"; "name:tag@digest" loses its tag, as in every runtime.
-    """
-    name, _, digest = reference.partition("@")
-    path, slash, last = name.rpartition("/")
-    last, _, tag = last.partition(":")
-    repository = path + slash + last
-    registry = repository.split("/", 1)[0]
-    if "/" not in repository:
-        repository = f"docker.io/library/{repository}"
-    elif not ("." in registry or ":" in registry or registry == "localhost"):
-        repository = f"docker.io/{repository}"
-    return f"{repository}@{digest}" if digest else f"{repository}:{tag or 'latest'}"
-
-
-def repository_of(tag: str) -> str:
-    """The repository of a normalized "repository:tag" reference."""
-    return tag.rpartition(":")[0]
+def _listed_id(image_id: str) -> str:
+    """The id that CRI shows: of an artifact without its name."""
+    return image_id.partition(" ")[0]
 
 
 def deterministic_id(*parts: object) -> str:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images.references import ImageIndex, bare_hex, normalized
-from reclaim.types import Image
+from reclaim.images.plan import ImageGCPolicy, plan_image_gc
+from reclaim.images.references import ImageIndex, ImagesInUse, bare_hex, normalized, removal_references
+from reclaim.types import Image, Listing, Reason
 from tests.pure.values import image, image_id
 
 DIGEST = "sha256:" + "d" * 64
@@ -88,6 +89,64 @@ def test_one_id_listed_twice_is_found_by_the_tags_of_both() -> None:
     """CRI-O lists an image once per name in some versions."""
     index = ImageIndex([image(1, "a:1"), image(1, "b:1")])
     assert index.find("a:1") == index.find("b:1") == {image_id(1)}
+
+
+@pytest.mark.parametrize(
+    ("reference", "numbers"),
+    [
+        ("app:1", {1, 2, 3}),
+        ("library/app:1", {1, 2, 3}),
+        ("team/app:1", {3}),
+        ("app", set()),
+        ("docker.io/app:1", {1}),
+        ("localhost/app:1", {2}),
+        ("team.example/app:1", set()),
+    ],
+)
+def test_a_name_without_a_registry_means_every_name_that_ends_so(reference: str, numbers: set[int]) -> None:
+    """CRI-O may take it for one of any registry of its configuration; a name with a registry means itself."""
+    names = ("docker.io/library/app:1", "localhost/app:1", "registry.example/team/app:1", "registry.example/myapp:1")
+    index = ImageIndex([image(number, name) for number, name in enumerate(names, 1)])
+    assert index.find(reference) == {image_id(number) for number in numbers}
+
+
+MANIFEST = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("names", "sent"),
+    [
+        ((("registry.example/model:1", f"registry.example/model@sha256:{MANIFEST}"),), (1,)),
+        (
+            (
+                ("registry.example/model:1", f"registry.example/model@sha256:{MANIFEST}"),
+                ("registry.example/model:2", f"registry.example/model@sha256:{MANIFEST}"),
+                ("other.example/model:1", f"other.example/model@sha256:{MANIFEST}"),
+            ),
+            (1, 1, 1),
+        ),
+        ((("", f"unknown@sha256:{MANIFEST}"),), ()),
+    ],
+    ids=["one name", "three names", "no name"],
+)
+def test_an_artifact_is_removed_by_each_name_with_its_digest(
+    names: tuple[tuple[str, str], ...], sent: tuple[int, ...]
+) -> None:
+    """Its id is that digest, and CRI-O does nothing for the id; one without a name is removed by nothing."""
+    entries = [Image(MANIFEST, (tag,) if tag else (), (digest,)) for tag, digest in names]
+    expected = tuple(digest for _, digest in names)[: len(sent)]
+    assert removal_references(entries) == expected
+    usage = ImagesInUse(frozenset(), frozenset(), (), sandbox_image_known=True)
+    plan = plan_image_gc(Listing(images=tuple(entries)), {}, ImageGCPolicy(min_age_seconds=0), 0.0, usage)
+    assert [each.reason for each in plan.remove + plan.keep] == [Reason.UNUSED if sent else Reason.PINNED]
+
+
+@pytest.mark.parametrize("prefix", ["sha256:", ""])
+def test_an_image_is_removed_by_its_id(prefix: str) -> None:
+    """Its digest is of the manifest, and its id another one; with an algorithm in front it is never an artifact's."""
+    one = Image(prefix + "b" * 64, ("registry.example/app:1",), (f"registry.example/app@sha256:{MANIFEST}",))
+    same = Image(f"sha256:{MANIFEST}", (), (f"registry.example/app@sha256:{MANIFEST}",))
+    assert [removal_references([each, each]) for each in (one, same)] == [(one.id,), (same.id,)]
 
 
 listed = st.lists(

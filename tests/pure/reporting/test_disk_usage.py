@@ -75,6 +75,22 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(tmp_path: Path) -> 
     assert mounts_below("/", str(tmp_path / "no table")) == frozenset()
 
 
+@pytest.mark.parametrize(("device", "root", "counts"), [("98:0", "/store/overlay", True), ("98:0", "/other", False)])
+def test_a_directory_that_is_mounted_on_itself_is_part_of_the_tree(
+    tmp_path: Path, device: str, root: str, *, counts: bool
+) -> None:
+    """As CRI-O mounts its layers; another directory of the same filesystem is elsewhere, too."""
+    table, store = tmp_path / "mountinfo", tmp_path / "store"
+    (store / "overlay").mkdir(parents=True)
+    (store / "overlay" / "layer").write_bytes(b"x" * 64 * KIB)
+    table.write_text(
+        f"36 35 98:0 / {tmp_path} rw - ext4 x rw\n37 36 {device} {root} {store / 'overlay'} rw - ext4 x rw\n"
+    )
+    assert mounts_below(str(store), str(table)) == (frozenset() if counts else {str(store / "overlay")})
+    found = count_trees([Tree(str(store))], TimeLimit("test", SystemClock(), 5.0), str(table))[0]
+    assert (found.total_bytes >= 64 * KIB) is counts
+
+
 def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
     """A thousand files and no time: some are counted, and the result is marked as incomplete."""
     for number in range(1000):

@@ -20,6 +20,7 @@ from eviction.reporting.space import (
     not_of_the_runtime,
     remarks_of,
 )
+from reclaim.images.storage import store_of
 from signals.mounts import Mount
 from signals.types import FsStats
 from tests.pure.values import GIB, MIB
@@ -206,17 +207,20 @@ OVERLAYS = (
 
 
 @pytest.mark.parametrize(
-    ("imagefs", "devices"),
+    ("reported", "devices"),
     [
-        (CONTAINERD, [51, 52, 53]),
-        ("/var/lib/containers/storage/overlay-images", [50, 51, 52]),
-        ("/var/lib/docker/", [50, 51, 53]),
-        (None, []),
+        ((CONTAINERD, CONTAINERD), [51, 52, 53]),
+        (("/var/lib/containers/storage/overlay-images",), [50, 51, 52]),
+        (("/mnt/images/overlay-images", "/var/lib/containers/storage/overlay-containers"), [50, 51, 52]),
+        (("/var/lib/docker/",), [50, 51, 53]),
+        ((), []),
     ],
+    ids=["containerd", "CRI-O", "CRI-O with an image store", "docker", "unknown"],
 )
-def test_overlays_that_are_not_of_the_runtime(imagefs: str | None, devices: list[int]) -> None:
-    """Beside containerd its other namespaces too; beside another runtime what is outside of its store; else unknown."""
-    assert [overlay.device_id for overlay in not_of_the_runtime(OVERLAYS, imagefs)] == devices
+def test_overlays_that_are_not_of_the_runtime(reported: tuple[str, ...], devices: list[int]) -> None:
+    """Beside containerd also its other namespaces; beside another runtime what is outside its stores; else unknown."""
+    stores = tuple(map(store_of, reported))
+    assert [overlay.device_id for overlay in not_of_the_runtime(OVERLAYS, stores)] == devices
 
 
 def test_what_is_not_counted_makes_a_lower_bound() -> None:

@@ -7,18 +7,22 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, DIALECTS, Dialect
+from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, CRI_O_1_36, DIALECTS, Dialect
+from eviction.drill.runtime.faults import Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from reclaim.cri import cri_pb2 as pb
 from signals.types import FsLayout, Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import run_container, run_pod
+from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
-CRI_O = [CRI_O_1_28, CRI_O_1_31]
+CRI_O = [CRI_O_1_28, CRI_O_1_31, CRI_O_1_36]
+MODEL, SAME = "registry.example/model:1", "registry.example/model:2"
 FULL = "no space left on device"
 
 
@@ -70,6 +74,56 @@ def test_cri_o_names_the_image_of_a_container_by_digest(tmp_path: Path, dialect:
     assert container.image_ref == image.repo_digests[0]
     assert len(image.id) == 64
     assert container.image_id == (image.id if dialect.fills_image_id else "")
+    node.close()
+
+
+def test_cri_o_removes_an_artifact_by_name_and_digest_only(tmp_path: Path) -> None:
+    """By its id: success, and nothing goes. Each of its names is listed and removed on its own; with two names its id
+    finds nothing."""
+    node = BareRuntime(tmp_path, dialect=CRI_O_1_36)
+    layer = LayerSpec("model", 4096)
+    (model, _) = [node.runtime.add_image([name], [layer], is_artifact=True) for name in (MODEL, SAME)]
+    by_digest = f"registry.example/model@sha256:{model}"
+    entries = [each for each in node.images() if each.id == model]
+    assert [(list(each.repo_tags), list(each.repo_digests)) for each in entries] == [
+        ([MODEL], [by_digest]),
+        ([SAME], [by_digest]),
+    ]
+    node.call("RemoveImage", image={"image": model})
+    assert not node.call("ImageStatus", image={"image": model}).HasField("image")
+    assert node.call("ImageStatus", image={"image": by_digest}).image.id == model
+    node.call("RemoveImage", image={"image": by_digest})
+    assert [list(each.repo_tags) for each in node.images() if each.id == model] == [[SAME]]
+    assert node.call("ImageStatus", image={"image": model}).image.id == model
+    node.call("RemoveImage", image={"image": model})
+    assert node.has_layer(layer)
+    node.call("RemoveImage", image={"image": by_digest})
+    assert not node.has_layer(layer)
+    node.close()
+    older = BareRuntime(tmp_path / "older", dialect=CRI_O_1_31)
+    with pytest.raises(EmbeddedNodeError, match="has no artifacts"):
+        older.runtime.add_image([MODEL], [layer], is_artifact=True)
+    older.close()
+
+
+@pytest.mark.parametrize("reference", ["busybox:1", "team/busybox:1", "NoSuchName", "a@b@c", "registry.example/UP:1"])
+def test_cri_o_fails_for_what_is_no_full_name(tmp_path: Path, reference: str) -> None:
+    """Without a registry to search, or with several: neither an image nor that there is none."""
+    node = BareRuntime(tmp_path, dialect=CRI_O_1_36)
+    for method in ("ImageStatus", "RemoveImage"):
+        code, message = node.error(method, image={"image": reference})
+        assert (code, "short-name" in message) == (grpc.StatusCode.UNKNOWN, True)
+    assert not node.call("ImageStatus", image={"image": "registry.example/none:1"}).HasField("image")
+    node.close()
+
+
+def test_cri_o_names_the_directory_of_its_images(tmp_path: Path) -> None:
+    """The layers are beside it, and not counted."""
+    node = BareRuntime(tmp_path, dialect=CRI_O_1_36)
+    (reported,) = node.call("ImageFsInfo").image_filesystems
+    directory = Path(reported.fs_id.mountpoint)
+    assert directory == node.root / "overlay-images"
+    assert (directory.is_dir(), reported.used_bytes.value) == (True, 0)
     node.close()
 
 
@@ -189,3 +243,56 @@ def test_a_disk_that_counts_no_inodes_has_room_to_delete(make_small_node: SmallN
     finally:
         unmount(str(small.images_root / "unused"))
     assert image in small.removed("image")
+
+
+@pytest.mark.regression
+def test_cri_os_artifacts_are_removed_with_all_their_names(make_small_node: SmallNodeFactory) -> None:
+    """One of two names, one that a container has mounted, and one that is pinned; beside an image."""
+    small = make_small_node(dialect=CRI_O_1_36)
+    layers = [LayerSpec("model", MIB)]
+    (model, _) = [small.runtime.add_image([name], layers, is_artifact=True) for name in (MODEL, SAME)]
+    small.first_detected[model] = small.first_detected[small.app_id]
+    mounted = small.add_image("registry.example/mounted:1", is_artifact=True)
+    pinned = small.add_image("registry.example/pinned:1", is_artifact=True, pinned=True)
+    (old,) = small.add_images(1)
+    small.create(small.run_pod("web"), mounts=[pb.Mount(image=pb.ImageSpec(image=mounted))])
+    record = relieve(small.node(), EVERYTHING)
+    assert {result_of(record, each) for each in (model, old)} == {"removed"}
+    assert not {model, old} & small.images()
+    assert {mounted, pinned} <= small.images()
+    assert [reason_of(record, each) for each in (mounted, pinned)] == ["in_use", "pinned"]
+
+
+@pytest.mark.regression
+def test_an_image_whose_removal_did_nothing_counts_nothing_and_holds_up_nothing(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """One of three images is removed with success and still there: the others go, and it is not tried again at once."""
+    small = make_small_node(dialect=CRI_O_1_36)
+    images = set(small.add_images(3))
+    node = small.node(imageMinimumGCAge="2m")
+    small.failpoints["RemoveImage"] = Pretend(times=1)
+    record = relieve(node, IMAGES)
+    (vain,) = [outcome for outcome in record.removals if str(outcome.result) == "failed"]
+    assert ("still has it" in vain.error, vain.freed_bytes) == (True, 0)
+    assert images - {vain.verdict.id} <= set(small.removed("image"))
+    again = relieve(node, IMAGES)
+    assert reason_of(again, vain.verdict.id) == "too_young"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", ["NoSuchName", "busybox:1"])
+def test_a_pod_whose_image_is_no_full_name_stops_nothing(make_small_node: SmallNodeFactory, name: str) -> None:
+    """CRI-O fails when it is asked what that is. An image that the name could mean stays."""
+    small = make_small_node(dialect=CRI_O_1_36)
+    images = {each: small.add_image(each) for each in ("localhost/busybox:1", "registry.example/old:1")}
+    small.run(small.run_pod("web"))
+    pod = {
+        "metadata": {"uid": "uid-new", "annotations": {"kubernetes.io/config.source": "api"}},
+        "spec": {"containers": [{"image": name}, {"image": "registry.example/later:1"}]},
+        "status": {"phase": "Pending"},
+    }
+    with KubeletServer(answer(pod_list(pod))) as kubelet:
+        relieve(small.node(kubeletEndpoint=kubelet.url), IMAGES)
+    assert images["registry.example/old:1"] in small.removed("image")
+    assert (images["localhost/busybox:1"] in small.images()) is (name == "busybox:1")
