@@ -131,23 +131,20 @@ class Matrix:
         with _alone(self.into), tempfile.TemporaryDirectory(prefix="matrix-") as name, ExitStack() as stack:
             tars = write_images(IMAGES, Path(name))
             planes = [stack.enter_context(ControlPlane(Path(name) / f"plane-{number}")) for number in range(2)]
+            for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(asked_to_stop, lambda *_: sys.exit("stopped; what is done need not be run again"))
             last: _Child | None = None
-            try:
-                for number, run in enumerate(waiting):
-                    began = time.monotonic()
-                    child = _Child(run, planes[number % 2], tars, Path(name) / str(number), self.file(run))
-                    try:
-                        child.wait_for("ready")
-                        self._finish(last, number, waiting)
-                        last = child
-                    except BaseException:
-                        child.end()
-                        raise
-                    child.go()
-                    child.wait_for("filled")
-                    self.overheads.append(time.monotonic() - began - _fill_seconds(run))
-            finally:
-                self._finish(last, len(waiting), waiting)
+            for number, run in enumerate(waiting):
+                began = time.monotonic()
+                child = _Child(run, planes[number % 2], tars, Path(name) / str(number), self.file(run))
+                stack.callback(child.end)
+                child.wait_for("ready")
+                self._finish(last, number, waiting)
+                child.go()
+                child.wait_for("filled")
+                self.overheads.append(time.monotonic() - began - _fill_seconds(run))
+                last = child
+            self._finish(last, len(waiting), waiting)
 
     def _finish(self, child: _Child | None, done: int, waiting: Sequence[Run]) -> None:
         """Waits for the end of a run, and says what became of it."""
@@ -184,7 +181,8 @@ class _Child:
         deadline = time.monotonic() + LONGEST_SECONDS
         while not self._over:
             if not self._tells.poll(max(deadline - time.monotonic(), 0.0)):
-                self.reason, self._over = f"not {word} within {LONGEST_SECONDS:g} s", True
+                self.end()
+                self.reason = f"not {word} within {LONGEST_SECONDS:g} s"
                 return
             try:
                 told, text = self._tells.recv()
@@ -207,15 +205,16 @@ class _Child:
         """Ends it: by SIGTERM if it has not ended by itself, upon which it undoes what it has made."""
         if not self._over:
             self._process.terminate()
+            self._over = True
         self._process.join(LONGEST_SECONDS)
-        self._tells.close()
 
 
 def _run_one(
     run: Run, plane: ControlPlane, tars: Sequence[ImageTar], directory: Path, file: Path, tells: Connection
 ) -> None:
     """What the process of a run does."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the matrix ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     try:
         for name in ("CONTAINERD", "CRIO"):
             os.environ.pop(name, None)
@@ -240,7 +239,8 @@ def _run_one(
         write(file, header(run, found), found)
         tells.send(("done", in_words(found)))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the matrix goes on and names it
-        traceback.print_exc()
+        if isinstance(error, Exception):
+            traceback.print_exc()
         tells.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0][:300]))
 
 
