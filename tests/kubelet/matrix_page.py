@@ -49,8 +49,9 @@ class Recorded:
 
     @property
     def node(self) -> tuple[str, str, str, int]:
-        """What was filled, and how fast."""
-        return self.head["kubelet"], self.head["runtime"], self.head["filesystem"], self.head["rate_mib"]
+        """What was filled, and how fast. Of the runtime's version without what a builder has added to it."""
+        runtime = re.sub(r"[~+].*", "", self.head["runtime"])
+        return self.head["kubelet"], runtime, self.head["filesystem"], self.head["rate_mib"]
 
 
 def read_all(directory: Path) -> list[Recorded]:

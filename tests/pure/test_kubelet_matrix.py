@@ -57,7 +57,7 @@ def a_run(responder: Responder = Responder.RECLAIMD, first_freed_seconds: float 
 def header(responder: Responder = Responder.RECLAIMD, **fields: object) -> dict[str, object]:
     """What the table and the resumption read of a header."""
     machine = {"processors": 2}
-    node = {"kubelet": "1.36.2", "runtime": "containerd 1.6.20", "filesystem": "ext4", "rate_mib": 100}
+    node = {"kubelet": "1.36.2", "runtime": "containerd 1.6.20~ds1", "filesystem": "ext4", "rate_mib": 100}
     return {**node, "responder": responder, "reclaimd": "0123abcd", "kernel": "6.18", "machine": machine, **fields}
 
 
