@@ -51,6 +51,7 @@ QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are 
 SETTLE_SECONDS = 40.0  # after the fill, at the latest: it evicts one pod each 10 s as long as it has to
 NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
+ACCOUNTED_SECONDS = {"btrfs": 30.0}  # a filesystem that accounts for what was written or freed when it commits
 KUBELET_LINE = re.compile(r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)")
 LINE_CHARACTERS = 200  # of a line of a log that is kept
 
@@ -233,10 +234,9 @@ def duel(
         figures = os.statvfs(node.disk)
         capacity = figures.f_blocks * figures.f_frsize
         mark, above = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
-        fill_bytes(node.disk / "ballast", above + HEADROOM_BYTES, fast=True).wait(60.0)
+        _leave(node.disk, above + HEADROOM_BYTES)
         most = HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES)
         images_before = len(node.runtime.cri.list_images())
-        os.sync()  # so that the fill does not wait for what was written to make the node
         parts.end("ballast")
         said: list[Event] = []
         with _beside(node, directory, responder, first_prune_seconds, said) as begins, observe(node):
@@ -253,7 +253,7 @@ def duel(
                         ended = time.monotonic()
                         idle, stolen = _shares(processors, _processor_times())
                         parts.end("fill")
-                        _settle(sampler, mark, ended, after_fill)
+                        _settle(sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0), after_fill)
                         parts.end("settle")
                 finally:
                     fill.stop()
@@ -276,8 +276,7 @@ def duel(
             pressure=pressure.seen,
             evicted=tuple(sorted(name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted")),
             crossed_seconds=None if crossed is None else crossed - began,
-            # btrfs tells what was written or freed when it commits, up to 30 s later
-            first_freed_seconds=None if fstype == "btrfs" else sampler.first_freed(own),
+            first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,
             below_mark_seconds=sampler.seconds_below(mark),
             images_before=images_before,
@@ -315,8 +314,30 @@ def restarts(pod: dict[str, object]) -> int:
     return sum(int(each["restartCount"]) for kind in kinds for each in status.get(kind, ()))
 
 
+def _leave(disk: Path, bytes_available: int) -> None:
+    """Allocates so much that this is left, to a MiB. What has been written so far is on the disk then, so that the fill
+    does not wait for it. TimeoutError."""
+    ballast = fill_bytes(disk / "ballast", bytes_available, fast=True)
+    ballast.wait(60.0)
+    deadline = time.monotonic() + 60.0
+    with open(ballast.directory / "fill.bin", "r+b") as file:
+        while True:
+            os.sync()  # btrfs accounts for what was allocated when it commits
+            figures = os.statvfs(disk)
+            size, more = os.fstat(file.fileno()).st_size, figures.f_bavail * figures.f_frsize - bytes_available
+            if abs(more) <= MIB:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{disk}: {more} bytes more than {bytes_available} are available after a minute")
+            if more > 0:
+                os.posix_fallocate(file.fileno(), size, more)
+            else:
+                os.truncate(file.fileno(), size + more)
+
+
 def _settle(sampler: Sampler, mark_bytes: int, ended: float, after_fill: Callable[[], None]) -> None:
-    """Waits until nobody has a reason to act any more; on the way, until what is timed is over."""
+    """Waits until nobody has a reason to act any more; on the way, until what is timed is over. `ended`: when all that
+    was written is accounted for."""
 
     def wait(above_seconds: float, least: float, most: float) -> None:
         while (since := time.monotonic() - ended) < most:

@@ -11,6 +11,7 @@ so is what another commit of reclaimd has run.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import multiprocessing
@@ -24,13 +25,15 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from eviction.drill.runtime.private_mounts import enter_private_mounts
 from tests.kubelet.control_plane import ControlPlane
@@ -53,6 +56,7 @@ from tests.real_node.loopfs import MAKE, find_tool, run_tool
 from tests.real_node.oci import ImageTar, write_images
 from tests.repository import ROOT
 
+PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 PRODUCT = ("signals", "reclaim", "eviction")
 SAMPLE_SECONDS = 0.1  # of what a file keeps: the lowest reading of each, if it differs from the last one kept
 LONGEST_SECONDS = 900.0  # of a run
@@ -213,6 +217,7 @@ def _run_one(
     run: Run, plane: ControlPlane, tars: Sequence[ImageTar], directory: Path, file: Path, tells: Connection
 ) -> None:
     """What the process of a run does."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # whatever loses its parent is found at the end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the matrix ends it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     try:
@@ -220,6 +225,8 @@ def _run_one(
             os.environ.pop(name, None)
         os.environ.update(run.environment())
         enter_private_mounts()  # so that no process that makes a namespace of its own holds the node's filesystem
+        if run.runtime.variable == "CRIO":  # the kubelet looks for each at one place, and there may be two
+            run_tool("mount", "-t", "tmpfs", "none", "/run")
 
         def may_fill() -> None:
             tells.send(("ready", ""))
@@ -242,6 +249,10 @@ def _run_one(
         if isinstance(error, Exception):
             traceback.print_exc()
         tells.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0][:300]))
+    finally:
+        for left in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                left.kill()
 
 
 def combinations(
