@@ -9,7 +9,7 @@
 # make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak     runs what takes hours: races, kills, full disks, leaks and all drills, by the hundred; prints its figures
 # make bench    measures, side by side in one run (RECLAIMD_BENCH=short: a little of each, to see that it works)
-# make kubelet  runs the tests beside a real kubelet, and prints their tables. KUBELET=, KUBE_APISERVER= and ETCD= name the
+# make kubelet  runs the tests beside a real kubelet, and a few fills of a node. KUBELET=, KUBE_APISERVER= and ETCD= name the
 #               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
 #               in place of containerd (pinns beside it)
 # make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench picture)
@@ -117,8 +117,7 @@ bench: development
 kubelet: development
 	@.ci/debian-packages $(PACKAGES) etcd-server $(if $(CRIO),conmon skopeo)
 	$(BIN)/python -m pytest -m "soak or not soak" -rA tests/kubelet
-	@$(BIN)/python -m tests.kubelet.bench table
-	@$(BIN)/python -m tests.kubelet.bench table --filesystem xfs --rate 100
+	@$(BIN)/python -m tests.kubelet.bench matrix --filesystem ext4 --filesystem xfs --runs 1 --into report/matrix
 
 picture: environment
 	@$(BIN)/reclaimd drill pressured-node --report report

@@ -1,19 +1,22 @@
-"""One fill of a node, with the kubelet alone or with reclaimd beside it, and what became of the node.
+"""One fill of a node, with the kubelet alone or with somebody beside it, and what became of the node.
 
 The node has eleven pods (running, completed, with an init container, crashing) and nineteen images that nobody uses.
 The fill ends below the kubelet's mark by as much as those images hold: whoever removes all of them in time has no
-pressure. An independent sampler reads the filesystem; it knows nothing of either.
+pressure. An independent sampler reads the filesystem; it knows nothing of who responds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,8 +26,9 @@ from tests.kubelet.api import ApiError
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubelet import KubeletSettings
 from tests.kubelet.node import GIB, KubeletNode, kubelet_node
+from tests.kubelet.prune import PruneTimer
 from tests.real_node.fill import Fill, fill_bytes
-from tests.real_node.oci import BASE, Image, random_layer
+from tests.real_node.oci import BASE, Image, ImageTar, random_layer
 from tests.reclaimd_process import Daemon, write_configuration
 
 MIB = 1 << 20
@@ -39,34 +43,80 @@ UNUSED_IMAGES = [
 USED_IMAGES = [
     Image(f"reclaimd.test/used:{number}", (BASE, random_layer(1000 + number, 2 * MIB))) for number in range(11)
 ]
-SETTLE_SECONDS = 40.0  # after the fill: the kubelet evicts one pod each 10 s as long as it has to
-UNTOUCHED_SECONDS = 12.0  # where its mark was not passed: it looks once more
+IMAGES = [*UNUSED_IMAGES, *USED_IMAGES]
+ABOVE_SECONDS = 2.0  # that long above the kubelet's mark after the fill: what is timed is over
+ALONE_SECONDS = 30.0  # after the fill, at the latest
+UNTOUCHED_SECONDS = 12.0  # after the fill: the kubelet looks once more
+QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are up to 10 s old
+SETTLE_SECONDS = 40.0  # after the fill, at the latest: it evicts one pod each 10 s as long as it has to
 NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
+ACCOUNTED_SECONDS = {"btrfs": 30.0}  # a filesystem that accounts for what was written or freed when it commits
+KUBELET_LINE = re.compile(r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)")
+LINE_CHARACTERS = 200  # of a line of a log that is kept
 
 
-class Side(StrEnum):
+class Responder(StrEnum):
     """Who answers the fill."""
 
-    KUBELET = "kubelet"
+    NOBODY = "nobody"
+    """the kubelet alone"""
     RECLAIMD = "reclaimd"
-    """beside the kubelet"""
+    """beside the kubelet, as it is by default"""
+    PRUNE = "prune"
+    """`crictl rmi --prune` beside the kubelet, once a minute"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was available and what the fill had written, in bytes, `at` seconds after the fill began."""
+
+    at: float
+    available: int
+    written: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened `at` seconds after the fill began. `whose`: `fill`, `node`, `kubelet`, or the name of the
+    responder."""
+
+    at: float
+    whose: str
+    what: str
 
 
 @dataclass(frozen=True)
 class DuelRun:
-    """What one fill did. Bytes; seconds. `first_freed_seconds`: from the crossing of the own mark (the kubelet's, or
-    that of reclaimd) to the first freed byte, None if nothing was freed."""
+    """What one fill did. Bytes; seconds. The own mark is the kubelet's, or that of reclaimd."""
 
     rate_mib: int
-    side: Side
+    responder: Responder
+    runtime: str
+    """its name and version, as it says over CRI"""
+    capacity_bytes: int
+    mark_bytes: int
+    own_mark_bytes: int
+    fill_bytes: int
     pressure: bool
     evicted: tuple[str, ...]
+    crossed_seconds: float | None
+    """after the fill began, the own mark was crossed"""
     first_freed_seconds: float | None
+    """from then to the first freed byte; None if nothing was freed, or the filesystem does not tell when"""
     lowest_bytes: int
-    mark_bytes: int
+    below_mark_seconds: float
+    images_before: int
     images_left: int
     restarted: tuple[str, ...]
+    idle_share: float
+    """of the processors' time during the fill"""
+    stolen_share: float
+    """by other virtual machines"""
+    parts: dict[str, float]
+    """how long each part of the run took"""
+    samples: tuple[Sample, ...]
+    events: tuple[Event, ...]
 
 
 class Sampler(Background):
@@ -83,15 +133,28 @@ class Sampler(Background):
         """The least that was available."""
         return min(available for _, available, _ in self.samples)
 
+    def crossed(self, mark_bytes: int) -> float | None:
+        """When the first reading was below the mark, by `time.monotonic()`; None if none was."""
+        return next((at for at, available, _ in self.samples if available < mark_bytes), None)
+
     def first_freed(self, mark_bytes: int) -> float | None:
         """Seconds from the first reading below the mark to the first one that cannot be without 1 MiB having come back;
         None if there is none."""
-        crossed = next((at for at, available, _ in self.samples if available < mark_bytes), None)
-        if crossed is None:
+        if (crossed := self.crossed(mark_bytes)) is None:
             return None
         most = max(available + written for at, available, written in self.samples if at <= crossed)
         freed = (at for at, available, written in self.samples if at > crossed and available + written >= most + MIB)
         return next((at - crossed for at in freed), None)
+
+    def seconds_below(self, mark_bytes: int) -> float:
+        """How long it was below the mark, in all."""
+        pairs = itertools.pairwise(self.samples)
+        return sum(later - at for (at, available, _), (later, _, _) in pairs if available < mark_bytes)
+
+    def seconds_above(self, mark_bytes: int) -> float:
+        """How long it has been at the mark or above, up to now."""
+        below = next((at for at, available, _ in reversed(self.samples) if available < mark_bytes), self.samples[0][0])
+        return time.monotonic() - below
 
     def _run(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
@@ -102,17 +165,26 @@ class Sampler(Background):
 
 
 class PressureWatch(Background):
-    """Asks the API server whether the node has DiskPressure, until the `with` block ends. `seen`: it once had."""
+    """Asks the API server whether the node has DiskPressure, until the `with` block ends. `changes`: when that became
+    true or false, by `time.monotonic()`."""
 
     def __init__(self, node: KubeletNode) -> None:
         super().__init__("pressure watch")
-        self.seen = False
+        self.changes: list[tuple[float, bool]] = []
         self._node = node
 
+    @property
+    def seen(self) -> bool:
+        """It once had."""
+        return any(has for _, has in self.changes)
+
     def _run(self) -> None:
+        last = False
         while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(ApiError, OSError):
-                self.seen = self.seen or self._node.conditions()["DiskPressure"]
+                if (has := self._node.conditions()["DiskPressure"]) != last:
+                    self.changes.append((time.monotonic(), has))
+                    last = has
 
 
 def crowd(node: KubeletNode) -> list[str]:
@@ -139,41 +211,99 @@ def duel(
     plane: ControlPlane,
     rate_mib: int,
     *,
-    side: Side = Side.RECLAIMD,
+    responder: Responder = Responder.RECLAIMD,
     fstype: str = "ext4",
+    images: Sequence[Image | ImageTar] = IMAGES,
+    first_prune_seconds: float = 0.0,
     observe: Callable[[KubeletNode], AbstractContextManager[object]] = lambda _: nullcontext(),
+    before_fill: Callable[[], None] = lambda: None,
+    after_fill: Callable[[], None] = lambda: None,
 ) -> DuelRun:
-    """One fill of one file at a rate on a new node. `observe`: what goes on from right before the fill to the end."""
+    """One fill of one file at a rate on a new node.
+
+    `images`: `IMAGES`, or their tar. `first_prune_seconds`: after the fill has begun. `observe`: what goes on from
+    right before the fill to the end. `before_fill` returns when the machine is at rest; `after_fill` is called when it
+    need no longer be.
+    """
+    parts = Parts()
     settings = KubeletSettings({"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"})
-    with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, [*UNUSED_IMAGES, *USED_IMAGES]) as node:
+    with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, images) as node:
+        parts.end("node")
         runs = crowd(node)
+        parts.end("pods")
         figures = os.statvfs(node.disk)
         capacity = figures.f_blocks * figures.f_frsize
-        mark, own = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
-        fill_bytes(node.disk / "ballast", own + HEADROOM_BYTES, fast=True).wait(60.0)
-        most = HEADROOM_BYTES + own - (mark - UNUSED * UNUSED_BYTES)
-        with _responder(node, directory, side), observe(node), PressureWatch(node) as pressure:
-            fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
-            try:
-                with Sampler(node.disk, fill) as sampler:
-                    fill.wait(600.0)
-                    time.sleep(UNTOUCHED_SECONDS)
-                    if sampler.lowest < mark:
-                        time.sleep(SETTLE_SECONDS - UNTOUCHED_SECONDS)
-            finally:
-                fill.stop()
+        mark, above = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
+        _leave(node.disk, above + HEADROOM_BYTES)
+        most = HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES)
+        images_before = len(node.runtime.cri.list_images())
+        parts.end("ballast")
+        said: list[Event] = []
+        with _beside(node, directory, responder, first_prune_seconds, said) as begins, observe(node):
+            before_fill()
+            parts.end("turn")
+            with PressureWatch(node) as pressure:
+                processors = _processor_times()
+                began, wall = time.monotonic(), time.time()
+                begins()
+                fill = fill_bytes(node.disk / "fill", 0, rate_mib * MIB, most_bytes=most)
+                try:
+                    with Sampler(node.disk, fill) as sampler:
+                        fill.wait(600.0)
+                        ended = time.monotonic()
+                        idle, stolen = _shares(processors, _processor_times())
+                        parts.end("fill")
+                        _settle(sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0), after_fill)
+                        parts.end("settle")
+                finally:
+                    fill.stop()
+        own = above if responder == Responder.RECLAIMD else mark
+        crossed = sampler.crossed(own)
         pods = node.api.pods()
-        return DuelRun(
-            rate_mib,
-            side,
-            pressure.seen,
-            tuple(sorted(name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted")),
-            sampler.first_freed(mark if side == Side.KUBELET else own),
-            sampler.lowest,
-            mark,
-            len(node.runtime.cri.list_images()),
-            tuple(name for name in runs if restarts(pods[name])),
+        version = node.runtime.cri.version()
+        said += [Event(began, "fill", "begins"), Event(ended, "fill", "ends")]
+        said += [Event(at, "node", "DiskPressure" if has else "no DiskPressure") for at, has in pressure.changes]
+        said += _kubelet_says(node, wall, began)
+        events = sorted((Event(round(each.at - began, 3), each.whose, each.what) for each in said), key=_time_of)
+        found = DuelRun(
+            rate_mib=rate_mib,
+            responder=responder,
+            runtime=f"{version.runtime_name} {version.runtime_version.lstrip('v')}",
+            capacity_bytes=capacity,
+            mark_bytes=mark,
+            own_mark_bytes=own,
+            fill_bytes=most,
+            pressure=pressure.seen,
+            evicted=tuple(sorted(name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted")),
+            crossed_seconds=None if crossed is None else crossed - began,
+            first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
+            lowest_bytes=sampler.lowest,
+            below_mark_seconds=sampler.seconds_below(mark),
+            images_before=images_before,
+            images_left=len(node.runtime.cri.list_images()),
+            restarted=tuple(name for name in runs if restarts(pods[name])),
+            idle_share=idle,
+            stolen_share=stolen,
+            parts=parts.seconds,
+            samples=tuple(Sample(at - began, available, written) for at, available, written in sampler.samples),
+            events=tuple(each for each in events if each.at >= 0),
         )
+    parts.end("end")
+    return found
+
+
+class Parts:
+    """How long each part of a run took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def end(self, name: str) -> None:
+        """The part of this name has ended, and the next one begins."""
+        now = time.monotonic()
+        self.seconds[name] = round(now - self._since, 1)
+        self._since = now
 
 
 def restarts(pod: dict[str, object]) -> int:
@@ -184,14 +314,94 @@ def restarts(pod: dict[str, object]) -> int:
     return sum(int(each["restartCount"]) for kind in kinds for each in status.get(kind, ()))
 
 
+def _leave(disk: Path, bytes_available: int) -> None:
+    """Allocates so much that this is left, to a MiB. What has been written so far is on the disk then, so that the fill
+    does not wait for it. TimeoutError."""
+    ballast = fill_bytes(disk / "ballast", bytes_available, fast=True)
+    ballast.wait(60.0)
+    deadline = time.monotonic() + 60.0
+    with open(ballast.directory / "fill.bin", "r+b") as file:
+        while True:
+            os.sync()  # btrfs accounts for what was allocated when it commits
+            figures = os.statvfs(disk)
+            size, more = os.fstat(file.fileno()).st_size, figures.f_bavail * figures.f_frsize - bytes_available
+            if abs(more) <= MIB:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{disk}: {more} bytes more than {bytes_available} are available after a minute")
+            if more > 0:
+                os.posix_fallocate(file.fileno(), size, more)
+            else:
+                os.truncate(file.fileno(), size + more)
+
+
+def _settle(sampler: Sampler, mark_bytes: int, ended: float, after_fill: Callable[[], None]) -> None:
+    """Waits until nobody has a reason to act any more; on the way, until what is timed is over. `ended`: when all that
+    was written is accounted for."""
+
+    def wait(above_seconds: float, least: float, most: float) -> None:
+        while (since := time.monotonic() - ended) < most:
+            if since >= least and sampler.seconds_above(mark_bytes) >= above_seconds:
+                return
+            time.sleep(0.1)
+
+    wait(ABOVE_SECONDS, ABOVE_SECONDS, ALONE_SECONDS)
+    after_fill()
+    wait(UNTOUCHED_SECONDS if sampler.crossed(mark_bytes) is None else QUIET_SECONDS, UNTOUCHED_SECONDS, SETTLE_SECONDS)
+
+
 @contextlib.contextmanager
-def _responder(node: KubeletNode, directory: Path, side: Side) -> Iterator[None]:
-    """Who stands beside the kubelet: nobody, or reclaimd as it is by default."""
-    if side == Side.KUBELET:
-        yield
-        return
-    configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
-    with Daemon("--config", str(configuration)) as daemon:
-        time.sleep(2.0)  # it has asked the runtime where its images are, and the kubelet whether it is healthy
-        yield
-    (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))
+def _beside(
+    node: KubeletNode, directory: Path, responder: Responder, first_prune_seconds: float, said: list[Event]
+) -> Iterator[Callable[[], None]]:
+    """Who stands beside the kubelet. Gives what is called when the fill begins; at the end `said` has what the
+    responder did."""
+    match responder:
+        case Responder.NOBODY:
+            yield lambda: None
+        case Responder.RECLAIMD:
+            configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
+            with Daemon("--config", str(configuration)) as daemon:
+                time.sleep(2.0)  # it has asked the runtime where its images are, and the kubelet whether it is healthy
+                yield lambda: None
+            wall = time.time() - time.monotonic()
+            for event in daemon.events:
+                if "time" in event:
+                    at = datetime.fromisoformat(event["time"]).timestamp() - wall
+                    said.append(Event(at, "reclaimd", event["message"][:LINE_CHARACTERS]))
+            (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))
+        case Responder.PRUNE:
+            timer = PruneTimer(node.runtime.socket, first_prune_seconds)
+            with contextlib.ExitStack() as stack:
+                yield lambda: _begin(stack, timer)
+            said += [Event(at, "prune", what) for at, what in timer.events]
+
+
+def _kubelet_says(node: KubeletNode, wall: float, began: float) -> Iterator[Event]:
+    """What the kubelet has logged of evictions and image garbage collection since the fill began."""
+    year = time.localtime(wall).tm_year
+    for line in node.kubelet.log_text().splitlines():
+        if found := KUBELET_LINE.search(line):
+            at = datetime.strptime(f"{year}{found[1]}", "%Y%m%d %H:%M:%S.%f").timestamp()
+            yield Event(began + at - wall, "kubelet", found[2][:LINE_CHARACTERS])
+
+
+def _processor_times() -> list[int]:
+    """The processors' times, in ticks, as proc(5) lists them: user, nice, system, idle, iowait, irq, softirq, steal."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return [int(word) for word in file.readline().split()[1:9]]
+
+
+def _shares(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
+    """Which share of the time between was idle, and which one was stolen."""
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    total = sum(spent) or 1
+    return round((spent[3] + spent[4]) / total, 3), round(spent[7] / total, 3)
+
+
+def _time_of(event: Event) -> float:
+    return event.at
+
+
+def _begin(stack: contextlib.ExitStack, timer: PruneTimer) -> None:
+    stack.enter_context(timer)

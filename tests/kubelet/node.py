@@ -16,7 +16,7 @@ from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, 
 from tests.kubelet.programs import new_runtime
 from tests.real_node.crio import Crio
 from tests.real_node.loopfs import LoopFilesystem
-from tests.real_node.oci import BASE, Image, write_image, write_images
+from tests.real_node.oci import BASE, Image, ImageTar, write_image, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE, ContainerRuntime
 
 GIB = 1 << 30
@@ -45,10 +45,13 @@ class KubeletNode:
         """Where the filesystem under test is mounted."""
         return self.filesystem.mountpoint
 
-    def import_images(self, images: Sequence[Image]) -> list[str]:
-        """Brings images in; their ids. The first given is the oldest."""
+    def import_images(self, images: Sequence[Image | ImageTar]) -> list[str]:
+        """Brings images in; their ids. The first given is the oldest. If a tar is given, it is kept."""
+        if tars := [each for each in images if isinstance(each, ImageTar)]:
+            return self.runtime.import_images(tars, keep=True)
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-            return self.runtime.import_images(write_images(images, Path(outside)))
+            recipes = [each for each in images if isinstance(each, Image)]
+            return self.runtime.import_images(write_images(recipes, Path(outside)))
 
     def import_removable(self, images: Sequence[Image]) -> None:
         """Brings images in that nobody uses, and waits until they are old enough to go."""
@@ -89,7 +92,7 @@ def kubelet_node(
     settings: KubeletSettings,
     size_bytes: int = 2 * GIB,
     fstype: str = "ext4",
-    images: Sequence[Image] = (),
+    images: Sequence[Image | ImageTar] = (),
     image_size_bytes: int = 0,
     *,
     split: bool = False,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.duel import Side, duel
+from tests.kubelet.duel import Responder, duel
 
 RATE_MIB = 50
 XFS_RATE_MIB = 100
@@ -17,7 +17,7 @@ XFS_RATE_MIB = 100
 @pytest.mark.timeout(600)
 def test_with_reclaimd_beside_it_the_kubelet_has_nothing_to_do(plane: ControlPlane, tmp_path: Path) -> None:
     """At 50 MiB/s; what runs goes on running. `make kubelet` has the table of all rates, both sides."""
-    found = duel(tmp_path / "node", plane, RATE_MIB, side=Side.RECLAIMD)
+    found = duel(tmp_path / "node", plane, RATE_MIB, responder=Responder.RECLAIMD)
     assert (found.pressure, found.evicted, found.restarted) == (False, (), ())
     assert found.first_freed_seconds is not None
     assert found.lowest_bytes > found.mark_bytes
@@ -27,6 +27,6 @@ def test_with_reclaimd_beside_it_the_kubelet_has_nothing_to_do(plane: ControlPla
 @pytest.mark.timeout(600)
 def test_nor_on_xfs_which_allocates_ahead_of_the_file_that_fills_it(plane: ControlPlane, tmp_path: Path) -> None:
     """At 100 MiB/s, one file: with each doubling as much again as it has would be missing at once."""
-    found = duel(tmp_path / "node", plane, XFS_RATE_MIB, side=Side.RECLAIMD, fstype="xfs")
+    found = duel(tmp_path / "node", plane, XFS_RATE_MIB, responder=Responder.RECLAIMD, fstype="xfs")
     assert (found.pressure, found.evicted, found.restarted) == (False, (), ())
     assert found.first_freed_seconds is not None

@@ -1,0 +1,163 @@
+"""The matrix of fills beside a kubelet: its order, its files, and that the page's table is what the files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.kubelet.duel import DuelRun, Event, Responder, Sample
+from tests.kubelet.matrix import Program, Run, combinations, is_whole, thinned, write
+from tests.kubelet.matrix_page import MEASURED, PAGE, PICTURE, Recorded, picture, read_all, table
+
+pytestmark = pytest.mark.house("tests/README.md", "tests/bench", "tests/kubelet")
+
+MIB = 1 << 20
+KUBELET = Program("KUBELET", Path("/opt/kubelet"), "1.36.2")
+RUNTIMES = [Program("CONTAINERD", Path(f"/opt/{version}/containerd"), version) for version in ("1.6.20", "2.1.9")]
+ROUNDS, RATES_MIB = 3, (20, 100)
+PUBLISHED = read_all(MEASURED)
+
+
+def all_runs() -> list[Run]:
+    """Two runtimes, two filesystems, two rates, three rounds."""
+    return list(combinations([KUBELET], RUNTIMES, ["ext4", "xfs"], RATES_MIB, list(Responder), ROUNDS))
+
+
+def a_run(responder: Responder = Responder.RECLAIMD, first_freed_seconds: float | None = 0.05) -> DuelRun:
+    """One that ended well."""
+    return DuelRun(
+        rate_mib=100,
+        responder=responder,
+        runtime="containerd 1.6.20",
+        capacity_bytes=6000 * MIB,
+        mark_bytes=900 * MIB,
+        own_mark_bytes=1200 * MIB,
+        fill_bytes=1267 * MIB,
+        pressure=responder != Responder.RECLAIMD,
+        evicted=(),
+        crossed_seconds=2.0,
+        first_freed_seconds=first_freed_seconds,
+        lowest_bytes=1100 * MIB,
+        below_mark_seconds=0.0,
+        images_before=31,
+        images_left=15,
+        restarted=(),
+        idle_share=0.5,
+        stolen_share=0.0,
+        parts={"fill": 12.7},
+        samples=(Sample(0.005, 1400 * MIB, 0), Sample(0.01, 1100 * MIB, MIB), Sample(0.2, 1300 * MIB, MIB)),
+        events=(Event(0.0, "fill", "begins"),),
+    )
+
+
+def header(responder: Responder = Responder.RECLAIMD, **fields: object) -> dict[str, object]:
+    """What the table and the resumption read of a header."""
+    machine = {"processors": 2}
+    node = {"kubelet": "1.36.2", "runtime": "containerd 1.6.20~ds1", "filesystem": "ext4", "rate_mib": 100}
+    return {**node, "responder": responder, "reclaimd": "0123abcd", "kernel": "6.18", "machine": machine, **fields}
+
+
+def test_each_round_has_every_combination_once() -> None:
+    """So that a slow hour meets all alike; and each run has a file of its own."""
+    runs = all_runs()
+    size = len(runs) // ROUNDS
+    rounds = [runs[number * size : (number + 1) * size] for number in range(ROUNDS)]
+    assert [{run.number for run in each} for each in rounds] == [{1}, {2}, {3}]
+    assert len({run.name for run in runs}) == len(runs) == 2 * 2 * 2 * 3 * 3
+    orders = [[run.name.rpartition("_")[0] for run in each] for each in rounds]
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_the_responders_of_one_node_come_one_after_another_and_each_comes_first() -> None:
+    """What is compared is measured within minutes, and being the first of three favours nobody."""
+    runs = all_runs()
+    threes = [runs[place : place + 3] for place in range(0, len(runs), 3)]
+    for three in threes:
+        assert len({(run.runtime, run.filesystem, run.rate_mib, run.number) for run in three}) == 1
+        assert {run.responder for run in three} == set(Responder)
+    assert set(Counter(three[0].responder for three in threes).values()) == {8}
+
+
+def test_prunes_begin_at_all_times_of_the_minute() -> None:
+    """In any number of rounds from three on, each third of the minute has at least one."""
+    for rounds in range(3, 12):
+        firsts = {
+            int(Run(KUBELET, RUNTIMES[0], "ext4", 100, Responder.PRUNE, 1 + n).first_prune_seconds // 20)
+            for n in range(rounds)
+        }
+        assert firsts == {0, 1, 2}
+
+
+def test_a_file_keeps_the_lowest_reading_of_each_tenth_of_a_second() -> None:
+    """And leaves out what says the same again."""
+    samples = [Sample(0.01, 50, 0), Sample(0.02, 30, 1), Sample(0.09, 40, 1), Sample(0.11, 30, 1), Sample(0.31, 20, 2)]
+    assert thinned(samples) == [Sample(0.02, 30, 1), Sample(0.31, 20, 2)]
+
+
+def test_a_run_is_written_whole_and_read_back(tmp_path: Path) -> None:
+    """Nothing of another name is left."""
+    write(tmp_path / "a.jsonl", header(), a_run())
+    (recorded,) = read_all(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    assert recorded.head == header()
+    assert recorded.samples == [(0.01, 1100 * MIB, MIB), (0.2, 1300 * MIB, MIB)]
+    assert recorded.events == [{"at": 0.0, "whose": "fill", "what": "begins"}]
+    assert (recorded.summary["lowest_bytes"], recorded.summary["parts"]) == (1100 * MIB, {"fill": 12.7})
+
+
+def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
+    """What was cut off anywhere is run again, and what another commit has run; the kubelet alone has no commit."""
+    file = tmp_path / "a.jsonl"
+    assert not is_whole(file, "0123abcd")
+    write(file, header(), a_run())
+    assert is_whole(file, "0123abcd")
+    assert not is_whole(file, "4567abcd")
+    lines = file.read_text().splitlines(keepends=True)
+    for count in range(len(lines)):
+        file.write_text("".join(lines[:count]) + lines[count][:7])
+        assert not is_whole(file, "0123abcd"), count
+        with pytest.raises(ValueError, match=r"a\.jsonl"):
+            Recorded.read(file)
+    write(file, header(Responder.NOBODY, reclaimd=None), a_run(Responder.NOBODY))
+    assert is_whole(file, "4567abcd")
+
+
+def test_the_table_has_a_row_for_each_node_and_leaves_out_what_is_as_above(tmp_path: Path) -> None:
+    """Runs with DiskPressure, median of the first byte, of the lowest point and of the images left; `-` for none."""
+    for number, seconds in enumerate((0.04, 0.06, None)):
+        write(tmp_path / f"r{number}.jsonl", header(), a_run(first_freed_seconds=seconds))
+    write(tmp_path / "n.jsonl", header(Responder.NOBODY), a_run(Responder.NOBODY, None))
+    write(tmp_path / "x.jsonl", header(filesystem="xfs"), a_run())
+    head, rule, *rows = table(read_all(tmp_path)).splitlines()
+    assert head == "| Kubelet | Runtime | Filesystem | MiB/s | nobody | reclaimd | prune |"
+    assert rule == "|---|---|---|---|---|---|---|"
+    assert rows == [
+        "| 1.36.2 | containerd 1.6.20 | ext4 | 100 | 1/1, -, +200, 15 | 0/3, 0.05 s, +200, 15 | - |",
+        "| | | xfs | 100 | - | 0/1, 0.05 s, +200, 15 | - |",
+    ]
+
+
+# ---- what is published
+
+
+def test_the_pages_table_is_what_the_files_say() -> None:
+    """`python -m tests.kubelet.bench page` makes it."""
+    (shown,) = re.findall(re.escape(table([]).splitlines()[0]) + r"\n(?:\|.*\n)*", PAGE.read_text())
+    assert shown == table(PUBLISHED)
+
+
+@pytest.mark.skipif(not PUBLISHED, reason="no run is published")
+def test_published_runs_agree_with_the_picture_and_with_themselves() -> None:
+    """The lowest point of each is among its samples; none has paths of the machine; all are small, of one commit."""
+    assert PICTURE.read_text() == picture(PUBLISHED)
+    assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
+    (commit,) = {recorded.head["reclaimd"] for recorded in PUBLISHED} - {None}
+    assert not commit.endswith("-changed")
+    for recorded in PUBLISHED:
+        assert min(available for _, available, _ in recorded.samples) == recorded.summary["lowest_bytes"], recorded.node
+        assert not re.search(r"/(tmp|opt|srv|root|home)\b", json.dumps([recorded.head, recorded.events])), recorded.node
