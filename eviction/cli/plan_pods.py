@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +12,8 @@ from eviction.cli.options import answer, columns, configuration_of, exit_unread,
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_ways import PodsOfKubelet, answered_in_time
+from eviction.configuration.kubelet_client import PODS, STATS_SUMMARY, KubeletEndpoint, ask_kubelet
+from eviction.configuration.kubelet_ways import answered_in_time, asked_by_the_first, kubelet_ways
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.pod_eviction import (
@@ -35,7 +36,6 @@ from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
 from eviction.types import API_VERSION
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
-from signals.clock import SystemClock
 from signals.quantity import format_bytes, format_duration
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 
@@ -156,13 +156,11 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
 
 
 def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
-    """The kubelet's list, and the endpoint that gave it. Raises KubeletUnavailable."""
+    """The kubelet's list, and the endpoint that gave it: not its socket, which has no summary. Raises
+    KubeletUnavailable."""
     access = configuration.kubelet_access
     assert access is not None
-    pods = PodsOfKubelet(access, SystemClock(), ANSWER_SECONDS)
-    body = pods.get()
-    assert pods.endpoint is not None
-    return pods.endpoint, body
+    return asked_by_the_first(kubelet_ways(access), time.monotonic() + ANSWER_SECONDS, PODS)
 
 
 def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[str]:

@@ -1,8 +1,11 @@
 """The ways in which this node can ask its own kubelet, for `kubeletEndpoint: auto`.
 
-Where: the kubelet's `address` and `port`, on the loopback if it listens on all interfaces. Which server is trusted:
-only one that presents the very certificate that the kubelet keeps on this node (`tlsCertFile`, else the usual ones).
-With which identity: these in order, if their files exist and only root (or our own user) may write them:
+For its pods, the kubelet's own socket comes first, if there is one: root needs no identity (`reclaim.cri.pods_api`).
+
+Otherwise over HTTPS. Where: the kubelet's `address` and `port`, on the loopback if it listens on all interfaces. Which
+server is trusted: only one that presents the very certificate that the kubelet keeps on this node (`tlsCertFile`, else
+the usual ones). With which identity: these in order, if their files exist and only root (or our own user) may write
+them:
 
 * The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
   default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
@@ -46,6 +49,7 @@ K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 60.0
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
+PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
 CONFIGZ_SECONDS = 2.0  # for all ways together
 
 Answer = TypeVar("Answer")
@@ -148,13 +152,11 @@ class PodsOfKubelet:
         if self._clock.monotonic() < self._search_from:
             raise KubeletUnavailable(self._in_vain)
         try:
-            self.endpoint, body = asked_by_the_first(kubelet_ways(self._access), until, PODS)
+            self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS)
         except KubeletUnavailable as error:
-            if not error.refused:
-                raise
-            self._in_vain = f"kubeletEndpoint auto found no way to ask the kubelet for its pods: {error}"
-            self._search_from = self._clock.monotonic() + SEARCH_AGAIN_SECONDS
-            raise KubeletUnavailable(self._in_vain) from None
+            if error.refused:
+                self._in_vain, self._search_from = str(error), self._clock.monotonic() + SEARCH_AGAIN_SECONDS
+            raise
         return body
 
 
@@ -176,7 +178,14 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
                     raise
                 problem = str(error)
         tried.append(f"as {way.identity}: {problem}")
-    raise KubeletUnavailable("; ".join(tried) or "this node has no identity to try", refused=True)
+    raise KubeletUnavailable(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True)
+
+
+def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
+    """The ways to the list of pods: also the kubelet's socket, which answers nothing else."""
+    if isinstance(place, KubeletPlace) and os.path.exists(socket := os.path.join(place.root_directory, PODS_SOCKET)):
+        yield KubeletWay("root at its socket", KubeletEndpoint(f"unix://{socket}"))
+    yield from kubelet_ways(place)
 
 
 def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
