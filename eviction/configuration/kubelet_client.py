@@ -69,12 +69,15 @@ _REMEDIES = {
     "clientCAFile; is the given one valid?",
     404: "is this the kubelet's port? The one for /healthz does not list pods",
 }
+_OUT_OF_REACH = {
+    errno.EADDRNOTAVAIL: "the address does not belong to this node",
+    errno.EAFNOSUPPORT: "this process has no network; the service has with network.conf.example as network.conf",
+}
 # https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#kubelet-authorization
-_PERMISSION = "is the identity allowed to get nodes/proxy?"
 _PERMISSIONS = {
-    PODS: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
-    STATS_SUMMARY: "is the identity allowed to get nodes/stats (nodes/proxy does not include it)?",
-    CONFIGZ: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)?",
+    PODS: "nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)",
+    STATS_SUMMARY: "nodes/stats (nodes/proxy does not include it)",
+    CONFIGZ: "nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)",
 }
 
 
@@ -218,8 +221,8 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
         hint = "" if endpoint.secure else " (the read-only port is off unless readOnlyPort is set)"
         raise KubeletUnavailable(f"{kubelet} refuses connections: is it running, and is this its port{hint}?") from None
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise KubeletUnavailable(f"{kubelet} is not asked: the address does not belong to this node") from None
+        if error.errno in _OUT_OF_REACH:
+            raise KubeletUnavailable(f"{kubelet} is not asked: {_OUT_OF_REACH[error.errno]}", refused=True) from None
         raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
@@ -263,7 +266,11 @@ def _status(code: int, path: str) -> str:
 
     if code not in responses:
         return str(code)
-    remedy = _PERMISSIONS.get(path, _PERMISSION) if code == _FORBIDDEN else _REMEDIES.get(code, "")
+    remedy = (
+        f"is the identity allowed to get {_PERMISSIONS.get(path, 'nodes/proxy')}?"
+        if code == _FORBIDDEN
+        else _REMEDIES.get(code, "")
+    )
     if 300 <= code < 400:
         remedy = "redirects are not followed"
     return f"{code} {responses[code]}" + (f": {remedy}" if remedy else "")

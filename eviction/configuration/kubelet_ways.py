@@ -46,7 +46,8 @@ from reclaim.trust import file_refusal
 from signals.clock import Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
-SEARCH_AGAIN_SECONDS = 60.0
+SEARCH_AGAIN_SECONDS = 600.0  # each search is handshakes, and questions of the kubelet to the API server
+REFUSED_LATER_SECONDS = 60.0  # where a way was accepted before: a certificate was rotated, or the kubelet restarted
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
 PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
@@ -125,9 +126,9 @@ class PodsOfKubelet:
     """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity that the kubelet
     accepts.
 
-    A way that was accepted is used again. After a search that found none, no request is sent for a minute: a node under
-    pressure has no time for a search in every pass. `endpoint`: the configured one, or the one that last answered; None
-    before that, and after its identity was refused.
+    A way that was accepted is used again. After a search that found none, or was late, no request is sent for ten
+    minutes (one, if a way was accepted before): a node under pressure has no time for a search in every pass.
+    `endpoint`: the configured one, or the one that last answered; None before that, and after its identity was refused.
     """
 
     def __init__(self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS):
@@ -137,6 +138,7 @@ class PodsOfKubelet:
         self._seconds = seconds
         self._in_vain = ""
         self._search_from = float("-inf")
+        self._search_again_seconds = SEARCH_AGAIN_SECONDS
 
     def get(self) -> bytes:
         """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
@@ -154,9 +156,10 @@ class PodsOfKubelet:
         try:
             self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS)
         except KubeletUnavailable as error:
-            if error.refused:
-                self._in_vain, self._search_from = str(error), self._clock.monotonic() + SEARCH_AGAIN_SECONDS
+            if error.refused or error.late:
+                self._in_vain, self._search_from = str(error), self._clock.monotonic() + self._search_again_seconds
             raise
+        self._search_again_seconds = REFUSED_LATER_SECONDS
         return body
 
 

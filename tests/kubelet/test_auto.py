@@ -38,10 +38,10 @@ def containers(node: KubeletNode) -> int:
     return len(node.containerd.cri.list_containers())
 
 
-def configured(node: KubeletNode) -> str:
-    """A configuration with which reclaimd looks for a way to ask the kubelet."""
-    fields = {**node.reclaimd_fields(), "kubeletEndpoint": "auto", "imageMinimumGCAge": f"{IMAGE_AGE_SECONDS}s"}
-    return str(write_configuration(node.disk.parent / "reclaimd.yaml", **fields))
+def configured(node: KubeletNode, **fields: str) -> str:
+    """A configuration that leaves it at the default how the kubelet is asked, unless `fields` say so."""
+    fields = {**node.reclaimd_fields(), "imageMinimumGCAge": f"{IMAGE_AGE_SECONDS}s", **fields}
+    return str(write_configuration(node.disk.parent / f"reclaimd-{len(fields)}.yaml", **fields))
 
 
 def test_at_its_own_socket_the_kubelet_lists_its_pods_to_root(make_node: NodeMaker) -> None:
@@ -88,16 +88,20 @@ def test_at_its_own_socket_the_kubelet_lists_its_pods_to_root(make_node: NodeMak
 
 
 def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker) -> None:
-    """Before, the kubelet forbids it, which doctor says, and nothing of a terminated pod goes."""
+    """Before, the kubelet forbids it, and nothing of a terminated pod goes. Only doctor says so, in a note, unless
+    `kubeletEndpoint` is written."""
     node = make_node()
     node.import_images([Image(APP, (BASE,))])
     shutil.copy(node.kubelet.directory / "kubeconfig", node.kubelet.root / "kubeconfig")
     configuration = configured(node)
     node.create(manifests.completed("done", APP))
     node.wait_for_phase("done", "Succeeded")
-    assert "403 Forbidden" in json.dumps(finding(configuration))
-    assert reclaimd(*COLLECT, "--config", configuration).returncode == 0
-    assert containers(node) == 1
+    assert "403 Forbidden" in finding(configuration)["evidence"]
+    for file, level, lines in ((configuration, "note", 0), (configured(node, kubeletEndpoint="auto"), "risk", 1)):
+        assert finding(file)["level"] == level
+        collected = reclaimd(*COLLECT, "--config", file)
+        assert (collected.returncode, collected.stderr.count("no way was found to ask the kubelet")) == (0, lines)
+        assert containers(node) == 1
     take_back = allow_group(node, "system:nodes", "nodes/pods", "nodes/stats")
     try:
         node.api.wait("the kubelet is asked", lambda: finding(configuration) == {}, 30.0)
