@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16reclaim/cri/pods.proto\x12\x12k8s.io.api.core.v1\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"\x91\x01\n\x03Pod\x12\x30\n\x08metadata\x18\x01 \x01(\x0b\x32\x1e.k8s.io.api.core.v1.ObjectMeta\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.PodSpec\x12-\n\x06status\x18\x03 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.PodStatus\"\xae\x01\n\nObjectMeta\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x19\n\x11\x64\x65letionTimestamp\x18\t \x01(\x0c\x12\x44\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32/.k8s.io.api.core.v1.ObjectMeta.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe5\x01\n\x07PodSpec\x12+\n\x07volumes\x18\x01 \x03(\x0b\x32\x1a.k8s.io.api.core.v1.Volume\x12\x31\n\ncontainers\x18\x02 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x35\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x43\n\x13\x65phemeralContainers\x18\" \x03(\x0b\x32&.k8s.io.api.core.v1.EphemeralContainer\"\x1a\n\tContainer\x12\r\n\x05image\x18\x02 \x01(\t\"U\n\x12\x45phemeralContainer\x12?\n\x18\x65phemeralContainerCommon\x18\x01 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.Container\"@\n\x06Volume\x12\x36\n\x0cvolumeSource\x18\x02 \x01(\x0b\x32 .k8s.io.api.core.v1.VolumeSource\"D\n\x0cVolumeSource\x12\x34\n\x05image\x18\x1e \x01(\x0b\x32%.k8s.io.api.core.v1.ImageVolumeSource\"&\n\x11ImageVolumeSource\x12\x11\n\treference\x18\x01 \x01(\t\"\xf7\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12>\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12\x42\n\x15initContainerStatuses\x18\n \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12G\n\x1a\x65phemeralContainerStatuses\x18\r \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\"\xc8\x01\n\x0f\x43ontainerStatus\x12\x31\n\x05state\x18\x02 \x01(\x0b\x32\".k8s.io.api.core.v1.ContainerState\x12\x35\n\tlastState\x18\x03 \x01(\x0b\x32\".k8s.io.api.core.v1.ContainerState\x12\x14\n\x0crestartCount\x18\x05 \x01(\x05\x12\x0f\n\x07imageID\x18\x07 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t\x12\x0f\n\x07started\x18\t \x01(\x08\"\x9d\x01\n\x0e\x43ontainerState\x12,\n\x07waiting\x18\x01 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.Details\x12,\n\x07running\x18\x02 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.Details\x12/\n\nterminated\x18\x03 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.Details\"\t\n\x07\x44\x65tailsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16reclaim/cri/pods.proto\x12\x12k8s.io.api.core.v1\"\x91\x01\n\x03Pod\x12\x30\n\x08metadata\x18\x01 \x01(\x0b\x32\x1e.k8s.io.api.core.v1.ObjectMeta\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.PodSpec\x12-\n\x06status\x18\x03 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.PodStatus\"\xae\x01\n\nObjectMeta\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x19\n\x11\x64\x65letionTimestamp\x18\t \x01(\x0c\x12\x44\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32/.k8s.io.api.core.v1.ObjectMeta.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe5\x01\n\x07PodSpec\x12+\n\x07volumes\x18\x01 \x03(\x0b\x32\x1a.k8s.io.api.core.v1.Volume\x12\x31\n\ncontainers\x18\x02 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x35\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x43\n\x13\x65phemeralContainers\x18\" \x03(\x0b\x32&.k8s.io.api.core.v1.EphemeralContainer\"\x1a\n\tContainer\x12\r\n\x05image\x18\x02 \x01(\t\"U\n\x12\x45phemeralContainer\x12?\n\x18\x65phemeralContainerCommon\x18\x01 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.Container\"@\n\x06Volume\x12\x36\n\x0cvolumeSource\x18\x02 \x01(\x0b\x32 .k8s.io.api.core.v1.VolumeSource\"D\n\x0cVolumeSource\x12\x34\n\x05image\x18\x1e \x01(\x0b\x32%.k8s.io.api.core.v1.ImageVolumeSource\"&\n\x11ImageVolumeSource\x12\x11\n\treference\x18\x01 \x01(\t\"\xf7\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12>\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12\x42\n\x15initContainerStatuses\x18\n \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12G\n\x1a\x65phemeralContainerStatuses\x18\r \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\"\xc8\x01\n\x0f\x43ontainerStatus\x12\x31\n\x05state\x18\x02 \x01(\x0b\x32\".k8s.io.api.core.v1.ContainerState\x12\x35\n\tlastState\x18\x03 \x01(\x0b\x32\".k8s.io.api.core.v1.ContainerState\x12\x14\n\x0crestartCount\x18\x05 \x01(\x05\x12\x0f\n\x07imageID\x18\x07 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t\x12\x0f\n\x07started\x18\t \x01(\x08\"\x9d\x01\n\x0e\x43ontainerState\x12,\n\x07waiting\x18\x01 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.Details\x12,\n\x07running\x18\x02 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.Details\x12/\n\nterminated\x18\x03 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.Details\"\t\n\x07\x44\x65tailsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,32 +33,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._loaded_options = None
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_LISTPODSRESPONSE']._serialized_start=46
-  _globals['_LISTPODSRESPONSE']._serialized_end=78
-  _globals['_POD']._serialized_start=81
-  _globals['_POD']._serialized_end=226
-  _globals['_OBJECTMETA']._serialized_start=229
-  _globals['_OBJECTMETA']._serialized_end=403
-  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_start=353
-  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_end=403
-  _globals['_PODSPEC']._serialized_start=406
-  _globals['_PODSPEC']._serialized_end=635
-  _globals['_CONTAINER']._serialized_start=637
-  _globals['_CONTAINER']._serialized_end=663
-  _globals['_EPHEMERALCONTAINER']._serialized_start=665
-  _globals['_EPHEMERALCONTAINER']._serialized_end=750
-  _globals['_VOLUME']._serialized_start=752
-  _globals['_VOLUME']._serialized_end=816
-  _globals['_VOLUMESOURCE']._serialized_start=818
-  _globals['_VOLUMESOURCE']._serialized_end=886
-  _globals['_IMAGEVOLUMESOURCE']._serialized_start=888
-  _globals['_IMAGEVOLUMESOURCE']._serialized_end=926
-  _globals['_PODSTATUS']._serialized_start=929
-  _globals['_PODSTATUS']._serialized_end=1176
-  _globals['_CONTAINERSTATUS']._serialized_start=1179
-  _globals['_CONTAINERSTATUS']._serialized_end=1379
-  _globals['_CONTAINERSTATE']._serialized_start=1382
-  _globals['_CONTAINERSTATE']._serialized_end=1539
-  _globals['_DETAILS']._serialized_start=1541
-  _globals['_DETAILS']._serialized_end=1550
+  _globals['_POD']._serialized_start=47
+  _globals['_POD']._serialized_end=192
+  _globals['_OBJECTMETA']._serialized_start=195
+  _globals['_OBJECTMETA']._serialized_end=369
+  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_start=319
+  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_end=369
+  _globals['_PODSPEC']._serialized_start=372
+  _globals['_PODSPEC']._serialized_end=601
+  _globals['_CONTAINER']._serialized_start=603
+  _globals['_CONTAINER']._serialized_end=629
+  _globals['_EPHEMERALCONTAINER']._serialized_start=631
+  _globals['_EPHEMERALCONTAINER']._serialized_end=716
+  _globals['_VOLUME']._serialized_start=718
+  _globals['_VOLUME']._serialized_end=782
+  _globals['_VOLUMESOURCE']._serialized_start=784
+  _globals['_VOLUMESOURCE']._serialized_end=852
+  _globals['_IMAGEVOLUMESOURCE']._serialized_start=854
+  _globals['_IMAGEVOLUMESOURCE']._serialized_end=892
+  _globals['_PODSTATUS']._serialized_start=895
+  _globals['_PODSTATUS']._serialized_end=1142
+  _globals['_CONTAINERSTATUS']._serialized_start=1145
+  _globals['_CONTAINERSTATUS']._serialized_end=1345
+  _globals['_CONTAINERSTATE']._serialized_start=1348
+  _globals['_CONTAINERSTATE']._serialized_end=1505
+  _globals['_DETAILS']._serialized_start=1507
+  _globals['_DETAILS']._serialized_end=1516
 # @@protoc_insertion_point(module_scope)

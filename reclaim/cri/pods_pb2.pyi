@@ -5,12 +5,6 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class ListPodsResponse(_message.Message):
-    __slots__ = ("pods",)
-    PODS_FIELD_NUMBER: _ClassVar[int]
-    pods: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, pods: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
 class Pod(_message.Message):
     __slots__ = ("metadata", "spec", "status")
     METADATA_FIELD_NUMBER: _ClassVar[int]
