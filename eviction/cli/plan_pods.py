@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +12,8 @@ from eviction.cli.options import answer, columns, configuration_of, exit_unread,
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_ways import PodsOfKubelet, answered_in_time
+from eviction.configuration.kubelet_client import PODS, STATS_SUMMARY, ask_kubelet
+from eviction.configuration.kubelet_ways import KubeletAccess, answered_in_time, asked_by_the_first, kubelet_ways
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
 from eviction.pod_eviction import (
@@ -35,7 +36,6 @@ from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
 from eviction.types import API_VERSION
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
-from signals.clock import SystemClock
 from signals.quantity import format_bytes, format_duration
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
 
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.signal not in (None, *KUBELET_SIGNALS):
         exit_with(EXIT_USAGE, f"--signal: {arguments.signal!r} is none of {', '.join(KUBELET_SIGNALS)}")
     configuration = configuration_of(arguments)
-    if not configuration.asks_kubelet:
+    if configuration.kubelet_access is None:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)
     asked = None if arguments.signal is None else Signal(arguments.signal)
     layout, observations = _observed(configuration)
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_READING, "no disk threshold of the kubelet can be evaluated now: name a signal with --signal")
     signal, threshold, met = chosen
     observation = observations.signals.get(signal)
-    pods, usages = _asked(configuration)
+    pods, usages = _asked(configuration.kubelet_access)
     over = [(pod, exceeded_limit(pod, usages.get(pod.uid), layout)) for pod in pods]
     evictions = PodEvictions(
         signal=signal,
@@ -139,12 +139,14 @@ def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservation
     return observations.layout, observations
 
 
-def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
+def _asked(access: KubeletAccess) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:
     """The kubelet's pods and their usage. Exits with 4 if the kubelet does not give them."""
     asked = "list of pods"
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
-            endpoint, list_of_pods = answered_in_time(lambda: _list_of_pods(configuration), ANSWER_SECONDS)()
+            ways = kubelet_ways(access)  # not its socket, which has no summary
+            first = lambda: asked_by_the_first(ways, time.monotonic() + ANSWER_SECONDS, PODS)  # noqa: E731
+            endpoint, list_of_pods = answered_in_time(first, ANSWER_SECONDS)()
             pods = parse_active_pods(list_of_pods)
             asked = "summary"
             summary = answered_in_time(lambda: ask_kubelet(endpoint, ANSWER_SECONDS, STATS_SUMMARY), ANSWER_SECONDS)()
@@ -153,16 +155,6 @@ def _asked(configuration: Configuration) -> tuple[tuple[EvictablePod, ...], Mapp
         exit_with(EXIT_READING, f"the kubelet's {asked} is not used: {error}")
     except KubeletUnavailable as error:
         exit_with(EXIT_READING, str(error))
-
-
-def _list_of_pods(configuration: Configuration) -> tuple[KubeletEndpoint, bytes]:
-    """The kubelet's list, and the endpoint that gave it. Raises KubeletUnavailable."""
-    access = configuration.kubelet_access
-    assert access is not None
-    pods = PodsOfKubelet(access, SystemClock(), ANSWER_SECONDS)
-    body = pods.get()
-    assert pods.endpoint is not None
-    return pods.endpoint, body
 
 
 def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[str]:

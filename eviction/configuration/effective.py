@@ -22,6 +22,7 @@ from functools import reduce
 from typing import Annotated, Any
 
 from eviction.configuration.file import (
+    AUTO,
     BUILT_IN,
     FIELDS,
     KIND,
@@ -59,7 +60,6 @@ from reclaim.types import PolicyError
 from signals.quantity import QuantityError, parse_duration
 from signals.types import AVAILABLE, Signal, signals_about
 
-AUTO = "auto"  # of kubeletEndpoint
 DEFAULT = "default"  # the origin of a value that no source has
 TRANSITION_PERIOD = "evictionPressureTransitionPeriod"
 MINIMUM_RECLAIM = "2%"  # the default for available signals
@@ -111,8 +111,9 @@ class Configuration(ConfigurationFile):
     origins: Annotated[Mapping[str, str], not_read]
 
     @property
-    def asks_kubelet(self) -> bool:
-        return self.kubelet_access is not None
+    def expects_kubelet(self) -> bool:
+        """Whether the kubelet's silence is worth a warning: by default it is only asked where there is a way."""
+        return self.kubelet_access is not None and self.origins["kubeletEndpoint"] != DEFAULT
 
 
 NEEDS_RESTART: Mapping[str, str] = {
@@ -180,7 +181,7 @@ def load(
             if own.get(name) and str(error).startswith(f"{own[name]}: cannot be read: "):
                 raise ConfigurationError(f"{_origin(sources, name)}: {name}: {error}") from None
         raise
-    if kubelet is None and remark:
+    if kubelet is None and remark and _origin(sources, "kubeletEndpoint") != DEFAULT:
         kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
     return _configuration(sources, kubelet, remark, version)
 
@@ -293,7 +294,7 @@ def _configuration(
         _check_agreement(written, effective["pollCeiling"])
         _check_functions(written)
         parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
-        access, rows = _kubelet_access(written, inherited), _rows(written)
+        access, rows = _kubelet_access(written, inherited, origins["kubeletEndpoint"] == DEFAULT), _rows(written)
     except FieldError as error:
         source = _origin(sources, error.field, error.key)
         if source == DEFAULT and error.field in _BESIDE:
@@ -393,7 +394,9 @@ def _rows(written: ConfigurationFile) -> Rows:
     return rows
 
 
-def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration) -> KubeletAccess | None:
+def _kubelet_access(
+    written: ConfigurationFile, inherited: KubeletConfiguration, by_default: bool
+) -> KubeletAccess | None:
     """How the kubelet is asked for its pods; None: it is not asked. Raises FieldError."""
     names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
     given = {name: getattr(written, f"kubelet_{name}") for name in names}
@@ -406,7 +409,8 @@ def _kubelet_access(written: ConfigurationFile, inherited: KubeletConfiguration)
         if value and attribute != "url":
             problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"
             raise FieldError(_field_of(f"kubelet_{attribute}"), problem)
-    if not written.kubelet_url:
+    no_kubelet = written.kubelet_config == "" or not written.has_runtime
+    if not written.kubelet_url or (by_default and no_kubelet):
         return None
     return KubeletPlace(
         written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file

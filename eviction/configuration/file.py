@@ -33,6 +33,7 @@ from signals.types import (
 
 KIND = "ReclaimdConfiguration"
 NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
+AUTO = "auto"  # of kubeletEndpoint: find the way
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
@@ -282,7 +283,7 @@ class ConfigurationFile(StrictModel):
     runtime."""
     image_endpoint: NeedsRestart[str] = setting("imageServiceEndpoint", "")
     """The image service's socket. Empty: the runtime's."""
-    kubelet_url: str = setting("kubeletEndpoint", "")
+    kubelet_url: str = setting("kubeletEndpoint", AUTO)
     """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way automatically. Empty:
     do not ask."""
     kubelet_token_file: texts.AbsolutePathOrEmpty = setting("kubeletTokenFile", "")

@@ -9,7 +9,7 @@ and one deadline for everything. A `KubeletEndpoint` says where, with which iden
 * The server's certificate is verified before the token is sent, unless the endpoint waives that. No message contains
   the token.
 
-The kubelet serves the list of its pods at two addresses:
+The kubelet serves the list of its pods at three addresses:
 
 * `https://127.0.0.1:10250`, for a bearer token or a client certificate. The identity must be allowed to `get`
   `nodes/proxy`; where the kubelet has the feature gate KubeletFineGrainedAuthz (beta and on since Kubernetes 1.33),
@@ -18,8 +18,10 @@ The kubelet serves the list of its pods at two addresses:
 * `http://127.0.0.1:10255`, the read-only port, without credentials. Use it only if the kubelet's configuration sets
   `readOnlyPort`: the server is not authenticated, and where the kubelet does not listen, any process in the node's
   network namespace can.
+* `unix:///var/lib/kubelet/pods-api/pods-api.sock`, where the kubelet has its Pods API: its pods alone, for root without
+  credentials (`reclaim.cri.pods_api`).
 
-The modules for TLS and HTTP are imported with the first request.
+The modules for TLS, HTTP and gRPC are imported with the first request.
 """
 
 from __future__ import annotations
@@ -68,12 +70,16 @@ _REMEDIES = {
     "clientCAFile; is the given one valid?",
     404: "is this the kubelet's port? The one for /healthz does not list pods",
 }
+_OUT_OF_REACH = {
+    errno.EADDRNOTAVAIL: "the address does not belong to this node",
+    errno.EAFNOSUPPORT: "this process has no network; the service has with network.conf.example as network.conf",
+}
 # https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#kubelet-authorization
 _PERMISSIONS = {
-    PODS: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)?",
-    STATS_SUMMARY: "is the identity allowed to get nodes/stats (nodes/proxy does not include it)?",
-    CONFIGZ: "is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)?",
-    METRICS: "is the identity allowed to get nodes/metrics (nodes/proxy does not include it)?",
+    PODS: "nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)",
+    STATS_SUMMARY: "nodes/stats (nodes/proxy does not include it)",
+    CONFIGZ: "nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)",
+    METRICS: "nodes/metrics (nodes/proxy does not include it)",
 }
 
 
@@ -82,8 +88,8 @@ class KubeletEndpoint:
     """Validated when it is made: raises FieldError with the name of the attribute. No message quotes a value, as a URL
     may hold a password where none belongs. Empty texts are unset; no file is read here.
 
-    `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port. The client connects only
-    to an address of this node.
+    `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port; or unix:// and a path.
+    The client connects only to an address of this node.
     `ca_file`: the trusted certificates, in PEM. A kubelet that signs its own certificate keeps it, with the CA, in
     `/var/lib/kubelet/pki/kubelet.crt`. It contains the node's name, not 127.0.0.1, so set `server_name` to that name.
     `key_file`: empty when the key is in `certificate_file`, as in the kubelet's own `*-current.pem`.
@@ -104,11 +110,12 @@ class KubeletEndpoint:
     certificate_pem: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        _address_of(self.url)
+        if not self.socket:
+            _address_of(self.url)
         if not self.secure:
             for each in fields(self):
                 if each.name != "url" and getattr(self, each.name):
-                    raise FieldError(each.name, "is for https only, and the URL of the kubelet is http")
+                    raise FieldError(each.name, "is for https only, and the URL of the kubelet is not")
             return
         for name in _FILES:
             path = getattr(self, name)
@@ -124,6 +131,11 @@ class KubeletEndpoint:
             raise FieldError("ca_file", "is needed to verify the kubelet's certificate, unless that is waived")
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
             raise FieldError("server_name", "must be a host name or an IP address, or empty")
+
+    @property
+    def socket(self) -> str:
+        """The path of its socket; empty if it is asked over TCP."""
+        return self.url.removeprefix("unix://") if self.url.startswith("unix:///") else ""
 
     @property
     def secure(self) -> bool:
@@ -150,7 +162,7 @@ def _address_of(url: str) -> tuple[str, int]:
         raise FieldError(
             "url",
             "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
-            "https://127.0.0.1:10250; without a user, a path or a query; or auto",
+            "https://127.0.0.1:10250, without a user, a path or a query; unix:// and the path of its socket; or auto",
         )
     port = int(match["port"] or USUAL_PORTS[match["scheme"]])
     if not 0 < port < 65536:
@@ -166,15 +178,22 @@ def _address_of(url: str) -> tuple[str, int]:
 
 
 def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
-    """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of HTTP.
+    """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of HTTP; at its socket, the list
+    of pods in the same form.
 
     Takes at most `seconds`. A summary takes the kubelet longer than the list of its pods, as it asks the runtime.
     Raises only KubeletUnavailable.
     """
+    kubelet = f"the kubelet at {endpoint.url}"
+    if endpoint.socket:
+        from reclaim.cri.pods_api import list_pods
+
+        if path != PODS:
+            raise KubeletUnavailable(f"{kubelet} lists its pods and answers nothing else", refused=True)
+        return list_pods(endpoint.socket, seconds)
     import http.client
     import ssl
 
-    kubelet = f"the kubelet at {endpoint.url}"
     until = time.monotonic() + seconds
     token = _token(endpoint.token_file) if endpoint.token_file else ""
     context = _context(endpoint) if endpoint.secure else None
@@ -204,8 +223,8 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
         hint = "" if endpoint.secure else " (the read-only port is off unless readOnlyPort is set)"
         raise KubeletUnavailable(f"{kubelet} refuses connections: is it running, and is this its port{hint}?") from None
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise KubeletUnavailable(f"{kubelet} is not asked: the address does not belong to this node") from None
+        if error.errno in _OUT_OF_REACH:
+            raise KubeletUnavailable(f"{kubelet} is not asked: {_OUT_OF_REACH[error.errno]}", refused=True) from None
         raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
@@ -249,7 +268,11 @@ def _status(code: int, path: str) -> str:
 
     if code not in responses:
         return str(code)
-    remedy = _PERMISSIONS[path] if code == _FORBIDDEN else _REMEDIES.get(code, "")
+    remedy = (
+        f"is the identity allowed to get {_PERMISSIONS.get(path, 'nodes/proxy')}?"
+        if code == _FORBIDDEN
+        else _REMEDIES.get(code, "")
+    )
     if 300 <= code < 400:
         remedy = "redirects are not followed"
     return f"{code} {responses[code]}" + (f": {remedy}" if remedy else "")

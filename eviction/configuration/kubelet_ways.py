@@ -1,8 +1,11 @@
 """The ways in which this node can ask its own kubelet, for `kubeletEndpoint: auto`.
 
-Where: the kubelet's `address` and `port`, on the loopback if it listens on all interfaces. Which server is trusted:
-only one that presents the very certificate that the kubelet keeps on this node (`tlsCertFile`, else the usual ones).
-With which identity: these in order, if their files exist and only root (or our own user) may write them:
+For its pods, the kubelet's own socket comes first, if there is one: root needs no identity (`reclaim.cri.pods_api`).
+
+Otherwise over HTTPS. Where: the kubelet's `address` and `port`, on the loopback if it listens on all interfaces. Which
+server is trusted: only one that presents the very certificate that the kubelet keeps on this node (`tlsCertFile`, else
+the usual ones). With which identity: these in order, if their files exist and only root (or our own user) may write
+them:
 
 * The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
   default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
@@ -44,9 +47,11 @@ from reclaim.trust import file_refusal
 from signals.clock import Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
-SEARCH_AGAIN_SECONDS = 60.0
+SEARCH_AGAIN_SECONDS = 600.0  # each search is handshakes, and questions of the kubelet to the API server
+REFUSED_LATER_SECONDS = 60.0  # where a way was accepted before: a certificate was rotated, or the kubelet restarted
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
+PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
 CONFIGZ_SECONDS = 2.0  # for all ways together; and for the version
 
 Answer = TypeVar("Answer")
@@ -122,9 +127,9 @@ class PodsOfKubelet:
     """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity that the kubelet
     accepts.
 
-    A way that was accepted is used again. After a search that found none, no request is sent for a minute: a node under
-    pressure has no time for a search in every pass. `endpoint`: the configured one, or the one that last answered; None
-    before that, and after its identity was refused.
+    A way that was accepted is used again. After a search that found none, or was late, no request is sent for ten
+    minutes (one, if a way was accepted before): a node under pressure has no time for a search in every pass.
+    `endpoint`: the configured one, or the one that last answered; None before that, and after its identity was refused.
     """
 
     def __init__(self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS):
@@ -134,6 +139,7 @@ class PodsOfKubelet:
         self._seconds = seconds
         self._in_vain = ""
         self._search_from = float("-inf")
+        self._search_again_seconds = SEARCH_AGAIN_SECONDS
 
     def get(self) -> bytes:
         """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
@@ -149,13 +155,12 @@ class PodsOfKubelet:
         if self._clock.monotonic() < self._search_from:
             raise KubeletUnavailable(self._in_vain)
         try:
-            self.endpoint, body = asked_by_the_first(kubelet_ways(self._access), until, PODS)
+            self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS)
         except KubeletUnavailable as error:
-            if not error.refused:
-                raise
-            self._in_vain = f"kubeletEndpoint auto found no way to ask the kubelet for its pods: {error}"
-            self._search_from = self._clock.monotonic() + SEARCH_AGAIN_SECONDS
-            raise KubeletUnavailable(self._in_vain) from None
+            if error.refused or error.late:
+                self._in_vain, self._search_from = str(error), self._clock.monotonic() + self._search_again_seconds
+            raise
+        self._search_again_seconds = REFUSED_LATER_SECONDS
         return body
 
 
@@ -177,7 +182,14 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
                     raise
                 problem = str(error)
         tried.append(f"as {way.identity}: {problem}")
-    raise KubeletUnavailable("; ".join(tried) or "this node has no identity to try", refused=True)
+    raise KubeletUnavailable(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True)
+
+
+def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
+    """The ways to the list of pods: also the kubelet's socket, which answers nothing else."""
+    if isinstance(place, KubeletPlace) and os.path.exists(socket := os.path.join(place.root_directory, PODS_SOCKET)):
+        yield KubeletWay("root at its socket", KubeletEndpoint(f"unix://{socket}"))
+    yield from kubelet_ways(place)
 
 
 def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:

@@ -177,12 +177,13 @@ def check_log_directories(directories: Mapping[str, str]) -> Findings:
             )
 
 
-def check_kubelet_list(kubelet_problem: str, held: str) -> Findings:
+def check_kubelet_list(kubelet_problem: str, held: str, expected: bool = True) -> Findings:
     """Only the kubelet knows which pods have terminated; until it says so, they keep their images in use. `held`: what
-    pods hold that seem to have terminated; empty if nothing, or if another source says which have."""
+    pods hold that seem to have terminated; empty if nothing, or if another source says which have. `expected`: it is
+    configured how the kubelet is asked."""
     allow = "grant an identity get on nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
     if kubelet_problem:
-        yield risk(
+        yield (risk if expected else note)(
             "kubelet-list",
             "the kubelet gives no list of its pods, so what terminated pods hold is kept",
             kubelet_problem,
@@ -531,7 +532,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_permissions(pods, pods_readable, _unwritable(configuration)),
         *check_pod_directories("".join(doubted[:1])),
         *check_log_directories(log_directories),
-        *check_kubelet_list((runtime and node.pods_problem) or "", held),
+        *check_kubelet_list((runtime and node.pods.list_problem) or "", held, expected=configuration.expects_kubelet),
         *check_thresholds(thresholds, kubelet, observations),
         *kubelet_findings(configuration),
         *check_functions(node.function_problems()),

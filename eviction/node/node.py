@@ -367,12 +367,12 @@ class Node(NodeView):
     @property
     def pod_state_source(self) -> str:
         """Where the last states of pods came from: `kubelet` or `directories`."""
-        return "kubelet" if self.configuration.asks_kubelet and not self.pods_problem else "directories"
+        return "kubelet" if self.pods.ask is not None and not self.pods.list_problem else "directories"
 
     @property
     def pods_problem(self) -> str | None:
-        """Why the kubelet's list of pods was not available although it is configured; None if it was."""
-        return self.pods.list_problem
+        """Why the kubelet's list of pods was not available although it is configured; None if it was, or is not."""
+        return self.pods.list_problem if self.configuration.expects_kubelet else None
 
     @property
     def pods_doubt(self) -> Doubt | None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.configuration.file import KIND
 from eviction.configuration.kubelet import parse_pairs
+from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.threshold_config import FieldError, read_minimum_reclaim, read_value
 from eviction.types import API_VERSION, Extent
 from signals.quantity import parse_percentage, parse_quantity
@@ -72,7 +73,7 @@ def test_the_other_defaults() -> None:
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
     assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
-    assert (found.kubelet_access, found.keep_newest_per_repository) == (None, 0)
+    assert (found.kubelet_access, found.keep_newest_per_repository) == (KubeletPlace("/var/lib/kubelet"), 0)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
             "c.yaml: terminatedPods: must be kubelet while kubeletHealthzEndpoint is empty",
         ),
         ("terminatedPods: both\n", "c.yaml: terminatedPods: "),
-        ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is empty"),
+        ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is auto"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
         ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to verify the kubelet"),
         ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),

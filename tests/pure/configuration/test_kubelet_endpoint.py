@@ -42,7 +42,7 @@ def test_over_https_the_usual_port_is_10250() -> None:
     assert KubeletEndpoint(HTTPS, ca_file="/ca.crt", server_name="node-1").expected_name == "node-1"
 
 
-NO_URLS = """127.0.0.1 127.0.0.1:10250 unix:///run/kubelet.sock ftp://127.0.0.1 HTTP://127.0.0.1
+NO_URLS = """127.0.0.1 127.0.0.1:10250 unix://kubelet.sock unix:/run/kubelet.sock ftp://127.0.0.1 HTTP://127.0.0.1
 http:// http://:10255 http://kubelet:10255 http://node-1.example.com http://localhost.evil:1
 http://user@127.0.0.1 http://user:secret@127.0.0.1 http://127.0.0.1@203.0.113.9
 http://127.0.0.1/pods http://127.0.0.1// http://127.0.0.1?x=1 http://127.0.0.1#x http://127.0.0.1\\x

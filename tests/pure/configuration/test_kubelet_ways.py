@@ -185,9 +185,23 @@ def test_its_own_configuration_says_where_it_is_and_which_certificate_it_shows(n
     assert {way.endpoint for way in kubelet_ways(place)} == {None}
 
 
-def test_auto_is_opt_in_and_takes_no_other_identity() -> None:
-    """By default the kubelet is not asked; what belongs to a written endpoint is refused beside it."""
-    assert load(None, {}, {"kubeletConfig": ""}).kubelet_access is None
+def test_by_default_the_kubelet_is_asked_quietly() -> None:
+    """Where there is a way. It is not asked where it is said that there is none, or with an empty endpoint; that nobody
+    answers is worth a warning only if the field is written."""
+    for fields, asks, expects in (
+        ({}, True, False),
+        ({"kubeletConfig": ""}, False, False),
+        ({"containerRuntimeEndpoint": "none", "filesystems": [{"name": "cache", "path": "/"}]}, False, False),
+        ({"kubeletEndpoint": ""}, False, False),
+        ({"kubeletEndpoint": "auto"}, True, True),
+        ({"kubeletEndpoint": "unix:///run/pods.sock"}, True, True),
+    ):
+        found = load(None, {}, fields)
+        assert (found.kubelet_access is not None, found.expects_kubelet) == (asks, expects), fields
+
+
+def test_auto_takes_no_other_identity() -> None:
+    """What belongs to a written endpoint is refused beside it."""
     auto = load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto"})
     assert auto.kubelet_access == KubeletPlace("/var/lib/kubelet")
     with pytest.raises(ConfigurationError, match="kubeletTokenFile: has no effect while kubeletEndpoint is auto"):

@@ -213,6 +213,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (check_log_directories({"podLogsDir": "/proc/self/cwd"}), "log-symlink", Severity.RISK),
         (check_history("/h is left alone: it is not a regular file"), "history", Severity.RISK),
         (check_kubelet_list("401 Unauthorized", ""), "kubelet-list", Severity.RISK),
+        (check_kubelet_list("no way was found", "", False), "kubelet-list", Severity.NOTE),
         (check_kubelet_list("", "90.0MiB; images: 3"), "terminated-pods", Severity.RISK),
         (check_daemon("no daemon answers", "", False), "daemon", Severity.NOTE),
         (check_daemon("", "paused until 2027", False), "held-off", Severity.RISK),

@@ -80,7 +80,7 @@ def test_each_refusal_is_told_and_no_request_is_sent_for_a_minute(certificates: 
         with pytest.raises(KubeletUnavailable) as caught:
             search.get()
         told = str(caught.value)
-        assert told.startswith("kubeletEndpoint auto found no way to ask the kubelet for its pods: as ")
+        assert told.startswith("no way was found to ask the kubelet for /pods: as ")
         assert f"as the service account's token {certificates.token}: TLS with" in told  # no certificate was shown
         assert "as the node's client certificate" in told
         assert "403 Forbidden: is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods" in told

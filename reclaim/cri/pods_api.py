@@ -1,0 +1,73 @@
+"""Asks the kubelet for its pods at its own socket, which answers root without TLS and without a token.
+
+The kubelet listens at `<root-dir>/pods-api/pods-api.sock` with the feature gate PodsAPI (KEP-4188; alpha and off in
+Kubernetes 1.36). Source: `pkg/kubelet/kubelet.go` (ListenAndServePods), `pkg/kubelet/apis/pods/server.go`.
+
+* `ListPods` answers with all pods in one message, each as the bytes of a v1.Pod: no mask of fields, no pages, at most a
+  hundred calls a second. They are the pods of `GET /pods`: right after the kubelet's start, this list is as incomplete
+  as that one, and it does not say so either (`reclaim.pods.kubelet_pods`).
+* A pod's status is the kubelet's newest, which the API server may not have yet. An evicted pod already has phase Failed
+  while its containers are being stopped; `pod_list` looks at the containers.
+* Whoever may write the directory could listen in the kubelet's place. Owner and mode of the socket, and of every
+  directory above it, are checked before each call, as for the runtime's.
+* The answer becomes the JSON of `GET /pods` with the fields in `pods.proto`: one parser reads both lists.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from reclaim.cri import pods_pb2 as pb
+from reclaim.cri.channel import Channel
+from reclaim.cri.convert import entries
+from reclaim.cri.status import CallError, Code, parsed
+from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.trust import socket_refusal
+
+LIST_PODS = "/v1alpha1.Pods/ListPods"
+LARGEST_LIST_BYTES = 16 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
+LONGEST_DETAILS = 200  # characters of the kubelet's error text
+EMBEDDED = (("volumes", "volumeSource"), ("ephemeralContainers", "ephemeralContainerCommon"))
+
+
+def list_pods(path: str, seconds: float) -> bytes:
+    """The kubelet's pods as a v1 PodList in JSON, after at most `seconds`. `path`: of its socket.
+
+    Raises only KubeletUnavailable: `late`, or `refused`, as another way may work where this version of the API is not
+    served, or nobody listens any more.
+    """
+    kubelet = f"the kubelet at unix://{path}"
+    if (refusal := socket_refusal(path)) is not None:
+        raise KubeletUnavailable(f"{kubelet} is not asked: the socket is not trusted: {refusal}", refused=True)
+    try:
+        with closing(Channel(path)) as channel:
+            answer = channel.unary(LIST_PODS, b"", seconds)
+        return pod_list_of(answer)
+    except CallError as error:
+        if error.code is Code.DEADLINE_EXCEEDED:
+            raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
+        raise KubeletUnavailable(
+            f"{kubelet} gave no list: {error.code.name}: {error.details[:LONGEST_DETAILS]}", refused=True
+        ) from None
+
+
+def pod_list_of(answer: bytes | bytearray) -> bytes:
+    """The answer to ListPods as a v1 PodList in JSON. Raises CallError."""
+    if len(answer) > LARGEST_LIST_BYTES:
+        raise CallError(Code.RESOURCE_EXHAUSTED, f"it is longer than {LARGEST_LIST_BYTES >> 20} MiB")
+    items = ", ".join(map(_item, entries(answer)))
+    return f'{{"kind": "PodList", "apiVersion": "v1", "items": [{items}]}}'.encode()
+
+
+def _item(entry: bytes) -> str:
+    """A pod in JSON. Raises CallError."""
+    pod: dict[str, Any] = MessageToDict(parsed(pb.Pod, entry))
+    spec = pod.get("spec", {})
+    for kind, embedded in EMBEDDED:  # in JSON, their fields are those of the entry
+        for each in spec.get(kind, ()):
+            each.update(each.pop(embedded, {}))
+    return json.dumps(pod)
