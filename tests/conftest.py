@@ -38,18 +38,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # commands in this process would use it
     del os.environ[name]
 SCENARIOS = library()
+THEY_WAIT = ("tests/faults/test_hung_files.py", "tests/faults/test_matrix_")  # and share nothing
 MOUNTS = own_mounts()  # on import: it has to happen before the first thread
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files go to workers, but all tests of one built-in scenario to one worker, which runs it once."""
+    """Whole files go to workers, but all tests of one built-in scenario to one worker, which runs it once, and tests
+    that mostly wait one by one."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
 
     class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
         def _split_scope(self, nodeid: str) -> str:
             name = nodeid.partition("[")[2].removesuffix("]")
-            return name if name in SCENARIOS else str(super()._split_scope(nodeid))
+            if name in SCENARIOS:
+                return name
+            return nodeid if nodeid.startswith(THEY_WAIT) else str(super()._split_scope(nodeid))
 
     return ByRing(config, log)
 
