@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -56,6 +58,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return nodeid if nodeid.startswith(THEY_WAIT) else str(super()._split_scope(nodeid))
 
     return ByRing(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays to the end, and no garbage collection visits it: that took a quarter of the time."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def changed_files() -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Twelve pods in the states in which a node's pods are found, and which of their parts must be removed.
 
 Two of each, as some differ in odd pods: running; crashed several times; completed (Succeeded, not deleted); deleted;
-with a dead first sandbox; just created. The expectations here follow from the kubelet's rules, not from the code under test.
+with a dead first sandbox; just created. The expectations here follow from the kubelet's rules, not from the code under
+test.
 """
 
 from __future__ import annotations
