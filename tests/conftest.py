@@ -13,6 +13,7 @@ import pytest
 
 from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
 from eviction.drill.scenario import library
+from tests import forked
 from tests.repository import ROOT
 
 CLONE_NEWNS = 0x20000  # <linux/sched.h>
@@ -67,6 +68,11 @@ def pytest_collection() -> Iterator[None]:
     yield
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Leaves no process behind."""
+    forked.end()
 
 
 def changed_files() -> tuple[str, ...]:

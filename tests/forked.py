@@ -102,8 +102,20 @@ class _Forker:
         finally:
             os.close(theirs)
 
+    def end(self) -> None:
+        """Waits for its end. What it has forked goes on."""
+        self._socket.close()
+        self._process.wait()
+
 
 _forker = cache(_Forker)
+
+
+def end() -> None:
+    """Ends the process that forks, if there is one. The next start needs a new one."""
+    if _forker.cache_info().currsize:
+        _forker().end()
+        _forker.cache_clear()
 
 
 def can_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
