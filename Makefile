@@ -40,7 +40,8 @@ environment:
 development:
 	@.ci/venv $(VENV) $(PYTHON) dev
 
-# Most tests wait half of the time, so there are eight workers on two cores. Slow files first, each file in one worker.
+# Most tests wait half of the time, so there are eight workers on two cores. Slow files first, each file in one worker
+# (tests/conftest.py has the exceptions).
 SIDE_BY_SIDE := -n 8 --dist loadfile --no-loadscope-reorder
 
 # If a test blocks the interpreter, so that its own timeout cannot act, its worker is ended and the test named.

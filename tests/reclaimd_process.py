@@ -13,31 +13,50 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
 from eviction.cli import main
+from tests import forked
 from tests.schemas import assert_a_log_line, assert_as_described
 
 PROGRAM = str(Path(sys.executable).with_name("reclaimd"))
 NO_EVENT = "NOT AN EVENT"
 MOST_VALIDATED = 1000  # lines of the log of one daemon; a soak writes many more, and all alike
 PATIENCE_SECONDS = 60.0  # the limit of a wait, which ends as soon as it can
+Process = subprocess.Popen[bytes] | forked.Forked
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.endswith("_ENDPOINT")}
 
 
 def reclaimd(
     *arguments: str, timeout_seconds: float = PATIENCE_SECONDS, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end."""
-    return subprocess.run(
-        [PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout_seconds,
-        check=False,
-        env={**ENVIRONMENT, **environment},
-    )
+    """Runs a command to its end, in a process of its own."""
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        process = started(
+            *arguments, streams=(0, out.fileno(), err.fileno()), environment={**ENVIRONMENT, **environment}
+        )
+        try:
+            code = process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess([PROGRAM, *arguments], code, out.read(), err.read())
+
+
+def started(
+    *arguments: str, streams: Sequence[int] = (0, 1, 2), environment: Mapping[str, str] = ENVIRONMENT
+) -> Process:
+    """A command as a process of its own: forked if it can be, else by a start of Python. `streams`: the descriptors of
+    its standard streams."""
+    if forked.can_fork(arguments, environment):
+        return forked.start(arguments, environment, streams)
+    stdin, stdout, stderr = streams
+    return subprocess.Popen([PROGRAM, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, env=environment)
 
 
 def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,9 +122,9 @@ class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
     `before`: a program that starts it, with its arguments. `cwd`: its working directory. `environment`: replaces that
-    of the tests; `variables` are added. `program`: another installation of reclaimd. If the daemon ended by itself,
-    other than with exit 0 or by SIGKILL, the test fails with its log. It also fails for a line of the log that is not
-    as its schema says.
+    of the tests; `variables` are added. `program`: another installation of reclaimd. `cold`: Python is started for it,
+    as with each of these; else it is forked, if it can be. If the daemon ended by itself, other than with exit 0 or by
+    SIGKILL, the test fails with its log. It also fails for a line of the log that is not as its schema says.
     """
 
     def __init__(
@@ -115,23 +134,24 @@ class Daemon:
         cwd: Path | None = None,
         environment: dict[str, str] | None = None,
         program: str = PROGRAM,
+        cold: bool = False,
         **variables: str,
     ):
         self._program = program
         self._arguments = arguments
         self._before = before
         self._cwd = cwd
+        self._cold = cold or bool(before) or cwd is not None or environment is not None or program != PROGRAM
         self._environment = {**(ENVIRONMENT if environment is None else environment), **variables}
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(
-            [*self._before, self._program, "run", "--logging-format", "json", *self._arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self._cwd,
-            env=self._environment,
-        )
+        reading, writing = os.pipe()
+        self._stderr = open(reading)
+        try:
+            self.process = self._started(writing)
+        finally:
+            os.close(writing)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
@@ -141,6 +161,14 @@ class Daemon:
             self.stop()
             raise
         return self
+
+    def _started(self, stderr: int) -> Process:
+        command = ("run", "--logging-format", "json", *self._arguments)
+        if not self._cold:
+            return started(*command, streams=(0, 1, stderr), environment=self._environment)
+        return subprocess.Popen(
+            [*self._before, self._program, *command], stderr=stderr, cwd=self._cwd, env=self._environment
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,8 +188,7 @@ class Daemon:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout_seconds)
         self._reader.join(60.0)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        self._stderr.close()
         return code
 
     @property
@@ -191,8 +218,7 @@ class Daemon:
             time.sleep(0.01)
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self._stderr:
             try:
                 self.events.append(json.loads(line))
             except ValueError:

@@ -158,7 +158,7 @@ def load(
     """The effective configuration from a file, a drop-in directory, the environment and flags.
 
     `flags`: field -> value. `root`: where to look for the kubelet if no source names its file (`kubelet`); None:
-    nowhere. `asks_version`: asks the kubelet for its version even if no setting depends on it. Raises
+    nowhere. `asks_version`: asks a kubelet that is expected to answer for its version even if no setting depends on it. Raises
     ConfigurationError.
     """
     sources = _files(path, directory)
@@ -173,7 +173,8 @@ def load(
     try:
         kubelet, remark = kubelet_of_node(own, root, NEWEST)
         version = NEWEST
-        if asks_version or (kubelet is not None and kubelet.depends_on_version):
+        expected = asks_version and _origin(sources, "kubeletEndpoint") != DEFAULT
+        if expected or (kubelet is not None and kubelet.depends_on_version):
             version = version_of_kubelet(_configuration(sources, kubelet, remark).kubelet_access)
             kubelet, remark = kubelet_of_node(own, root, version)
     except ConfigurationError as error:

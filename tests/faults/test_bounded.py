@@ -84,7 +84,7 @@ def under_events(small: SmallNode, count: int) -> Report:
 
     marks = {"nodefs.available": "1Mi"}
     configuration = small.configuration(evictionHard=marks, pollCeiling="10ms", assumedFillRate="100Gi")
-    with Daemon("--config", configuration) as daemon:
+    with Daemon("--config", configuration, cold=True) as daemon:
         small.wait_for("ListPodSandbox")
         time.sleep(0.5)
         report = metered(daemon, lambda: events(count // 5), lambda: events(count))
@@ -104,7 +104,7 @@ def under_passes(small: SmallNode, count: int) -> Report:
             assert soon_removed(small, image)
             time.sleep(ENDING_SECONDS)
 
-    with Daemon("--config", almost_under_pressure(small)) as daemon:
+    with Daemon("--config", almost_under_pressure(small), cold=True) as daemon:
         small.wait_for("ListPodSandbox")
         report = metered(daemon, lambda: passes(max(count // 10, 20)), lambda: passes(count))
         done = len(daemon.passes)
@@ -125,7 +125,7 @@ def under_restarts(small: SmallNode, count: int) -> Report:
             image = small.add_image(f"registry.example/restart/{serial}:1", SMALL_BYTES)
             assert soon_removed(small, image)
 
-    with Daemon("--config", almost_under_pressure(small)) as daemon:
+    with Daemon("--config", almost_under_pressure(small), cold=True) as daemon:
         small.wait_for("ListPodSandbox")
         report = metered(daemon, lambda: restarts(max(count // 2, 5)), lambda: restarts(count))
         assert daemon.stop() == 0

@@ -50,7 +50,7 @@ def listed_and_planned(small: SmallNode, count: int) -> None:
     """Runs the daemon until removals have begun, and checks its peak."""
     crowd(small, count)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
-    with Daemon("--config", configuration) as daemon:
+    with Daemon("--config", configuration, cold=True) as daemon:
         assert came_true(lambda: len(small.removed("container")) > 10), daemon.events
         peak = high_water_bytes(daemon.process.pid)
         daemon.stop()
@@ -64,7 +64,7 @@ def test_fifty_thousand_containers_are_cleared(make_small_node: SmallNodeFactory
     small = make_small_node()
     made = crowd(small, MANY)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
-    with Daemon("--config", configuration) as daemon, Meters(daemon.process.pid) as meters:
+    with Daemon("--config", configuration, cold=True) as daemon, Meters(daemon.process.pid) as meters:
         assert came_true(lambda: made <= set(small.removed("container")), 1800.0)
         assert came_true(lambda: len(small.removed("sandbox")) == PODS, 120.0)
         assert came_true(lambda: bool(daemon.passes)), "the record is written, too"
@@ -84,7 +84,7 @@ def test_pressure_at_the_start_does_not_wait_for_the_status_of_each_container(
     crowd(small, 2000, pods=2)
     small.failpoints["ContainerStatus"] = Delay(0.02)
     configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=20 * MIB)
-    with Daemon("--config", configuration) as daemon:
+    with Daemon("--config", configuration, cold=True) as daemon:
         assert came_true(lambda: bool(small.removed("container"))), daemon.events
         assert small.failpoints.calls["ContainerStatus"] < 200
         small.failpoints.clear()

@@ -56,7 +56,7 @@ def test_a_daemon_survives_random_faults_of_every_method(tmp_path: Path) -> None
     node = PopulatedNode(tmp_path / "node", size_bytes=128 * MIB)
     control = str(tmp_path / "control.sock")
     configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=64 * MIB, controlSocket=control)
-    with Daemon("--config", configuration) as daemon:
+    with Daemon("--config", configuration, cold=True) as daemon:
         assert came_true(lambda: answers(control))
         for fault in storm(seed=7):
             arm(node.failpoints, fault)

@@ -10,5 +10,6 @@
 * `model_node`: what all nodes of the model share because it takes long to make. Only for `tests/model`.
 * `own_root`: not a node: a root directory of its own, for what an operator does as root on a fresh machine: installing,
   say. Beside any of them; needs root.
+* `later`: not a node either, but a clock for one: of a time when what has gone just now counts as settled.
 * `bench_node`: a `real_node` that is filled again and again and restored in between. Only for `tests/bench`.
 """

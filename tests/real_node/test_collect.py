@@ -1,4 +1,4 @@
-"""What is removed and kept of thirty pods on a real containerd, in both modes, is exactly what was written down before.
+"""What is removed and kept of twelve pods on a real containerd, in both modes, is exactly what was written down before.
 
 Afterwards the kubelet's restart rule starts no container that it would not have started before.
 """
@@ -15,7 +15,7 @@ from tests.nodes.real_node import GIB, RealNode
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.oci import BASE, Image
 from tests.real_node.test_relief import SETTLED_SECONDS, configure
-from tests.real_node.thirty_pods import ThirtyPods, build_thirty_pods
+from tests.real_node.twelve_pods import TwelvePods, build_twelve_pods
 from tests.reclaimd_process import answer, reclaimd, reclaimd_here
 from tests.restart_rule import would_start
 from tests.sockets import kubelet_server
@@ -24,22 +24,22 @@ BELIEVED = {"believed": True, "why": None, "sentence": None}
 
 
 @pytest.fixture
-def pods(make_node: NodeFactory) -> ThirtyPods:
-    """Thirty pods, the youngest old enough that its parts may be removed."""
+def pods(make_node: NodeFactory) -> TwelvePods:
+    """Twelve pods, the youngest old enough that its parts may be removed."""
     node: RealNode = make_node(GIB)
     image = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
-    built = build_thirty_pods(node, image)
+    built = build_twelve_pods(node, image)
     time.sleep(SETTLED_SECONDS)
     return built
 
 
-def would_run(pods: ThirtyPods) -> dict[str, frozenset[str]]:
+def would_run(pods: TwelvePods) -> dict[str, frozenset[str]]:
     """What the kubelet would start next, by pod."""
     copies = pods.copies()
     return {pod.uid: would_start(pod, copies) for pod in pods.specs}
 
 
-def collect(pods: ThirtyPods, path: Path, **fields: Any) -> dict[str, Any]:
+def collect(pods: TwelvePods, path: Path, **fields: Any) -> dict[str, Any]:
     """One pass over the whole row; its record."""
     configuration = configure(path, pods.node, **fields)
     process = reclaimd("reclaim", "--config", configuration, "--signal", "nodefs.available", "--now", "-o", "json")
@@ -48,13 +48,13 @@ def collect(pods: ThirtyPods, path: Path, **fields: Any) -> dict[str, Any]:
     return record
 
 
-def logs_of(pods: ThirtyPods) -> dict[str, str]:
+def logs_of(pods: TwelvePods) -> dict[str, str]:
     """The fields of a configuration that name the logs of this node."""
     logs = pods.node.kubelet.pod_logs_dir
     return {"podLogsDir": str(logs), "containerLogsDir": str(logs.parent / "containers")}
 
 
-def plan_of(pods: ThirtyPods, path: Path, **fields: Any) -> dict[str, Any]:
+def plan_of(pods: TwelvePods, path: Path, **fields: Any) -> dict[str, Any]:
     """What would be removed and kept now; nothing is."""
     before = pods.objects()
     plan: dict[str, Any] = answer(reclaimd_here("plan", "--config", configure(path, pods.node, **fields), "-o", "json"))
@@ -68,7 +68,7 @@ def parts(record: dict[str, Any]) -> set[str]:
 
 
 def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is_the_kubelet_object_for_object(
-    pods: ThirtyPods, tmp_path: Path
+    pods: TwelvePods, tmp_path: Path
 ) -> None:
     """Without it older copies and all of deleted pods are removed; completed pods, whose directory is there, keep
     everything. With it, and with extent all, terminated pods lose their containers and sandboxes too; their logs are

@@ -56,7 +56,7 @@ class Outage:
 def measured_outage(outage: Outage, seconds: float) -> tuple[Report, float]:
     """An outage of `seconds` by SIGSTOP, with pressure in it; the meters, and the seconds from its end to relief."""
     containerd = outage.node.containerd
-    with Daemon("--config", outage.configuration) as daemon:
+    with Daemon("--config", outage.configuration, cold=True) as daemon:
         time.sleep(1.0)
         with Meters(daemon.process.pid, control_heartbeat(outage.control)) as meters:
             assert outage.unused in outage.node.cri.image_ids(), "nothing is removed before the outage"
@@ -101,7 +101,7 @@ def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(containerd_on_ext4
     """containerd is restarted after each; the last outage is under pressure."""
     outage = Outage(containerd_on_ext4, tmp_path)
     containerd = outage.node.containerd
-    with Daemon("--config", outage.configuration) as daemon:
+    with Daemon("--config", outage.configuration, cold=True) as daemon:
         time.sleep(1.0)
         with Meters(daemon.process.pid, control_heartbeat(outage.control)) as meters:
             for number in range(KILLS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,14 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.configuration.effective import load
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail
+from eviction.node.node import Node
 from tests.faults.proxy import Proxy
+from tests.nodes.later import Later
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.real_node import GIB, RealNode, running_node
+from tests.nodes.small_node import relieve
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
@@ -193,10 +196,13 @@ def test_late_statuses_delay_a_pass_and_do_not_change_it(proxied: ProxiedNode) -
     dead = kubelet.run_container(sandbox, "app", "reclaimd.test/app:1", ("/bin/true",))
     kubelet.wait_exited(dead)
     kubelet.end_pod(sandbox)
-    time.sleep(11.0)  # from 10 s on the parts of a deleted pod may be removed
     proxied.failpoints["ContainerStatus"] = Delay(0.3)
-    record = proxied.reclaim()
-    assert {each["id"]: each["result"] for each in record["removals"] if each["kind"] == "container"} == {
+    node = Node(load(proxied.configuration, {}, {}), clock=Later())
+    try:
+        record = relieve(node)
+    finally:
+        node.close()
+    assert {each.verdict.id: str(each.result) for each in record.removals if each.verdict.kind == "container"} == {
         dead: "removed"
     }
     assert dead not in {each.id for each in proxied.node.cri.list_containers()}

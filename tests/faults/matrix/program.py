@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.background import Background
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Process, started
 
 RESTART_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 0.25
@@ -26,11 +26,11 @@ LOG_BYTES = 3000
 class Program:
     """The process, from `start` to `stop`. `stderr`: a descriptor, None for the file `log`.
 
-    `started`: called with each new process, before it runs the program when `before` makes it wait.
+    `before`: a program that starts it, and makes it wait; `started` is called with each such process.
     """
 
     def __init__(self, configuration: str, log: Path, *, restarts: bool = False) -> None:
-        self._arguments = [PROGRAM, "run", "--config", configuration, "--logging-format", "json"]
+        self._arguments = ("run", "--config", configuration, "--logging-format", "json")
         self._restarts = restarts
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="service manager", daemon=True)
@@ -38,6 +38,7 @@ class Program:
         self.before: Sequence[str] = ()
         self.stderr: int | None = None
         self.started: Callable[[subprocess.Popen[bytes]], None] = lambda _: None
+        self.process: Process
         self.ended_by_itself: list[int] = []
 
     def start(self) -> None:
@@ -47,13 +48,14 @@ class Program:
 
     def _start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.before, *self._arguments],
-                stdin=subprocess.PIPE,
-                stderr=log if self.stderr is None else self.stderr,
-                env=ENVIRONMENT,
+            stderr = log.fileno() if self.stderr is None else self.stderr
+            if not self.before:
+                self.process = started(*self._arguments, streams=(0, 1, stderr))
+                return
+            self.process = waiting = subprocess.Popen(
+                [*self.before, PROGRAM, *self._arguments], stdin=subprocess.PIPE, stderr=stderr, env=ENVIRONMENT
             )
-        self.started(self.process)
+        self.started(waiting)
 
     def _keep(self) -> None:
         while not self._over.wait(0.05):
@@ -90,7 +92,7 @@ class Program:
             self.process.wait(60.0)
 
     def _close_stdin(self) -> None:
-        if self.process.stdin is not None:
+        if isinstance(self.process, subprocess.Popen) and self.process.stdin is not None:
             self.process.stdin.close()
 
     def last_words(self) -> str:

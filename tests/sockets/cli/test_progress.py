@@ -8,12 +8,12 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import termios
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from fcntl import ioctl
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -22,7 +22,7 @@ from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
 from eviction.drill.runtime.faults import Delay
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd_here
+from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true, reclaimd_here, started
 
 SLOW_SECONDS = 1.6
 LONGEST_SECONDS = 60.0
@@ -49,23 +49,23 @@ class Terminal:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Exit code, stdout (a pipe), and what a terminal on stderr showed."""
+    """Exit code, stdout (a file), and what a terminal on stderr showed."""
     terminal = Terminal()
     variables = {**ENVIRONMENT, "TERM": "xterm-256color", **environment}
-    process = subprocess.Popen(
-        [PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=terminal.slave, text=True, env=variables
-    )
-    try:
-        deadline = time.monotonic() + LONGEST_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            terminal.read(0.05)
-        output, _ = process.communicate(timeout=60.0)
-        return process.returncode, output, terminal.read()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        terminal.close()
+    with TemporaryFile("w+") as output:
+        process = started(*arguments, streams=(0, output.fileno(), terminal.slave), environment=variables)
+        try:
+            deadline = time.monotonic() + LONGEST_SECONDS
+            while process.poll() is None and time.monotonic() < deadline:
+                terminal.read(0.05)
+            code = process.wait(60.0)
+            output.seek(0)
+            return code, output.read(), terminal.read()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            terminal.close()
 
 
 def left_on(shown: str) -> list[str]:

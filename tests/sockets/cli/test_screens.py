@@ -10,7 +10,6 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from fcntl import ioctl
 
 import pytest
 
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true, reclaimd_here, write_configuration
+from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true, reclaimd_here, started, write_configuration
 
 PATIENCE_SECONDS = 60.0
 SIZES = [(80, 24), (60, 15)]
@@ -49,13 +48,10 @@ def on_a_terminal(columns: int, rows: int, *arguments: str, **environment: str) 
     """What a command writes on a terminal of this size, without escapes."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen(
-        [PROGRAM, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=slave,
-        stderr=subprocess.DEVNULL,
-        env={**{k: v for k, v in ENVIRONMENT.items() if k not in ("COLUMNS", "LINES")}, "TERM": "xterm", **environment},
-    )
+    variables = {key: value for key, value in ENVIRONMENT.items() if key not in ("COLUMNS", "LINES")}
+    with open(os.devnull, "r+") as null:
+        streams = (null.fileno(), slave, null.fileno())
+        process = started(*arguments, streams=streams, environment={**variables, "TERM": "xterm", **environment})
     os.close(slave)
     written, deadline = b"", time.monotonic() + PATIENCE_SECONDS
     try:

@@ -21,6 +21,7 @@ from reclaim.execution.executor import never_relieved
 from reclaim.functions import FUNCTIONS, Call
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
+from tests.nodes.later import Later
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 
@@ -55,8 +56,7 @@ def test_the_log_directory_of_a_vanished_pod_is_removed_and_that_of_a_live_one_i
     relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=1, extent="all"))
     assert logs.exists() is False
     assert small_node.logs_of("job").exists(), "it changed just now: it may be in the making"
-    time.sleep(10.1)
-    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=1, extent="all"))
+    record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=1, extent="all", clock=Later()))
     assert {path.name for path in small_node.pod_logs_dir.iterdir()} == {"lost+found", small_node.logs_of("web").name}
     assert [o.verdict.name for o in record.removals if o.verdict.kind == "pod_log"] == [small_node.logs_of("job").name]
     assert list(small_node.container_logs_dir.iterdir()) == []

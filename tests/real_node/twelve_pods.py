@@ -1,7 +1,8 @@
-"""Thirty pods in the states in which a node's pods are found, and which of their parts must be removed.
+"""Twelve pods in the states in which a node's pods are found, and which of their parts must be removed.
 
-Five of each: running; crashed several times; completed (Succeeded, not deleted); deleted; with a dead first sandbox;
-just created. The expectations here follow from the kubelet's rules, not from the code under test.
+Two of each, as some differ in odd pods: running; crashed several times; completed (Succeeded, not deleted); deleted;
+with a dead first sandbox; just created. The expectations here follow from the kubelet's rules, not from the code under
+test.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tests.real_node.oci import SLEEP_FOR_EVER
 from tests.real_node.pods import POD_UID, Sandbox
 from tests.restart_rule import Copy, PodSpec
 
-EACH = 5
+EACH = 2
 CRASHES = 3  # dead copies of a container that crashed before it kept running
 
 
 @dataclass
-class ThirtyPods:
+class TwelvePods:
     """What was built. Sets of ids of the runtime, and names of log directories.
 
     `always_removed`: older copies, and everything of deleted pods. `removed_with_kubelet`: what only the kubelet knows
@@ -60,10 +61,10 @@ class ThirtyPods:
         return {entry.name for entry in self.node.kubelet.pod_logs_dir.iterdir()}
 
 
-def build_thirty_pods(node: RealNode, image: str) -> ThirtyPods:
-    """All thirty on `node`, whose image `image` has a shell."""
-    pods = ThirtyPods(node, image)
-    kinds: tuple[Callable[[ThirtyPods, str], None], ...] = (
+def build_twelve_pods(node: RealNode, image: str) -> TwelvePods:
+    """All twelve on `node`, whose image `image` has a shell."""
+    pods = TwelvePods(node, image)
+    kinds: tuple[Callable[[TwelvePods, str], None], ...] = (
         _running,
         _crashed,
         _completed,
@@ -77,7 +78,7 @@ def build_thirty_pods(node: RealNode, image: str) -> ThirtyPods:
     return pods
 
 
-def _admit(pods: ThirtyPods, name: str, spec: PodSpec, phase: str = "Running") -> Sandbox:
+def _admit(pods: TwelvePods, name: str, spec: PodSpec, phase: str = "Running") -> Sandbox:
     pods.node.kubelet.admit_pod(spec.uid)
     pods.specs.append(spec)
     metadata = {
@@ -91,24 +92,24 @@ def _admit(pods: ThirtyPods, name: str, spec: PodSpec, phase: str = "Running") -
 
 
 def _uid(name: str) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.thirty.reclaimd.test"))
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.twelve.reclaimd.test"))
 
 
-def _run_to_end(pods: ThirtyPods, sandbox: Sandbox, name: str, code: int, attempt: int = 0) -> str:
+def _run_to_end(pods: TwelvePods, sandbox: Sandbox, name: str, code: int, attempt: int = 0) -> str:
     kubelet = pods.node.kubelet
     copy = kubelet.run_container(sandbox, name, pods.image, ("/bin/sh", "-c", f"exit {code}"), attempt)
     kubelet.wait_exited(copy)
     return copy
 
 
-def _running(pods: ThirtyPods, name: str) -> None:
+def _running(pods: TwelvePods, name: str) -> None:
     """An exited init container and a running application: nothing of it is removed."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), ("init",)))
     _run_to_end(pods, sandbox, "init", 0)
     pods.node.kubelet.run_container(sandbox, "app", pods.image, SLEEP_FOR_EVER)
 
 
-def _crashed(pods: ThirtyPods, name: str) -> None:
+def _crashed(pods: TwelvePods, name: str) -> None:
     """Several dead copies, in odd pods also a running one: the newest dead copy is kept, the older ones are removed."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), restart_policy=RestartPolicy.ON_FAILURE))
     copies = [_run_to_end(pods, sandbox, "app", 1, attempt) for attempt in range(CRASHES)]
@@ -117,7 +118,7 @@ def _crashed(pods: ThirtyPods, name: str) -> None:
         pods.node.kubelet.run_container(sandbox, "app", pods.image, SLEEP_FOR_EVER, CRASHES)
 
 
-def _completed(pods: ThirtyPods, name: str) -> None:
+def _completed(pods: TwelvePods, name: str) -> None:
     """Succeeded and not deleted: its containers and sandbox are removed only with the kubelet's state."""
     sandbox = _admit(
         pods, name, PodSpec(_uid(name), ("job",), ("init",), RestartPolicy.NEVER, over=True), phase="Succeeded"
@@ -127,7 +128,7 @@ def _completed(pods: ThirtyPods, name: str) -> None:
     pods.removed_with_kubelet |= parts
 
 
-def _deleted(pods: ThirtyPods, name: str) -> None:
+def _deleted(pods: TwelvePods, name: str) -> None:
     """Its directory is gone, and no list names it: everything of it is removed, its logs too."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), over=True))
     parts = {_run_to_end(pods, sandbox, "app", 1, attempt) for attempt in range(2)}
@@ -137,7 +138,7 @@ def _deleted(pods: ThirtyPods, name: str) -> None:
     pods.logs_of_deleted.add(sandbox.log_directory.name)
 
 
-def _with_a_dead_first_sandbox(pods: ThirtyPods, name: str) -> None:
+def _with_a_dead_first_sandbox(pods: TwelvePods, name: str) -> None:
     """Its sandbox died and a new one runs: the dead one is removed if empty, a dead copy in it is kept."""
     spec = PodSpec(_uid(name), ("app",))
     first = _admit(pods, name, spec)
@@ -152,7 +153,7 @@ def _with_a_dead_first_sandbox(pods: ThirtyPods, name: str) -> None:
         pods.always_removed.add(first.id)
 
 
-def _just_created(pods: ThirtyPods, name: str) -> None:
+def _just_created(pods: TwelvePods, name: str) -> None:
     """A sandbox, in odd pods also a container that has not been started: nothing of it is removed."""
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",)), phase="Pending")
     if int(name[-1]) % 2:
