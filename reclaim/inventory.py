@@ -11,8 +11,8 @@ while the runtime is asked.
 * Any failing call discards everything: a partial list would make a used image look unused.
 * What pod specs name is also read after the images, and again with each fresh list of containers.
 * References that no listed image carries are resolved by the runtime, by its own rules. If it answers with an image
-  that a digest does not mean, the digest stays unresolved. So does a reference that it refuses: CRI-O fails for what is
-  no name, or has no registry, which any pod's spec may say. Such a pod cannot start.
+  that a digest does not mean, the digest stays unresolved. So does what is no full name and is refused: CRI-O fails
+  for what is no name, or has no registry, which any pod's spec may say. Such a pod cannot start.
 * Which images a container mounts, and which image a sandbox was made from, never changes, so each is asked once. An
   empty answer may only mean that this version does not report it, so it is forgotten when the version changes.
 * A runtime may be replaced at any time, and containers survive that. So its version and configured sandbox image are
@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from reclaim.images.references import ImageIndex, images_in_use, means, pins_sandbox_image
+from reclaim.images.references import ImageIndex, images_in_use, is_full_name, means, pins_sandbox_image
 from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
@@ -345,7 +345,7 @@ class Inventory:
             try:
                 image = self._image_service.image_status(reference)
             except RuntimeUnavailable as error:
-                if error.refused:
+                if error.refused and not is_full_name(reference):
                     continue
                 raise
             if image is None or means(reference, image):

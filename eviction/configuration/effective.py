@@ -39,6 +39,7 @@ from eviction.configuration.kubelet import (
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
     drop_ins,
+    image_gc_problems,
     kubelet_of_node,
     merged,
 )
@@ -158,8 +159,8 @@ def load(
     """The effective configuration from a file, a drop-in directory, the environment and flags.
 
     `flags`: field -> value. `root`: where to look for the kubelet if no source names its file (`kubelet`); None:
-    nowhere. `asks_version`: asks a kubelet that is expected to answer for its version even if no setting depends on it. Raises
-    ConfigurationError.
+    nowhere. `asks_version`: asks for the kubelet's version, if `kubeletEndpoint` is written, even if no setting depends
+    on it. Raises ConfigurationError.
     """
     sources = _files(path, directory)
     set_there = {field: environment[variable] for variable, field in ENVIRONMENT.items() if environment.get(variable)}
@@ -331,13 +332,9 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for fields that contradict each other."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
-    minimum_age, maximum_age = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    if low >= high:
-        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
-        raise FieldError("imageGCLowThresholdPercent", problem)
-    if 0 < maximum_age <= minimum_age:
-        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
-        raise FieldError("imageMaximumGCAge", problem)
+    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    for error in image_gc_problems(high, low, *ages):
+        raise error
     if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:

@@ -12,9 +12,8 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
 
 Since Kubernetes 1.25 a kubelet without a file has no default thresholds; here it has them, as before.
 
-Only the fields that reclaimd needs are read, and their types checked here. What the kubelet's validation
-(`pkg/kubelet/apis/config/validation/validation.go`) requires of those that reclaimd inherits is checked where its own
-are (`effective`).
+Only the fields that reclaimd needs are read. Values that the kubelet rejects are rejected here too
+(`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet process was started
 with; else the usual file. Anybody may call a program `kubelet`, and the settings read here move the marks of a root
@@ -39,7 +38,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from eviction.configuration.file import NO_RUNTIME
@@ -50,8 +49,9 @@ from eviction.configuration.kubelet_versions import (
     OLDEST,
     KubeletVersion,
 )
-from eviction.configuration.models import ConfigDict, Field, Model, ValidationError, not_read, read_as, setting
+from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
 from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
+from eviction.configuration.text_forms import read_log_directory
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     FieldError,
@@ -74,7 +74,8 @@ SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
 DEFAULT_POD_LOGS_DIR = "/var/log/pods"
-Percent = Annotated[int, Field(ge=0, le=100)]
+RESERVED = ("system-reserved", "kube-reserved")
+ENFORCEABLE = ("none", "pods", *RESERVED, *(f"{kind}-compressible" for kind in RESERVED))
 EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 
 
@@ -114,12 +115,18 @@ class KubeletConfiguration(Model):
     transition_period_seconds: Annotated[float, _seconds(300.0)] = _overridden(
         "evictionPressureTransitionPeriod", "0s", "eviction-pressure-transition-period"
     )
-    image_gc_high_threshold_percent: Percent = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
-    image_gc_low_threshold_percent: Percent = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
+    image_gc_high_threshold_percent: int = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
+    image_gc_low_threshold_percent: int = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
     image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = _overridden(
         "imageMinimumGCAge", "0s", "minimum-image-ttl-duration"
     )
     image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
+    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = _overridden(
+        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
+    )
+    cgroups_per_qos: bool = _overridden("cgroupsPerQOS", True, "cgroups-per-qos")
+    system_reserved_cgroup: str = _overridden("systemReservedCgroup", "", "system-reserved-cgroup")
+    kube_reserved_cgroup: str = _overridden("kubeReservedCgroup", "", "kube-reserved-cgroup")
     feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
     runtime_endpoint: str = _overridden("containerRuntimeEndpoint", "", "container-runtime-endpoint")
     image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
@@ -252,9 +259,68 @@ def kubelet_configuration(
         raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
+    if problems := "; ".join(map(str, _problems(found))):
+        raise ConfigurationError(f"{name}: {problems}")
+    if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
+        again = tuple(("allocatableMemory.available", text) for _, text in thresholds.hard_memory)
+        thresholds = replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + again)
     written = frozenset(KUBELETS_FIELDS.keys() & set_by_somebody)
     derived = {"name": name, "written": written, "thresholds": thresholds, "depends_on_version": newest != oldest}
     return found.model_copy(update=derived)
+
+
+def _problems(found: KubeletConfiguration) -> Iterator[FieldError]:
+    """All problems that the kubelet's validation finds."""
+    ages = found.image_minimum_gc_age_seconds, found.image_maximum_gc_age_seconds
+    yield from image_gc_problems(found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent, *ages)
+    try:
+        read_log_directory(found.pod_logs_dir)
+    except ValueError as error:
+        yield FieldError("podLogsDir", str(error))
+    if found.image_maximum_gc_age_seconds != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
+        yield FieldError("imageMaximumGCAge", "must be 0 while the feature gate ImageMaximumGCAge is off")
+    for problem in _node_allocatable_problems(found):
+        yield FieldError("enforceNodeAllocatable", problem)
+
+
+def _node_allocatable_problems(found: KubeletConfiguration) -> Iterator[str]:
+    enforced = found.enforce_node_allocatable
+    entries = dict.fromkeys(enforced)
+    for entry in entries:
+        if entry not in ENFORCEABLE:
+            yield f"unknown entry {entry!r}; allowed are {', '.join(ENFORCEABLE)}"
+    for entry in entries:
+        if enforced.count(entry) > 1:
+            yield f"{entry!r} is listed twice"
+    if "none" in enforced and len(enforced) > 1:
+        yield "'none' must stand alone"
+    for kind, field, cgroup in (
+        ("system-reserved", "systemReservedCgroup", found.system_reserved_cgroup),
+        ("kube-reserved", "kubeReservedCgroup", found.kube_reserved_cgroup),
+    ):
+        forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
+        if forms and not cgroup:
+            yield f"{forms[0]!r} needs {field}"
+        if len(forms) > 1:
+            yield f"{forms[0]!r} and {forms[1]!r} must not stand together"
+    if not found.cgroups_per_qos and any(entry != "none" for entry in enforced):
+        yield "needs cgroupsPerQOS, unless it is ['none'] or empty"
+
+
+def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> Iterator[FieldError]:
+    """All problems that the kubelet's validation finds in these settings of image GC; ages in seconds."""
+    for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
+        if not 0 <= percent <= 100:
+            yield FieldError(field, f"must be between 0 and 100, but it was {percent}")
+    if low >= high:
+        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        yield FieldError("imageGCLowThresholdPercent", problem)
+    for field, age in (("imageMinimumGCAge", minimum_age), ("imageMaximumGCAge", maximum_age)):
+        if age < 0:
+            yield FieldError(field, f"must not be negative, but it was {age:g}s")
+    if 0 < maximum_age <= minimum_age:
+        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
+        yield FieldError("imageMaximumGCAge", problem)
 
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
@@ -283,6 +349,7 @@ FLAGS = {
 }
 """Flag -> the field that it overrides."""
 PATHS = ("config", "config-dir", "root-dir")
+WITHOUT_VALUE = "cgroups-per-qos"
 
 
 def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
@@ -401,11 +468,15 @@ def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
 
 
 def _meant(field: str, values: Sequence[str]) -> Any:
-    """The value of a field whose flag was given with these texts; maps add them up. Raises ConfigurationError,
-    ValueError."""
+    """The value of a field whose flag was given with these texts. Lists and maps add them up. Raises
+    ConfigurationError, ValueError."""
     match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
+        case bool():
+            return _truth(values[-1])
         case int():
             return int(values[-1])
+        case list():
+            return [word for value in values for word in value.split(",") if word]
         case dict():
             operator = "<" if field in ("evictionHard", "evictionSoft") else "="
             pairs = {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
@@ -432,7 +503,7 @@ def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
         if not argument.startswith("--") or name not in (*FLAGS, *PATHS):
             continue
         if not equals:
-            value = rest.pop() if rest else ""
+            value = "true" if name == WITHOUT_VALUE else rest.pop() if rest else ""
         given.setdefault(name, []).append(value)
     return given
 

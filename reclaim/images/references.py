@@ -39,6 +39,10 @@ from dataclasses import dataclass
 from reclaim.types import Image, Listing
 
 _HEX = re.compile(r"[0-9a-f]{6,64}")
+# https://github.com/distribution/reference/blob/main/regexp.go
+_NAME = re.compile(
+    r"[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+(?::\w[\w.-]{0,127})?(?:@\S+)?", re.ASCII
+)
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -138,6 +142,11 @@ def is_short(name: str) -> bool:
     """Whether a name says no registry."""
     head, slash, _ = name.partition("/")
     return not slash or not ("." in head or ":" in head or head == "localhost")
+
+
+def is_full_name(reference: str) -> bool:
+    """Whether it is a valid name with a registry, which every runtime understands."""
+    return not is_short(reference) and _NAME.fullmatch(reference) is not None
 
 
 def repository_of(name: str) -> str:

@@ -14,9 +14,8 @@ import grpc
 import pytest
 
 from reclaim.cri import cri_pb2
-from tests.kubelet.programs import crio_program
 from tests.nodes.real_node import GIB, RealNode, running_node
-from tests.real_node.crio import Crio
+from tests.real_node.crio import Crio, crio_program
 from tests.real_node.loopfs import LoopFilesystem, run_tool
 from tests.real_node.oci import BASE, MANIFEST_TYPE, SLEEP_FOR_EVER, Image, random_layer
 from tests.real_node.runtime import SANDBOX_IMAGE

@@ -287,12 +287,13 @@ def test_every_value_has_an_origin(files: Files) -> None:
 
 
 def test_memory_and_pid_thresholds_are_left_to_the_kubelet(files: Files) -> None:
-    """Shown; no function here acts on it."""
+    """Shown, with the copy for what pods may use; no function here acts on it."""
     files.write("evictionHard: {memory.available: 200Mi, pid.available: 5%, nodefs.available: 10%}\n")
     found = files.load()
     assert found.left_to_kubelet == (
         ("memory.available", "200Mi"),
         ("pid.available", "5%"),
+        ("allocatableMemory.available", "200Mi"),
     )
     assert [one.signal for one in found.thresholds] == [NODEFS]
 

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.effective import load
 from eviction.configuration.kubelet import (
     API_VERSION,
     KIND,
     drop_ins,
+    image_gc_problems,
     kubelet_configuration,
     kubelets_drop_ins,
     merged,
@@ -71,7 +71,10 @@ def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None
         "imagefs.available": "15%",
         "imagefs.inodesFree": "5%",
     }
-    assert found.thresholds.left_to_kubelet == (("memory.available", "100Mi"),)
+    assert found.thresholds.left_to_kubelet == (
+        ("memory.available", "100Mi"),
+        ("allocatableMemory.available", "100Mi"),
+    )
     assert {one.origin for one in found.thresholds.thresholds} == {str(kubelets / "config.yaml")}
 
 
@@ -278,35 +281,46 @@ def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, pro
 
 
 @pytest.mark.parametrize(
-    ("high", "low", "minimum", "maximum", "problem"),
+    ("high", "low", "minimum", "maximum", "fields"),
     [
-        (85, 80, "2m", "0s", ""),
-        (100, 0, "0s", "0s", ""),
-        (1, 0, "1s", "2s", ""),
-        (101, 80, "0s", "0s", "imageGCHighThresholdPercent: must be at most 100, but it was 101"),
-        (85, -1, "0s", "0s", "imageGCLowThresholdPercent: must be at least 0, but it was -1"),
-        (80, 80, "0s", "0s", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (80)"),
-        (0, 0, "0s", "0s", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (0)"),
-        (79, 80, "0s", "0s", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (79)"),
-        (85, 80, "-1s", "0s", "imageMinimumGCAge: must not be negative"),
-        (85, 80, "0s", "-1s", "imageMaximumGCAge: must not be negative"),
-        (85, 80, "2m", "2m", "imageMaximumGCAge: must be above imageMinimumGCAge (120s), but it was 120s"),
-        (85, 80, "2m", "121s", ""),
+        (85, 80, 120.0, 0.0, []),
+        (100, 0, 0.0, 0.0, []),
+        (1, 0, 0.0, 1.0, []),
+        (101, 80, 0.0, 0.0, ["High"]),
+        (85, -1, 0.0, 0.0, ["Low"]),
+        (80, 80, 0.0, 0.0, ["Low"]),
+        (0, 0, 0.0, 0.0, ["Low"]),
+        (79, 80, 0.0, 0.0, ["Low"]),
+        (85, 80, -1.0, 0.0, ["Minimum"]),
+        (85, 80, 0.0, -1.0, ["Maximum"]),
+        (85, 80, 120.0, 120.0, ["Maximum"]),
+        (85, 80, 120.0, 121.0, []),
+        (-5, 105, -1.0, -2.0, ["High", "Low", "Low", "Minimum", "Maximum"]),
     ],
 )
-def test_validation_of_image_gc(kubelets: Path, high: int, low: int, minimum: str, maximum: str, problem: str) -> None:
+def test_validation_of_image_gc(high: int, low: int, minimum: float, maximum: float, fields: list[str]) -> None:
     """ValidateKubeletConfiguration: 0 to 100, low below high, ages not negative, the maximum above the minimum."""
-    file = kubelets / "config.yaml"
-    file.write_text(
-        HEAD + f"imageGCHighThresholdPercent: {high}\nimageGCLowThresholdPercent: {low}\n"
-        f"imageMinimumGCAge: {minimum}\nimageMaximumGCAge: {maximum}\n"
+    problems = [str(problem) for problem in image_gc_problems(high, low, minimum, maximum)]
+    assert len(problems) == len(fields)
+    for problem, word in zip(problems, fields, strict=True):
+        assert problem.startswith(
+            f"imageGC{word}ThresholdPercent: " if word in ("High", "Low") else f"image{word}GCAge"
+        )
+
+
+def test_all_problems_of_validation_are_reported_together(kubelets: Path) -> None:
+    """ValidateKubeletConfiguration collects: one sentence with all of them."""
+    (kubelets / "config.yaml").write_text(
+        HEAD + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: 102\n"
+        "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n"
     )
-    if problem:
-        with pytest.raises(ConfigurationError) as refused:
-            load(None, {}, {"kubeletConfig": str(file)})
-        assert str(refused.value).startswith(f"{file}: {problem}")
-    else:
-        assert load(None, {}, {"kubeletConfig": str(file)}).image_gc_high_threshold_percent == high
+    assert refusal(kubelets) == (
+        f"{kubelets / 'config.yaml'}: imageGCHighThresholdPercent: must be between 0 and 100, but it was 101; "
+        "imageGCLowThresholdPercent: must be between 0 and 100, but it was 102; "
+        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (101), but it was 102; "
+        "imageMinimumGCAge: must not be negative, but it was -1s; "
+        "imageMaximumGCAge: must not be negative, but it was -1s"
+    )
 
 
 @pytest.mark.parametrize("where", ["config.yaml", "conf.d/1.conf"])
@@ -366,6 +380,6 @@ def test_the_directory_of_pod_logs(tmp_path: Path, written: str, directory: str,
     file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + written)
     if problem:
         with pytest.raises(ConfigurationError, match=re.escape(problem)):
-            load(None, {}, {"kubeletConfig": str(file)})
+            read_kubelet_configuration(str(file))
     else:
-        assert load(None, {}, {"kubeletConfig": str(file)}).pod_logs_dir == directory
+        assert read_kubelet_configuration(str(file)).pod_logs_dir == directory

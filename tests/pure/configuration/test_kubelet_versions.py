@@ -158,7 +158,7 @@ def test_the_version_is_read_from_the_metrics(metrics: str, version: str | None)
 def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path) -> None:
     """As a warning with both changes; not if the kubelet told it, or has the same settings in any version."""
     file, directory = written(tmp_path, {HARD: ONE, **MERGE})
-    found = load(None, {}, {"kubeletConfig": file, "kubeletConfigDir": directory})
+    found = load(None, {}, {"kubeletConfig": file, "kubeletConfigDir": directory, "kubeletEndpoint": ""})
     assert (found.kubelet_version, len(found.thresholds)) == (NEWEST, 4)
     (warning,) = configuration_warnings(found)
     assert warning == (
