@@ -28,8 +28,6 @@ MIB = 1 << 20
 MODEL, SAME, OTHER = "reclaimd.test/model:1", "reclaimd.test/model:2", "elsewhere.test/model:1"
 BEFORE_SECONDS = 3.0
 
-pytestmark = pytest.mark.skipif(crio_program() is None, reason="no CRI-O to test on: CRIO= names none")
-
 
 class CrioNode:
     """A node with a CRI-O, whose store of artifacts tests write as a pull would."""

@@ -162,7 +162,6 @@ def test_nothing_is_left_behind(tmp_path: Path, how: str) -> None:
     assert list((tmp_path / "node").iterdir()) == []
 
 
-@pytest.mark.skipif(crio_program() is None, reason="no CRI-O is named (CRIO=)")
 def test_a_crio_keeps_order_and_pods_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """Images come with their references, the first given the oldest; a pod outlives a SIGKILL; at last all is gone."""
     if sentence := what_is_missing(crio_tools()):

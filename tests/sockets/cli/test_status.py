@@ -260,7 +260,7 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
     assert found["origins"]["evictionHard.memory.available"] == kubelet
     assert found["origins"]["imageGCHighThresholdPercent"] == "flags"
     assert found["origins"]["margin"] == "default"
-    assert found["left_to_kubelet"] == {"memory.available": "1Gi"}
+    assert found["left_to_kubelet"] == {"memory.available": "1Gi", "allocatableMemory.available": "1Gi"}
     assert found["ladder"] == [
         {"signal": "nodefs.available", "mark": 2 << 20, "what": "hard 2Mi", "whose": "reclaimd"},
         {"signal": "nodefs.available", "mark": 1 << 20, "what": "hard 1Mi", "whose": "kubelet"},
@@ -331,7 +331,8 @@ def test_an_invalid_configuration_is_one_sentence(machine: Machine) -> None:
     machine.configure(kubeletConfig=kubelet)
     process = reclaimd_here("config", "--config", str(machine.file))
     assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.startswith(f"reclaimd: {kubelet}: imageGCHighThresholdPercent: must be at most 100")
+    assert process.stderr.startswith(f"reclaimd: {kubelet}: imageGCHighThresholdPercent: must be between 0 and 100")
+    assert "; imageGCLowThresholdPercent: must be between 0 and 100, but it was -1" in process.stderr
     assert process.stderr.count("\n") == 1
 
 
