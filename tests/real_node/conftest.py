@@ -39,8 +39,8 @@ def what_is_missing(runtime_tools: tuple[str, ...] = CONTAINERD_TOOLS) -> str | 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test of this directory, and skip it where something is missing. Those on a CRI-O, which Debian lacks, are
-    left out unless `CRIO=` names one."""
+    """Mark every test of this directory, and skip it where something is missing. Those on a CRI-O, which Debian lacks,
+    are left out unless `CRIO=` names one."""
     if crio_program() is None:
         on_a_crio = [item for item in items if item.nodeid.startswith(HERE) and "crio" in item.nodeid]
         config.hook.pytest_deselected(items=on_a_crio)
