@@ -174,9 +174,10 @@ def load(
     try:
         kubelet, remark = kubelet_of_node(own, root, NEWEST)
         version = NEWEST
-        expected = asks_version and _origin(sources, "kubeletEndpoint") != DEFAULT
-        if expected or (kubelet is not None and kubelet.depends_on_version):
+        depends = kubelet is not None and kubelet.depends_on_version
+        if depends or (asks_version and _origin(sources, "kubeletEndpoint") != DEFAULT):
             version = version_of_kubelet(_configuration(sources, kubelet, remark).kubelet_access)
+        if depends and not version.assumed:
             kubelet, remark = kubelet_of_node(own, root, version)
     except ConfigurationError as error:
         for name in ("kubeletConfig", "kubeletConfigDir"):

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.real_node.leftovers import wait_or_kill
+
 LOG_LINES = 30
 
 
@@ -58,9 +60,5 @@ class Server:
         if self._process is None:
             return
         self._process.terminate()
-        try:
-            self._process.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, patience_seconds)
         self._process = None

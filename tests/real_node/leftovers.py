@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -61,6 +62,15 @@ def kill_if_there(pid: int) -> None:
     """SIGKILL, unless the process ended by itself."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def wait_or_kill(process: subprocess.Popen[bytes], patience_seconds: float) -> None:
+    """Waits for the end of a process, by SIGKILL when it takes longer than `patience_seconds`."""
+    try:
+        process.wait(patience_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def until(done: Callable[[], bool], seconds: float, pause_seconds: float = 0.02) -> Iterator[None]:

@@ -24,7 +24,7 @@ from typing import ClassVar, Self
 import grpc
 
 from tests.real_node.cri_client import CriClient
-from tests.real_node.leftovers import cgroups_below, kill_if_there, processes_in, until
+from tests.real_node.leftovers import cgroups_below, kill_if_there, processes_in, until, wait_or_kill
 from tests.real_node.loopfs import mounts_below, search_path, unmount
 from tests.real_node.oci import ImageTar
 from tests.stopped import wait_until_stopped
@@ -231,11 +231,7 @@ class ContainerRuntime(ABC):
         """Wait for its end, by SIGKILL when it takes longer than `patience_seconds`."""
         if self._process is None:
             return
-        try:
-            self._process.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, patience_seconds)
         self._process = None
 
     def _wait_until_ready(self) -> None:
