@@ -65,6 +65,7 @@ RECORDS = "reclaim/images/records.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
 STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
+PODS_API = "reclaim/cri/pods_api.py"
 KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
 REMOVALS, EXECUTOR = "reclaim/execution/removals.py", "reclaim/execution/executor.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
@@ -270,6 +271,13 @@ BREAKS = (
         "self._doubt = self._doubt or self._other(states.identity)",
         "self._doubt = self._doubt",
     ),
+    Break(
+        "whoever listens at the kubelet's socket is believed",
+        PODS_API,
+        "if (refusal := socket_refusal(path)) is not None:",
+        "if (refusal := None) is not None:",
+    ),
+    Break("a list of any length is read", PODS_API, "if len(answer) > LARGEST_LIST_BYTES:", "if False:"),
     Break("a pod that is being made needs no image", STARTS, "if age < self.hold_off_seconds:", "if False:"),
     Break(
         "a new pod does not make a list old",

@@ -129,6 +129,8 @@ class OnePass:
         self._entries = tuple(map(self._entry, self._row))
         self._crossed = trigger is not Trigger.LEAD
         self._executor = setting.executor(gives_way, lambda: None if self._crossed else 1)
+        found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
+        self._executor.btrfs = tuple({each.device_id: each.path for each in found}.values())
         self._context = setting.context(self._executor, self.pressure)
 
     @property

@@ -11,7 +11,7 @@ from tests.faults.matrix.rows import Row
 from tests.sockets.mounts import need_mounts
 
 PROCESS = ("thread-start", "descriptor", "message-memory", "log")
-TALKS = ("control-socket", "metrics-port", "kubelet-api")
+TALKS = ("control-socket", "metrics-port", "kubelet-api", "kubelet-socket")
 
 
 @pytest.mark.parametrize("row", rows_of((*PROCESS, *TALKS)))

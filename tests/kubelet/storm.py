@@ -30,16 +30,17 @@ ABSENT = "ErrImageNeverPull"  # the image was not there when the kubelet looked
 
 @dataclass(frozen=True)
 class Storm:
-    """What became of the pods. `ends`: how many, by `ran`, `absent`, or the reason for which a pod waits or failed."""
+    """What became of the pods, which came within `seconds`. `ends`: how many, by `ran`, `absent`, or the reason for
+    which a pod waits or failed."""
 
-    pods: int
+    seconds: float
     purges: int
     ends: Counter[str]
     restarted: tuple[str, ...]
 
 
-def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: int = 1) -> Storm:
-    """Lets pods come for so long while `purge` is called again and again on another thread."""
+def storm(node: KubeletNode, pods: int, purge: Callable[[], object], seed: int = 1) -> Storm:
+    """Lets so many pods come while `purge` is called again and again on another thread."""
     images = [Image(f"reclaimd.test/storm:{number}", (BASE, random_layer(number, MIB))) for number in range(IMAGES)]
     node.import_images(images)
     choice, stop, purges = random.Random(seed), threading.Event(), 0  # noqa: S311 # a repeatable order, no secret
@@ -60,23 +61,23 @@ def storm(node: KubeletNode, seconds: float, purge: Callable[[], object], seed: 
     threads = [threading.Thread(target=each, daemon=True) for each in (purge_on, bring_back)]
     for thread in threads:
         thread.start()
-    names: list[str] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    names = [f"storm-{number}" for number in range(pods)]
+    first = time.monotonic()
+    for name in names:
         began = time.monotonic()
-        names.append(f"storm-{len(names)}")
         command = (*manifests.SHELL, "sleep 1; echo done")
         runs = manifests.container("runs", choice.choice(images).reference, command)
-        node.create(manifests.pod(names[-1], runs, restart="Never"))
+        node.create(manifests.pod(name, runs, restart="Never"))
         time.sleep(max(EACH_SECONDS - (time.monotonic() - began), 0.0))
+    seconds = time.monotonic() - first
     with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
         node.api.wait("every pod has ended", lambda: not _underway(node, names), SETTLE_SECONDS, pause_seconds=1.0)
     stop.set()
     for thread in threads:
         thread.join()
-    pods = node.api.pods()
-    ends = Counter(_end(pods[name]) for name in names)
-    return Storm(len(names), purges, ends, tuple(name for name in names if restarts(pods[name])))
+    found = node.api.pods()
+    ends = Counter(_end(found[name]) for name in names)
+    return Storm(round(seconds, 1), purges, ends, tuple(name for name in names if restarts(found[name])))
 
 
 def _underway(node: KubeletNode, names: list[str]) -> bool:

@@ -11,12 +11,12 @@ from tests.reclaimd_process import reclaimd, write_configuration
 PURGE_SECONDS = 300.0  # the limit of one pass, in which the runtime is busy with pods
 
 
-def storm_beside_reclaimd(make_node: NodeMaker, seconds: float) -> Storm:
+def storm_beside_reclaimd(make_node: NodeMaker, pods: int) -> Storm:
     """The storm with `reclaimd reclaim --all` after itself."""
     node = make_node(maxPods=500)
     configuration = write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields())
     command = ("reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now")
-    return storm(node, seconds, lambda: reclaimd(*command, timeout_seconds=PURGE_SECONDS))
+    return storm(node, pods, lambda: reclaimd(*command, timeout_seconds=PURGE_SECONDS))
 
 
 def harmed(found: Storm) -> dict[str, int]:
@@ -25,17 +25,17 @@ def harmed(found: Storm) -> dict[str, int]:
 
 
 def test_no_image_vanishes_while_a_pod_is_being_made(make_node: NodeMaker) -> None:
-    """For 20 s."""
-    found = storm_beside_reclaimd(make_node, 20.0)
+    """Fifty pods."""
+    found = storm_beside_reclaimd(make_node, 50)
     assert (harmed(found), found.restarted) == ({}, ())
     assert found.ends["ran"] > 0
     assert found.purges > 0
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_the_storm_of_a_minute(make_node: NodeMaker) -> None:
-    """The one of the table."""
-    found = storm_beside_reclaimd(make_node, 60.0)
+@pytest.mark.timeout(900)
+def test_the_storm_of_250_pods(make_node: NodeMaker) -> None:
+    """As they come: about two and a half a second."""
+    found = storm_beside_reclaimd(make_node, 250)
     print(f"\nstorm: {found}")  # the figures of the ring
     assert (harmed(found), found.restarted) == ({}, ())

@@ -16,12 +16,14 @@ RATE_LIMIT = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")  # p
 
 class PodsAPIServer:
     """Listens below a kubelet's root directory, where the kubelet does. `answer`: the message, or a status with its
-    details, or None for none before it is closed; may be replaced while it runs. `calls`: how many it got."""
+    details, or None for none before it is closed. It comes after `delay_seconds`; both may be changed while it runs.
+    `calls`: how many it got."""
 
     def __init__(self, root: Path, answer: bytes | tuple[grpc.StatusCode, str] | None, service: str = SERVICE) -> None:
         self.path = root / "pods-api" / "pods-api.sock"
         self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.answer = answer
+        self.delay_seconds = 0.0
         self.calls = 0
         self._over = threading.Event()
         self._workers = ThreadPoolExecutor(8)
@@ -46,6 +48,7 @@ class PodsAPIServer:
 
     def _list(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self.calls += 1
+        self._over.wait(self.delay_seconds)
         match self.answer:
             case bytes(answer):
                 return answer

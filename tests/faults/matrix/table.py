@@ -108,6 +108,7 @@ IN_SUITE = frozenset(
         "kubelet-directories-hangs",
         "kubelet-api-hangs",
         "kubelet-api-wrong-empty",
+        "kubelet-socket-hangs",
     }
 )
 """In `make test`: one or two of each resource, the harmful ones; the others are in `make soak`."""
@@ -221,9 +222,11 @@ def _of_who_it_talks_to() -> Iterator[Row]:
         yield Row("metrics-port", fault, GOES_ON)
     for fault in Fault:
         late = fault in (Fault.HANGS, Fault.COMES_BACK)
-        yield Row("kubelet-api", fault, _SLOW_KUBELET if late else GOES_ON)
+        for resource in ("kubelet-api", "kubelet-socket"):
+            yield Row(resource, fault, _SLOW_KUBELET if late else GOES_ON)
     yield Row("kubelet-api", Fault.SLOW, _SLOW_KUBELET, variant="dripping")
-    yield Row("kubelet-api", Fault.WRONG, GOES_ON, variant="empty")
+    for resource in ("kubelet-api", "kubelet-socket"):
+        yield Row(resource, Fault.WRONG, GOES_ON, variant="empty")
 
 
 IMPOSSIBLE: dict[tuple[str, Fault], str] = {
@@ -255,6 +258,7 @@ RESOURCES = (
     "metrics-port",
     "kubelet-directories",
     "kubelet-api",
+    "kubelet-socket",
 )
 
 

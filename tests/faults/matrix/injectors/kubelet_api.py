@@ -1,4 +1,4 @@
-"""The kubelet's own list of pods, by HTTP."""
+"""The kubelet's own list of pods, by HTTP and at its socket."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.rows import Fault
+from tests.pods_wire import pods_answer
 from tests.ports import free_port
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, answer, dripping, pod_list
+from tests.sockets.pods_api_server import PodsAPIServer
 
 if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench
@@ -53,4 +55,43 @@ class KubeletAPI(Injector):
         """Nobody listens."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+
+
+class KubeletSocket(Injector):
+    """A kubelet that serves the live pods of the node at its own socket; `kubeletEndpoint` names it."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._root = bench.directory / "kubelet-socket"
+        self._whole = pods_answer(*bench.node.pods())
+        self._server: PodsAPIServer | None = None
+        self.end()
+        self.fields = {"kubeletEndpoint": f"unix://{self._root}/pods-api/pods-api.sock"}
+
+    def begin(self) -> None:
+        """Nobody listens; it says nothing, is late, or lists other pods."""
+        assert self._server is not None
+        match self.fault:
+            case Fault.ABSENT_AT_START | Fault.ABSENT:
+                self.release()
+            case Fault.HANGS | Fault.COMES_BACK:
+                self._server.answer = None
+            case Fault.SLOW:
+                self._server.delay_seconds = SLOW_SECONDS
+            case Fault.WRONG if self.row.variant == "empty":
+                self._server.answer = pods_answer()
+            case Fault.WRONG:
+                self._server.answer = self._whole[:-1]
+
+    def end(self) -> None:
+        """It lists the pods."""
+        if self._server is None:
+            self._server = PodsAPIServer(self._root, self._whole).__enter__()
+        self._server.answer = self._whole
+
+    def release(self) -> None:
+        """Nobody listens."""
+        if self._server is not None:
+            self._server.__exit__(None, None, None)
             self._server = None

@@ -6,7 +6,7 @@ from tests.faults.matrix.injectors.cri import ListContainerStats, Method, Runtim
 from tests.faults.matrix.injectors.endpoints import ControlSocket, MetricsPort
 from tests.faults.matrix.injectors.filesystems import HistoryFile, KubeletDirectories, StateFile, Statvfs
 from tests.faults.matrix.injectors.injector import Injector
-from tests.faults.matrix.injectors.kubelet_api import KubeletAPI
+from tests.faults.matrix.injectors.kubelet_api import KubeletAPI, KubeletSocket
 from tests.faults.matrix.injectors.log import LogFile
 from tests.faults.matrix.injectors.process import Descriptors, MessageMemory, Threads
 
@@ -43,4 +43,5 @@ INJECTORS: dict[str, type[Injector]] = {
     "metrics-port": MetricsPort,
     "kubelet-directories": KubeletDirectories,
     "kubelet-api": KubeletAPI,
+    "kubelet-socket": KubeletSocket,
 }
