@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,16 @@ from reclaim.pods.states import PodStates
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
 from signals.types import FsLayout, Signal, SignalObservations
+from tests.real_node.conftest import NodeFactory
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool, run_tool, unmount
+from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_hidden_space import held_open
-from tests.reclaimd_process import came_true
+from tests.real_node.test_relief import MINIMUM_RECLAIM, configure, removed
+from tests.reclaimd_process import answer, came_true, reclaimd
 
 SIZE_BYTES = 256 * MIB
 GONE_BYTES, LOG_BYTES = 12 * MIB, 24 * MIB
+IMAGES, IMAGE_BYTES = 8, 24 * MIB  # containerd keeps each twice: its blobs and its layers
 
 
 @dataclass
@@ -109,3 +114,20 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
     assert shares["deleted_open"] == pytest.approx(GONE_BYTES, abs=MIB)
     (told,) = [remark.sentence for remark in found.remarks if remark.about is About.DELETED_OPEN]
     assert f"(pid {pid})" in told
+
+
+@pytest.mark.regression
+def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory, tmp_path: Path) -> None:
+    """By itself, btrfs shows what was removed up to 30 s later: every image would go. Of eight, two are enough."""
+    node = make_node(1024 * MIB, fstype="btrfs")
+    recipes = [Image(f"reclaimd.test/old/{number}:1", (random_layer(number, IMAGE_BYTES),)) for number in range(IMAGES)]
+    old = node.import_images(recipes)
+    os.sync()
+    mark = node.filesystem.available_bytes() + 3 * IMAGE_BYTES - MINIMUM_RECLAIM
+    time.sleep(1.1)  # then the youngest is old enough
+    configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
+    record = answer(reclaimd("reclaim", "--config", configuration, "--signal", "imagefs.available", "-o", "json"))
+    gone = removed(record, "image")
+    freed = [outcome["freed"]["bytes"] for outcome in record["removals"] if outcome["kind"] == "image"]
+    assert (record["result"], gone) == ("satisfied", list(old[:2]))
+    assert sum(freed) > 3 * IMAGE_BYTES
