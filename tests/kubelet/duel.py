@@ -51,7 +51,7 @@ QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are 
 SETTLE_SECONDS = 40.0  # after the fill, at the latest: it evicts one pod each 10 s as long as it has to
 NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
-ACCOUNTED_SECONDS = {"btrfs": 30.0}  # a filesystem that accounts for what was written or freed when it commits
+ACCOUNTED_SECONDS = {"btrfs": 75.0}  # written back after 30 s, and accounted for with the next commit, up to 30 s later
 KUBELET_LINE = re.compile(r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)")
 LINE_CHARACTERS = 200  # of a line of a log that is kept
 
