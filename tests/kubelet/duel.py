@@ -52,6 +52,7 @@ SETTLE_SECONDS = 40.0  # after the fill, at the latest: it evicts one pod each 1
 NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
 ACCOUNTED_SECONDS = {"btrfs": 75.0}  # written back after 30 s, and accounted for with the next commit, up to 30 s later
+METADATA_BYTES = {"btrfs": 32 * MIB}  # that grow with what is written and removed
 KUBELET_LINE = re.compile(r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)")
 LINE_CHARACTERS = 200  # of a line of a log that is kept
 
@@ -235,7 +236,7 @@ def duel(
         capacity = figures.f_blocks * figures.f_frsize
         mark, above = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
         _leave(node.disk, above + HEADROOM_BYTES)
-        most = HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES)
+        most = HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES) - METADATA_BYTES.get(fstype, 0)
         images_before = len(node.runtime.cri.list_images())
         parts.end("ballast")
         said: list[Event] = []
