@@ -37,7 +37,7 @@ def chart(rows: Sequence[Row], machine: str) -> str:
 def _x(value: float, low: int, high: int) -> float:
     """Where a value stands between the powers of ten `low` and `high`."""
     share = (math.log10(value) - low) / (high - low)
-    return LABELS + share * (WIDTH - LABELS - 20)
+    return LABELS + share * (WIDTH - LABELS - 30)
 
 
 def _bar(row: Row, y: int, low: int, high: int) -> list[str]:

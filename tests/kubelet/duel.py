@@ -265,7 +265,9 @@ def duel(
         said += [Event(began, "fill", "begins"), Event(ended, "fill", "ends")]
         said += [Event(at, "node", "DiskPressure" if has else "no DiskPressure") for at, has in pressure.changes]
         said += _kubelet_says(node, wall, began)
-        events = sorted((Event(round(each.at - began, 3), each.whose, each.what) for each in said), key=_time_of)
+        disk = str(node.disk)
+        shown = (Event(round(each.at - began, 3), each.whose, each.what.replace(disk, "/disk")) for each in said)
+        events = sorted(shown, key=_time_of)
         found = DuelRun(
             rate_mib=rate_mib,
             responder=responder,
