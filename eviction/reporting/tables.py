@@ -92,6 +92,9 @@ def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> s
     """The value of the signal that was acted on, and why that is too little, if it is."""
     signal, mark = threshold.signal, threshold.mark(observation.capacity)
     seen, wanted = distinguishable(signal, observation.available, mark)
+    if not mark and observation.available < 0:
+        taken, limit = distinguishable(signal, observation.capacity - observation.available, observation.capacity)
+        return f"{signal} is {seen}: its images take {taken}, and their limit is {limit}"
     of_mark = f"its mark of {threshold.text()} = {wanted}"
     if observation.available < mark:
         return f"{signal} is {seen}, below {of_mark}"
