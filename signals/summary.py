@@ -46,7 +46,8 @@ class NodeSummary:
 
     `locate` replaces the paths once the runtime says where its images are; an observation that has begun still reads
     the old paths. The device and type of a filesystem are looked up once, so an observation costs one reading per
-    distinct path. `store`: the last count of the image store, or why there is none; None if it has no limit.
+    distinct path. `store`: the last count of the image store, or why there is none (empty: nobody has asked); None
+    if it has no limit.
     """
 
     def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock):
@@ -109,7 +110,7 @@ class NodeSummary:
                 signals[signal] = SignalObservation(signal, available, store.limit_bytes, store.time, stale)
                 store = "the runtime has not counted it for minutes" if stale else None
         if store is not None:
-            unavailable.append(Unavailable(FilesystemRole.IMAGESTORE, store))
+            unavailable.append(Unavailable(FilesystemRole.IMAGESTORE, store or self.imagefs_problem))
         devices = [filesystems[role][0].device_id for role in KUBELET_ROLES if role in filesystems]
         return SignalObservations(
             signals=signals,

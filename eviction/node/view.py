@@ -50,7 +50,7 @@ class NodeView:
             FilesystemPaths(root_directory, own=configuration.filesystems), self.probes, self.clock
         )
         if configuration.image_store_limit:
-            self.summary.store = "the runtime has not counted it yet"
+            self.summary.store = ""
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout."""
@@ -60,7 +60,8 @@ class NodeView:
         """Asks the runtime where images and writable layers are, and how much the images take if that has a limit.
         Returns None, or the reason in a sentence if the places are unknown.
 
-        After a failure the paths of an earlier answer stay in use, because the filesystem is there without the runtime.
+        After a failure the paths of an earlier answer stay in use, because the filesystem is there without the runtime,
+        and so does an earlier count, which ages.
         If no endpoint is configured and no runtime has ever answered, the socket is chosen anew, as it may have
         appeared since. If there is no runtime, nobody is asked.
         """
@@ -86,7 +87,8 @@ class NodeView:
             return self.summary.imagefs_problem
         self.summary.locate(paths)
         if self.configuration.image_store_limit:
-            self.summary.store = self._count(info, paths.imagefs)
+            counted, before = self._count(info, paths.imagefs), self.summary.store
+            self.summary.store = before if isinstance(before, StoreCount) and isinstance(counted, str) else counted
         return None
 
     def _count(self, info: ImageFsInfo, imagefs: str) -> StoreCount | str:

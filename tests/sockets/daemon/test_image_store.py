@@ -75,6 +75,7 @@ def test_a_store_over_its_limit_is_brought_below_it_and_not_further(shop: Shop) 
         assert record["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
         assert (record["conditions"], status_of(file)["conditions"]) == ([], [])
         assert daemon.logged(f"attempting to reclaim {STORE}")
+        assert not daemon.logged("imagestore: ")
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10.0) as page:
             lines = page.read().decode().splitlines()
         (line,) = [each for each in lines if each.startswith(f'reclaimd_signal_capacity{{signal="{STORE}"}}')]
