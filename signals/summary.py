@@ -9,7 +9,8 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
   providers.) Different sizes on one device stay different: a filesystem that the configuration adds is read at its
   path, where under a project quota `statvfs` answers for the directory.
 * `imagestore.available` is the limit of the image store less what the runtime says that its images take. Nobody asks
-  here: the last count is used (`NodeView.locate`), which is stale once it is three minutes old.
+  here: the last count is used (`NodeView.locate`), which is stale once it is three minutes old, and none if it is more
+  than the filesystem has.
 * If a reading is late or fails, the last numbers are kept and marked as stale; they count neither as pressure nor as
   its end. Without earlier numbers the signal is left out. Either way the reason is recorded.
 """
@@ -103,7 +104,10 @@ class NodeSummary:
             if known.in_directory is not None:
                 limits[role] = known.in_directory
             signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
+        images = filesystems.get(FilesystemRole.IMAGEFS)
         match store := self.store:
+            case StoreCount() if images is not None and store.used_bytes > images[1].capacity_bytes:
+                store = "the runtime counts more than the filesystem of its images has"
             case StoreCount():
                 signal, available = Signal.IMAGESTORE_AVAILABLE, store.limit_bytes - store.used_bytes
                 stale = self._clock.monotonic() - store.time > OLDEST_COUNT_SECONDS

@@ -78,12 +78,13 @@ class Cooldowns:
 class Setting:
     """What all passes of a node have in common.
 
-    `count`: asks the runtime how much its images take, for the next observation. `context`: makes what the stages of
+    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
+    `context`: makes what the stages of
     one pass may use, from its executor and what the pass is about. `lead_seconds`: how long removals have taken lately.
     """
 
     observe: Callable[[], SignalObservations]
-    count: Callable[[], object]
+    count: Callable[[], str | None]
     functions: FunctionTable
     cooldowns: Cooldowns
     clock: Clock
@@ -257,19 +258,20 @@ class OnePass:
 
     def _counted(self, entry: Entry, role: FilesystemRole) -> SignalObservations:
         """The observations, once the runtime has counted its images after the last removal on the node, or before that
-        while what the disks have gained since its last count cannot be enough. After 30 s the count is stale.
+        while what the disks have gained since its last count cannot be enough. 30 s after it the count is stale.
 
         Where a removed image shows no gain (btrfs, until it commits), only the next count says more."""
         clock, executor, signal = self._setting.clock, self._executor, Signal.IMAGESTORE_AVAILABLE
-        until = clock.monotonic() + COUNT_SECONDS
-        if self._at_count is None:
-            self._setting.count()
+        ask = self._at_count is None
         while True:
-            observations = self._setting.observe()
-            seen, usage = observations.signals.get(signal), usage_of(observations)
+            if ask and self._setting.count() is None:
+                executor.progress.mark()
+            ask, observations = True, self._setting.observe()
+            seen = observations.signals.get(signal)
             if seen is None or seen.time is None or seen.stale:
                 return observations
-            if seen.time > executor.removals.ended_at + COUNTING_SECONDS:
+            ended_at, usage = executor.removals.ended_at, usage_of(observations)
+            if seen.time > ended_at + COUNTING_SECONDS:
                 self._at_count = usage
                 return observations
             gained = 0 if self._at_count is None else usage.gained_since(self._at_count)[0]
@@ -277,9 +279,8 @@ class OnePass:
             estimate = replace(seen, available=seen.available + gained)
             if known and thresholds_met(entry.goal, {signal: estimate}, enforce_min_reclaim=True):
                 return observations
-            if clock.monotonic() >= until or executor.stopping.wait(COUNT_LOOK_SECONDS):
+            if clock.monotonic() >= ended_at + COUNT_SECONDS or executor.stopping.wait(COUNT_LOOK_SECONDS):
                 return replace(observations, signals={**observations.signals, signal: replace(seen, stale=True)})
-            self._setting.count()
 
     def _mine(self, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
         """Those of the image store in a pass about it, all others in any other pass."""
