@@ -59,7 +59,7 @@ def counted(path: Path, node: RealNode) -> int:
     return counts[-1]
 
 
-def test_a_store_over_its_limit_is_brought_below_it_and_not_further(node: RealNode, tmp_path: Path) -> None:
+def test_a_real_store_is_brought_below_its_limit_and_no_further(node: RealNode, tmp_path: Path) -> None:
     """20 MiB over: two images of 16 MiB go, the oldest, and the layer that all share stays. The disk is far from its
     mark, and no condition is reported."""
     images = filled(node)

@@ -61,7 +61,7 @@ def seen(document: dict[str, Any]) -> dict[str, Any]:
     return next((dict(one) for one in document.get("observations", ()) if one["signal"] == STORE), {})
 
 
-def test_a_store_over_its_limit_is_brought_below_it_and_not_further(shop: Shop) -> None:
+def test_a_daemon_brings_a_store_below_its_limit_and_no_further(shop: Shop) -> None:
     """6 MiB over: two images of 4 MiB, the oldest. It is no pressure of the node, and the log says what it was."""
     limit = shop.used() - 6 * MIB
     port = free_port()
