@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from eviction.cli import COMMANDS
 from eviction.cli.parser import command_of
-from signals.types import KUBELET_SIGNALS
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS
 from written import write
 
 PATHS = ("FILE", "DIR")
@@ -42,7 +42,7 @@ PLACES = (
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
-SIGNAL = "SIGNAL"
+USUAL = {"SIGNAL": KUBELET_SIGNALS, "FILESYSTEM": KUBELET_ROLES}  # values of an option; a configuration may have more
 MADE_BY = "made by make manual"
 
 
@@ -63,7 +63,7 @@ def options_of(command: str) -> tuple[Option, ...]:
 
 
 def _option(action: argparse.Action) -> Option:
-    usual = KUBELET_SIGNALS if action.metavar == SIGNAL else ()  # a configuration may have more
+    usual = USUAL.get(str(action.metavar), ())
     choices = tuple(str(choice) for choice in action.choices or usual)
     takes = action.nargs != 0
     metavar = action.metavar if isinstance(action.metavar, str) else None

@@ -57,6 +57,8 @@ complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l eviction-minimu
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -s o -l output -x -a 'table json' -d 'output format'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l signal -x -a 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -d 'run the row of this signal whatever the pressure: until the signal is clear; all of it if it is already'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l until -x -d 'with --signal: the mark to reach, a quantity or a percentage'
+complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l room -x -d 'make so much available, and no more: exit 0 it is there, 1 not'
+complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l on -x -a 'nodefs imagefs containerfs' -d 'with --room: where: nodefs, imagefs, containerfs or your own'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l all -d 'continue to the end of the row, as the kubelet does'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l dry-run -d 'show what would be removed; remove nothing'
 complete -c reclaimd -n '__fish_seen_subcommand_from reclaim' -l now -d 'do not hold off shortly after a boot'

@@ -31,7 +31,7 @@ ACCEPT_SECONDS = 1.0  # for the first line of the answer
 SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _FILES = ("--config", "--config-dir")
-_VALUES = {"reclaim": ("--signal", "--until", "--output", "-o"), "check": ("--output", "-o")}
+_VALUES = {"reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"), "check": ("--output", "-o")}
 _SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
 _HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)""", re.MULTILINE)
 

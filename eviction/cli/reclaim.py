@@ -40,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the row of this signal whatever the pressure: until the signal is clear; all of it if it is already",
     )
     parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
+    parser.add_argument(
+        "--room", metavar="AMOUNT", help="make so much available, and no more: exit 0 it is there, 1 not"
+    )
+    parser.add_argument(
+        "--on", metavar="FILESYSTEM", help="with --room: where: nodefs, imagefs, containerfs or your own"
+    )
     parser.add_argument("--all", action="store_true", help="continue to the end of the row, as the kubelet does")
     parser.add_argument("--dry-run", action="store_true", help="show what would be removed; remove nothing")
     parser.add_argument("--now", action="store_true", help="do not hold off shortly after a boot")
@@ -57,9 +63,10 @@ class _Parked(Listener):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 relieved or nothing to do, 1 pressure remains, 3 runtime unreachable, 4 reading unavailable, 6 paused."""
+    """Exit 0 relieved, nothing to do, or the room is there; 1 pressure remains, or room is missing; 3 runtime
+    unreachable; 4 reading unavailable; 6 paused."""
     configuration = configuration_of(arguments)
-    names = ("signal", "until", "all", "dry_run", "now", "output")
+    names = ("signal", "until", "room", "on", "all", "dry_run", "now", "output")
     given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}
     options = read_options(given, configuration.signals)
     stopping = threading.Event()

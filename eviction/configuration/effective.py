@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from functools import reduce
 from typing import Annotated, Any
 
@@ -50,7 +51,7 @@ from eviction.configuration.models import ConfigDict, Model, ValidationError, no
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
 from eviction.configuration.text_forms import bare_numbers
-from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_value
+from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_minimum_reclaim, read_value
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RowEntry, Rows
 from eviction.decision.synchronize import EvictionConfig
@@ -59,7 +60,7 @@ from reclaim.execution.workers import in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import PolicyError
 from signals.quantity import QuantityError, parse_duration
-from signals.types import AVAILABLE, Signal, signals_about
+from signals.types import AVAILABLE, Signal
 
 DEFAULT = "default"  # the origin of a value that no source has
 TRANSITION_PERIOD = "evictionPressureTransitionPeriod"
@@ -297,6 +298,8 @@ def _configuration(
         _check_agreement(written, effective["pollCeiling"])
         _check_functions(written)
         parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
+        thresholds = tuple(_with_margin(each, origins, inherited.name, written.margin) for each in parsed.thresholds)
+        thresholds += _limit(written, thresholds, origins["imageStoreLimit"])
         access, rows = _kubelet_access(written, inherited, origins["kubeletEndpoint"] == DEFAULT), _rows(written)
     except FieldError as error:
         source = _origin(sources, error.field, error.key)
@@ -305,7 +308,7 @@ def _configuration(
         raise ConfigurationError(f"{source}: {error}") from None
     return Configuration.model_construct(
         **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
-        thresholds=tuple(_with_margin(each, origins, inherited.name, written.margin) for each in parsed.thresholds),
+        thresholds=thresholds,
         left_to_kubelet=(parsed if kubelet is None else kubelet.thresholds).left_to_kubelet,
         rows=rows,
         kubelet=kubelet,
@@ -340,6 +343,8 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:
         raise FieldError("periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}")
+    if not written.has_runtime and written.image_store_limit:
+        raise FieldError("imageStoreLimit", f"must be 0 while containerRuntimeEndpoint is {NO_RUNTIME}")
     if not written.has_runtime and not written.filesystems:
         problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
         raise FieldError("containerRuntimeEndpoint", problem)
@@ -370,7 +375,7 @@ def _check_functions(written: ConfigurationFile) -> None:
 
 def _rows(written: ConfigurationFile) -> Rows:
     """Raises FieldError."""
-    signals = [signal for role in written.roles for signal in signals_about(role)]
+    signals = written.signals
     names = [*(BUILT_IN if written.has_runtime else ()), *(function.name for function in written.functions)]
     rows: dict[Signal, tuple[RowEntry, ...]] = {}
     for name, entries in written.reclaim_table.items():
@@ -428,6 +433,17 @@ def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str,
     if origin == kubelet and applies and margin.amount(2**62) > 0:
         return replace(threshold, origin=f"{origin} plus margin {margin}", margin=margin)
     return replace(threshold, origin=origin, margin=None)
+
+
+def _limit(written: ConfigurationFile, given: Sequence[Threshold], origin: str) -> tuple[Threshold, ...]:
+    """The threshold of the image store, which is met once its images take more than their limit: none without a limit,
+    or if one is configured. Raises FieldError."""
+    signal = Signal.IMAGESTORE_AVAILABLE
+    if not written.image_store_limit or any(one.signal is signal for one in given):
+        return ()
+    reclaim = written.eviction_minimum_reclaim.get(signal)
+    minimum = None if reclaim is None else read_minimum_reclaim("evictionMinimumReclaim", signal, reclaim)
+    return (Threshold(signal, ThresholdValue(Fraction()), min_reclaim=minimum, origin=origin),)
 
 
 def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
             raise ValueError(f"name: must be {ROLE_NAMES_ALLOWED}, but it was {quoted(entry.name)}")
         if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
             raise ValueError(f"{entry.name}: is one of the kubelet's own names; choose another")
+        if entry.name == FilesystemRole.IMAGESTORE:
+            raise ValueError(f"{entry.name}: is the name of what imageStoreLimit limits; choose another")
         role = FilesystemRole(entry.name)
         if role in found:
             raise ValueError(f"{entry.name}: occurs twice")
@@ -341,6 +343,9 @@ class ConfigurationFile(StrictModel):
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
+    image_store_limit: NeedsRestart[texts.StoreLimit] = setting("imageStoreLimit", "0")
+    """How much the runtime's images may take by its own count; above it, the row of imagestore.available runs. 0: no
+    limit."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
     """How long nothing is removed after a start, unless the kubelet reports that it is healthy sooner."""
     kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")
@@ -408,7 +413,8 @@ class ConfigurationFile(StrictModel):
     def signals(self) -> tuple[Signal, ...]:
         """All signals that the node can have, the kubelet's first."""
         own = [signal for role in self.filesystems for signal in signals_about(role)]
-        return (*(KUBELET_SIGNALS if self.has_runtime else ()), *own)
+        store = (Signal.IMAGESTORE_AVAILABLE,) if self.image_store_limit else ()
+        return (*(KUBELET_SIGNALS if self.has_runtime else ()), *store, *own)
 
     @property
     def ballast(self) -> FunctionEntry | None:

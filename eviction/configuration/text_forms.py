@@ -45,6 +45,7 @@ NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain
 COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is taken for a count of bytes
 UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 BY_SIGNAL = "bySignal"
+LARGEST_PERCENT = {"margin": 50, "imageStoreLimit": 0}  # to suggest for a bare number; 99 for a mark, as 100% is none
 
 _BARE = re.compile(r"\+?(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<part>[num]?)", re.ASCII)
 
@@ -204,6 +205,9 @@ TerminatedPodAge = Annotated[float, read_as(Duration, within(read_duration, "10s
 # Large images take longer than this even on a healthy node; only tests of a stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
+StoreLimit = Annotated[
+    int, read_as(Annotated[str, text_form(AMOUNT_PATTERN, examples=("200Gi",))], within(read_size, "0"))
+]
 Rate = Annotated[int, read_as(Quantity, read_rate)]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 LeadOrNone = Annotated[bool, read_as(Lead, read_lead)]
@@ -228,12 +232,13 @@ def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         number = Fraction(match["number"])
         if match["part"] or number:
             what = "counts parts of a byte" if match["part"] else "has no unit"
-            yield field, f"{place}{quoted(value)} {what}: {_meant(number, 50 if field == 'margin' else 99)}?"
+            yield field, f"{place}{quoted(value)} {what}: {_meant(number, LARGEST_PERCENT.get(field, 99))}?"
 
 
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
     """The amounts in a document: field, place in it, signal, value."""
-    yield "margin", "", AVAILABLE, document.get("margin")
+    for field in ("margin", "imageStoreLimit"):
+        yield field, "", AVAILABLE, document.get(field)
     for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
         for signal, value in _entries(document.get(field)):
             yield field, f"{signal}: ", signal, value
@@ -249,7 +254,7 @@ def _entries(value: Any) -> list[tuple[str, Any]]:
 
 def _meant(number: Fraction, most_percent: int) -> str:
     """What a number without a unit may have been meant to be; below 1 it may be a share. `most_percent`: the largest
-    percentage to suggest; 99 for a mark, as 100% switches the signal off."""
+    percentage to suggest."""
     if number >= COUNT_OF_BYTES:
         return _in_units(number)
     percent = number * 100 if number < 1 else number

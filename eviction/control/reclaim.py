@@ -23,20 +23,21 @@ from eviction.configuration.fingerprint import Fingerprint
 from eviction.configuration.threshold_config import read_value
 from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.thresholds import unreadable
+from eviction.decision.thresholds import highest_mark, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.node.one_pass import AS_CONFIGURED, Request, Setting
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
-from eviction.reporting.json_shapes import to_json
+from eviction.reporting.json_shapes import LEFT_OUT, to_json
 from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import NothingToDo, pass_json
+from eviction.reporting.pass_record import NothingToDo, Room, pass_json
 from eviction.reporting.tables import signals_table
 from eviction.types import Decision, Extent, Threshold
-from signals.types import KUBELET_SIGNALS, Signal, SignalObservations
+from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
 
+LEAST_ROOM = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
@@ -53,13 +54,14 @@ EXIT_CODES = {
 @dataclass(frozen=True, slots=True)
 class ReclaimOptions(Output):
     """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
-    `to_the_end`: do not stop early; `now`: skip the hold-off."""
+    `to_the_end`: do not stop early; `now`: skip the hold-off; `room`: the mark is an amount that `--room` asks for."""
 
     signal: Signal | None = None
     until: Threshold | None = None
     to_the_end: bool = False
     dry_run: bool = False
     now: bool = False
+    room: bool = False
 
 
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
@@ -67,8 +69,10 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
 
     Raises RequestRefused or FieldError with one sentence.
     """
-    output = read_output(given, "reclaim", {"signal", "until", "all", "dry_run", "now"})
-    name, until = given.get("signal"), given.get("until")
+    output = read_output(given, "reclaim", {"signal", "until", "all", "dry_run", "now", "room", "on"})
+    name, until, flag = given.get("signal"), given.get("until"), "--until"
+    if (room := _room_of(given, signals)) is not None:
+        name, until, flag = *room, "--room"
     if name is not None and name not in signals:
         raise RequestRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
     if until is not None and name is None:
@@ -76,7 +80,9 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
     signal = None if name is None else Signal(name)
     mark = None
     if signal is not None and until is not None:
-        mark = Threshold(signal, read_value("--until", signal, until), origin="--until")
+        mark = Threshold(signal, read_value(flag, signal, until), origin=flag)
+    if room is not None and mark is not None and (mark.value.quantity or LEAST_ROOM) < LEAST_ROOM:
+        raise RequestRefused(f"--room: must be a percentage or at least 1Mi, but it was {until!r}")
     return ReclaimOptions(
         output.as_json,
         output.width,
@@ -85,7 +91,22 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
         to_the_end=bool(given.get("all")),
         dry_run=bool(given.get("dry_run")),
         now=bool(given.get("now")),
+        room=room is not None,
     )
+
+
+def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, Any] | None:
+    """The signal and the mark that `--room` and `--on` stand for; None without them. Raises RequestRefused."""
+    room, on, others = given.get("room"), given.get("on"), ("signal", "until", "all")
+    if room is None and on is None:
+        return None
+    filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
+    if not isinstance(room, str) or on not in filesystems:
+        was = "neither" if on is None else repr(on)
+        raise RequestRefused(f"--room needs an amount, and --on one of {', '.join(filesystems)}; --on was {was}")
+    if any(given.get(other) for other in others):
+        raise RequestRefused("--room says what to reach, so --signal, --until and --all do not go with it")
+    return f"{on}.{AVAILABLE}", room
 
 
 def respond(
@@ -101,6 +122,11 @@ def respond(
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
+    room = _room(options, node, observations)
+    if room is not None and not room.missing:
+        return _nothing_to_do(options, node, observations, room)
+    if options.room and room is None and problem is None:
+        return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
     request = request_of(options, observations, decision, node.responder.state.config)
     if problem is not None:
         return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
@@ -113,9 +139,30 @@ def respond(
     one = node.responder.begin(observations, decision, Trigger.REQUEST, request or AS_CONFIGURED, setting=setting)
     record = node.disk_survey.with_attribution(one.run())
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
+    document, lines = pass_json(record), pass_lines(record, width=options.width)
+    if options.room:
+        room = _room(options, node, record.after or observations, record.nominal_bytes if options.dry_run else 0)
+        if room is None:
+            code = EXIT_READING
+        else:
+            document["room"] = room
+            lines.append(room.sentence)
+            code = EXIT_OK if not room.missing else max(code, EXIT_NOT_RELIEVED)
     if options.as_json:
-        return Answer(code, sentence, document=pass_json(record), record=record)
-    return Answer(code, sentence, lines=tuple(pass_lines(record, width=options.width)), record=record)
+        return Answer(code, sentence, document=to_json(document), record=record)
+    return Answer(code, sentence, lines=tuple(lines), record=record)
+
+
+def _room(options: ReclaimOptions, node: Node, observations: SignalObservations, promised: int = 0) -> Room | None:
+    """The room that there is, or would be with what a dry run promises; None without a reading, or if no room was asked
+    for."""
+    signal, until = options.signal, options.until
+    seen = None if signal is None else usable(observations.signals).get(signal)
+    if not options.room or signal is None or until is None or seen is None:
+        return None
+    kept_free = highest_mark(node.thresholds(observations.layout), observations, signal.filesystem)
+    asked, available = until.mark(seen.capacity), seen.available + promised
+    return Room(signal.filesystem, asked, available, kept_free, options.dry_run)
 
 
 def respond_to_client(
@@ -145,9 +192,13 @@ def request_of(
     if observations.layout is None and options.signal.filesystem.kubelets:
         return Request(row=())
     clear = all(one.signal is not options.signal for one in decision.thresholds_met)
-    if options.until is None and clear:
+    until: tuple[Threshold, ...] | None = None if options.until is None else (options.until,)
+    if options.room:
+        extent = Extent.ENOUGH
+    elif until is None and clear:
         extent = Extent.ALL  # there is no mark at which to stop
-    until = None if options.until is None else (options.until,)
+    elif until is None and options.signal is Signal.IMAGESTORE_AVAILABLE:
+        until = tuple(one for one in decision.thresholds_met if one.signal is options.signal)
     return Request(config.row(options.signal, observations), until, extent)
 
 
@@ -169,12 +220,15 @@ def _held_off(node: Node) -> Answer | None:
     return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 
-def _nothing_to_do(options: ReclaimOptions, node: Node, observations: SignalObservations) -> Answer:
-    sentence = "nothing is under pressure; nothing was done"
+def _nothing_to_do(
+    options: ReclaimOptions, node: Node, observations: SignalObservations, room: Room | None = None
+) -> Answer:
+    sentence = "nothing is under pressure; nothing was done" if room is None else room.sentence
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return Answer(EXIT_OK, lines=(*table, sentence))
-    nothing = NothingToDo(reason=sentence, observations=observations_json(observations), layout=observations.layout)
+    seen = observations_json(observations)
+    nothing = NothingToDo(reason=sentence, observations=seen, layout=observations.layout, room=room or LEFT_OUT)
     return Answer(EXIT_OK, document=to_json(nothing))
 
 

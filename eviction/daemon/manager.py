@@ -54,6 +54,7 @@ RETRY_SECONDS = 1.0  # while the runtime does not answer, and after a pass that 
 LONGEST_PAUSE_SECONDS = 60.0
 LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
 NO_DEVICE = -1  # the lane of requests whose filesystem cannot be read
+NO_FILESYSTEM = -2  # the lane of the image store, whose passes wait for the runtime's count
 REFRESH_SECONDS = 60.0  # between two refreshes
 PLACES_SECONDS = 2.0  # the longest wait for the runtime to say where the images are
 LONGEST_SECONDS = 30.0  # for one whole refresh; the next one does not ask again about containers already answered for
@@ -181,6 +182,7 @@ class Lanes:
         observation = None if signal is None else observations.signals.get(signal)
         where = None if observation is None else observation.filesystem
         device = NO_DEVICE if where is None else where.device_id
+        device = NO_FILESYSTEM if signal is Signal.IMAGESTORE_AVAILABLE else device
         if device not in self._lanes:
             self._lanes = {**self._lanes, device: self._make()}  # replaced as a whole, because other threads read it
         return self._lanes[device]
@@ -203,12 +205,13 @@ class Lanes:
         return max([0.0, *(each.until - now for lane in self for each in list(lane.backoffs.values()))])
 
     def observed(self, met: tuple[Threshold, ...], observations: SignalObservations) -> None:
-        """After each observation. A lane with a threshold that is met may use the lead again next time. Once no
-        threshold is met, all pauses are forgotten, because whatever comes next is new pressure."""
-        for threshold in met:
-            self.of(threshold.signal, observations).lead_used = False
-        if not met:
-            for lane in self:
+        """After each observation. A lane with a threshold that is met may use the lead again next time. Once none of a
+        lane is met, its pauses are forgotten, because whatever comes next is new pressure."""
+        pressed = [self.of(threshold.signal, observations) for threshold in met]
+        for lane in self:
+            if lane in pressed:
+                lane.lead_used = False
+            else:
                 lane.backoffs.clear()
 
 
@@ -217,6 +220,9 @@ class Refresh:
 
     It updates the image records, and compares what the runtime holds with the kubelet's directories. It gives way as
     soon as a pass begins: it asks nothing more, and what it has read is not used.
+
+    Where the images have a limit, it asks how much they take as often as any other signal is read at least
+    (`pollCeiling`), and for the lists no more often than otherwise.
 
     `run` asks, on one thread at a time. `due`: when to ask next (monotonic seconds), for any thread. `threads`: it
     takes one of them at most. `passes`: how many passes have begun so far.
@@ -230,6 +236,7 @@ class Refresh:
         self._shadow = Shadow(node, announcements.log)
         node.listeners.add(self._shadow)
         self.due = float("-inf") if node.configuration.has_runtime else NEVER
+        self._lists_due = float("-inf")
 
     def run(self) -> None:
         """Asks where the images are and who uses them.
@@ -242,12 +249,13 @@ class Refresh:
         node, announcements = self._node, self._announcements
         began, passes = node.clock.monotonic(), self._passes()
         problem, pressed, given_up = self._locate(), announcements.under_pressure, False
+        lists = problem is None and not pressed and began >= self._lists_due
 
         def goes_on() -> bool:
             in_time = node.clock.monotonic() - began < LONGEST_SECONDS
             return in_time and self._passes() == passes and not node.stopping.is_set()
 
-        if problem is None and not pressed:
+        if lists:
             try:
                 node.compare_pods()
                 node.detect_images(goes_on)
@@ -258,14 +266,18 @@ class Refresh:
         if node.stopping.is_set():
             return
         if problem is None:
-            if not given_up and not announcements.under_pressure:
+            if lists and not given_up and not announcements.under_pressure:
                 node.listeners.detected()
             self._shadow.look()
         announcements.runtime_asked(problem, node.pods_problem)
         now, known = node.clock.monotonic(), node.summary.paths.imagefs is not None
         silent = known and now - began >= PLACES_SECONDS
         soon = given_up or (not silent and (problem is not None or pressed))
-        self.due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+        if lists and not soon:
+            self._lists_due = now + REFRESH_SECONDS
+        counts = node.configuration.image_store_limit and problem is None
+        seldom = min(node.configuration.poll_ceiling_seconds, REFRESH_SECONDS) if counts else REFRESH_SECONDS
+        self.due = now + (RETRY_SECONDS if soon else seldom)
 
     def _locate(self) -> str | None:
         """Asks where the images are, for at most 2 s. Returns None, or the reason in a sentence if that is unknown."""
@@ -299,7 +311,8 @@ class Manager:
         self._done = Done()
         for listener in (self._announcements, self._done):
             node.listeners.add(listener)
-        self._threads = Workers("lanes", len(KUBELET_ROLES) + len(node.configuration.filesystems) + BESIDE_FILESYSTEMS)
+        lanes = len(KUBELET_ROLES) + len(node.configuration.filesystems) + bool(node.configuration.image_store_limit)
+        self._threads = Workers("lanes", lanes + BESIDE_FILESYSTEMS)
 
         def lane() -> Lane:
             return Lane(self._threads, node.clock, log, self._wake.set)
@@ -459,7 +472,8 @@ class Manager:
             for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
                 self._node.probes.watch(path, levels, self._observe_at_once)
             interval = seldom
-        in_grace = decision.acted_on is None and decision.thresholds_met  # or the layout is not known yet
+        waiting = [one for one in decision.thresholds_met if one.signal is not Signal.IMAGESTORE_AVAILABLE]
+        in_grace = decision.acted_on is None and waiting  # or the layout is not known yet
         if in_grace:
             interval = min(interval, TICK_SECONDS)
         if self._refresher.free:

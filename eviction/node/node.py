@@ -209,6 +209,7 @@ class Node(NodeView):
         )
         self._setting = Setting(
             self.summary.observe,
+            self.locate,
             self.functions,
             Cooldowns(),
             self.clock,

@@ -7,6 +7,10 @@ is urgent, the pass begins with the functions whose objects do not depend on eac
 with the row if that is not enough. The loop over candidates is in `reclaim.execution.executor`; how a pass ended is in
 `eviction.record`.
 
+A pass about the image store measures the runtime's count of it, and every other pass the disks alone, as a count may be
+seconds older than the last removal. It removes one object at a time, and goes on once the runtime has counted anew, or
+while what the disk has gained since cannot be enough. If no count comes, it ends.
+
 A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
 reached, and ends when it is no longer urgent. Once the mark is reached, it is a pass like any other.
 """
@@ -28,8 +32,11 @@ from reclaim.function import NO_PRESSURE, Pressure, ReclaimContext
 from reclaim.functions import Call, FunctionTable
 from reclaim.types import DiskState, MeasureDisk, Reason, ReclaimResult, Result, Usage
 from signals.clock import Clock
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import FilesystemRole, Signal, SignalObservations
 
+COUNT_SECONDS = 30.0  # the longest wait for a count that is newer than the last removal; containerd counts every 10 s
+COUNT_LOOK_SECONDS = 0.25  # between two questions
+COUNTING_SECONDS = 0.5  # a count that began before a removal ended may have a time up to this much later
 RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
 
 
@@ -71,11 +78,13 @@ class Cooldowns:
 class Setting:
     """What all passes of a node have in common.
 
-    `context`: makes what the stages of one pass may use, from its executor and what the pass is about. `lead_seconds`:
-    how long removals have taken lately.
+    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
+    `context`: makes what the stages of
+    one pass may use, from its executor and what the pass is about. `lead_seconds`: how long removals have taken lately.
     """
 
     observe: Callable[[], SignalObservations]
+    count: Callable[[], str | None]
     functions: FunctionTable
     cooldowns: Cooldowns
     clock: Clock
@@ -124,6 +133,9 @@ class OnePass:
         self._decision = decision
         self._trigger = trigger
         self._request = request
+        about = request.until or () if request.row is not None else (decision.acted_on,)
+        self._of_store = any(one is not None and one.signal is Signal.IMAGESTORE_AVAILABLE for one in about)
+        self._at_count: Usage | None = None  # the disks when the image store was last counted
         self._kubelets = config.kubelets_in_layout(observations.layout)
         self._row = decision.row if request.row is None else request.row
         self._entries = tuple(map(self._entry, self._row))
@@ -131,6 +143,7 @@ class OnePass:
         self._executor = setting.executor(gives_way, lambda: None if self._crossed else 1)
         found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
         self._executor.btrfs = tuple({each.device_id: each.path for each in found}.values())
+        self._executor.parallel = 1 if self._of_store else self._executor.parallel
         self._context = setting.context(self._executor, self.pressure)
 
     @property
@@ -202,7 +215,7 @@ class OnePass:
 
     def _entry(self, name: str) -> Entry:
         waits = not self._request.every_function and self._config.waits(name, self._observations)
-        goal = self._config.goal(name, self._observations)
+        goal = self._mine(self._config.goal(name, self._observations))
         if self._request.until is not None and not waits:
             goal = self._request.until
         return Entry(name, goal, waits, waits or (self._extent is Extent.ENOUGH and bool(goal)))
@@ -227,7 +240,7 @@ class OnePass:
         role = self._setting.functions[entry.name].frees
 
         def measure(promised_bytes: int) -> DiskState:
-            observations = self._setting.observe()
+            observations = self._counted(entry, role) if self._of_store else self._setting.observe()
             self._rates = update_fill_rates(self._rates, observations)
             seen = _with_promised(observations, role, promised_bytes)
             unmet = thresholds_met(entry.goal, usable(seen.signals), enforce_min_reclaim=True)
@@ -244,6 +257,36 @@ class OnePass:
             return DiskState(usage_of(observations), stop, seconds_left)
 
         return measure
+
+    def _counted(self, entry: Entry, role: FilesystemRole) -> SignalObservations:
+        """The observations, once the runtime has counted its images after the last removal on the node, or before that
+        while what the disks have gained since its last count cannot be enough. 30 s after it the count is stale.
+
+        Where a removed image shows no gain (btrfs, until it commits), only the next count says more."""
+        clock, executor, signal = self._setting.clock, self._executor, Signal.IMAGESTORE_AVAILABLE
+        ask = self._at_count is None
+        while True:
+            if ask and self._setting.count() is None:
+                executor.progress.mark()
+            ask, observations = True, self._setting.observe()
+            seen = observations.signals.get(signal)
+            if seen is None or seen.time is None or seen.stale:
+                return observations
+            ended_at, usage = executor.removals.ended_at, usage_of(observations)
+            if seen.time > ended_at + COUNTING_SECONDS:
+                self._at_count = usage
+                return observations
+            gained = 0 if self._at_count is None else usage.gained_since(self._at_count)[0]
+            known = self._at_count is not None and (gained > 0 or role is not FilesystemRole.IMAGEFS)
+            estimate = replace(seen, available=seen.available + gained)
+            if known and thresholds_met(entry.goal, {signal: estimate}, enforce_min_reclaim=True):
+                return observations
+            if clock.monotonic() >= ended_at + COUNT_SECONDS or executor.stopping.wait(COUNT_LOOK_SECONDS):
+                return replace(observations, signals={**observations.signals, signal: replace(seen, stale=True)})
+
+    def _mine(self, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
+        """Those of the image store in a pass about it, all others in any other pass."""
+        return tuple(one for one in thresholds if (one.signal is Signal.IMAGESTORE_AVAILABLE) is self._of_store)
 
     def _urgency(self, entry: Entry, observations: SignalObservations) -> float:
         """By the present fill rate or the one at the beginning of the pass, whichever is faster, because freed bytes
@@ -288,7 +331,7 @@ class OnePass:
 
     def _still_met(self, after: SignalObservations) -> tuple[Threshold, ...]:
         until = self._request.until
-        goal = self._config.in_layout(after.layout) if until is None else until
+        goal = self._mine(self._config.in_layout(after.layout)) if until is None else until
         return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
 
 
@@ -311,15 +354,19 @@ def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalOb
 def _with_promised(
     observations: SignalObservations, role: FilesystemRole | None, promised_bytes: int
 ) -> SignalObservations:
-    """The observations as if this many more bytes were available on the filesystem of this role."""
+    """The observations as if this many more bytes were available on the filesystem of this role, and to the image
+    store."""
     if not promised_bytes or role is None or role not in observations.filesystems:
         return observations
     device = observations.filesystems[role][0].device_id
     signals = {
         signal: replace(observation, available=observation.available + promised_bytes)
-        if not signal.counts_inodes
-        and observation.filesystem is not None
-        and observation.filesystem.device_id == device
+        if signal is Signal.IMAGESTORE_AVAILABLE
+        or (
+            not signal.counts_inodes
+            and observation.filesystem is not None
+            and observation.filesystem.device_id == device
+        )
         else observation
         for signal, observation in observations.signals.items()
     }

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
 from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of, to_json
+from eviction.reporting.json_shapes import (
+    LEFT_OUT,
+    Count,
+    Keywords,
+    LeftOut,
+    RoleName,
+    Seconds,
+    Time,
+    VersionedJson,
+    one_of,
+    to_json,
+)
 from eviction.reporting.observations_json import (
     ObservationJson,
     ThresholdJson,
@@ -24,6 +35,7 @@ from eviction.reporting.space import Attribution
 from eviction.types import API_VERSION, NodeCondition
 from reclaim.pods.states import Why
 from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from signals.quantity import format_bytes
 from signals.types import FsLayout
 
 MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
@@ -107,6 +119,37 @@ class FunctionJson(TypedDict):
     """Why it failed; null if it did not."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The room that `reclaimd reclaim --room` asked for, in bytes."""
+
+    filesystem: RoleName
+    """Where."""
+    asked: Count
+    """How much was to be available."""
+    available: int
+    """How much is. After a dry run: would be, by the reported sizes of what would be removed."""
+    kept_free: Count
+    """Of that, the marks with their minimum reclaim: using it makes reclaimd remove more."""
+    dry_run: bool
+    """Whether nothing was removed."""
+    missing: Count = field(init=False)
+    """How much less is available than was asked for; 0: the room is there."""
+    sentence: str = field(init=False)
+    """The same for people."""
+
+    def __post_init__(self) -> None:
+        missing, verb = max(self.asked - self.available, 0), "would be" if self.dry_run else "is"
+        asked, available = format_bytes(self.asked), format_bytes(self.available)
+        spare = format_bytes(max(self.available - self.kept_free, 0))
+        short = f"{format_bytes(missing)} {verb} missing" if missing else f"the room {verb} there"
+        sentence = (
+            f"{available} {verb} available on {self.filesystem}, {spare} of it above the marks; {asked} was asked for"
+        )
+        object.__setattr__(self, "missing", missing)
+        object.__setattr__(self, "sentence", f"{sentence}: {short}")
+
+
 class TimingsJson(TypedDict):
     """Where the time of a pass went."""
 
@@ -178,13 +221,15 @@ class PassFieldsJson(RecordedPassJson):
     """The thresholds that were still met then."""
     attribution: NotRequired[list[Attribution]]
     """What uses the bytes of each filesystem, if the pass was not enough."""
+    room: NotRequired[Room]
+    """With --room: whether it is there, and how much is missing."""
     removals_left_out: NotRequired[Count]
     """In summaries, which list the first 32 removals: how many more there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """The answer of `reclaimd reclaim` if nothing was under pressure, so there was no pass."""
+    """The answer of `reclaimd reclaim` if nothing was under pressure, or the room was there, so there was no pass."""
 
     apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
     """The version of this format. Fields may be added to it."""
@@ -200,6 +245,8 @@ class NothingToDo:
     """What was observed, in the order of the signals."""
     layout: FsLayout | None
     """How the roles are spread over filesystems; null while that is not known."""
+    room: Room | LeftOut = LEFT_OUT
+    """With --room: that it is there."""
 
 
 class PassJson(PassFieldsJson, VersionedJson):

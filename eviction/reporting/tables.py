@@ -92,6 +92,9 @@ def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> s
     """The value of the signal that was acted on, and why that is too little, if it is."""
     signal, mark = threshold.signal, threshold.mark(observation.capacity)
     seen, wanted = distinguishable(signal, observation.available, mark)
+    if not mark and observation.available < 0:
+        taken, limit = distinguishable(signal, observation.capacity - observation.available, observation.capacity)
+        return f"{signal} is {seen}: its images take {taken}, and their limit is {limit}"
     of_mark = f"its mark of {threshold.text()} = {wanted}"
     if observation.available < mark:
         return f"{signal} is {seen}, below {of_mark}"
@@ -192,6 +195,9 @@ def signals_table(
     unknown = [unavailable.role for unavailable in observations.unavailable]
     lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
+    if (store := observations.signals.get(Signal.IMAGESTORE_AVAILABLE)) is not None:
+        taken = format_bytes(store.capacity - store.available)
+        lines.append(f"imagestore: its images take {taken} of {format_bytes(store.capacity)}, as the runtime counts")
     return [*lines, *not_readable(observations)]
 
 

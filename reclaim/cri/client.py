@@ -216,11 +216,12 @@ class CriClient:
     def image_fs_info(self) -> ImageFsInfo:
         """The image and container filesystems that the runtime reports."""
         answer = self._read(pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
-        used = [usage.used_bytes.value for usage in answer.image_filesystems if usage.HasField("used_bytes")]
+        counted = next((usage for usage in answer.image_filesystems if usage.HasField("used_bytes")), None)
         return ImageFsInfo(
             tuple(usage.fs_id.mountpoint for usage in answer.image_filesystems),
             tuple(usage.fs_id.mountpoint for usage in answer.container_filesystems),
-            used[0] if used else None,
+            None if counted is None else counted.used_bytes.value,
+            0 if counted is None else counted.timestamp,
         )
 
     # ---- how a call is made

@@ -3,6 +3,7 @@
     <store>/overlay-images/<image id>   manifest and configuration of an image: the path that ImageFsInfo names
     <store>/overlay-containers          the path that it names for containers if images are in a store of their own
     <store>/overlay                     layers, and writable layers
+    <store>/overlay-layers/layers.json  what each layer takes, unpacked (`diff-size`; none for a writable layer)
     <store>/artifacts/blobs/sha256      blobs of OCI artifacts; the id of an artifact is the name of its manifest
 
 **When an image was pulled.** `created` in `images.json` is the build's time, and layers may be older than the image.
@@ -10,8 +11,8 @@ But each pull writes manifest and configuration, to new files that get their nam
 their directory; the kernel stamps a directory with each change (`st_ctime`), and nobody can set that stamp. So it is
 the time of the last pull, or later. For an artifact, the stamp of its manifest is.
 
-Sources: https://github.com/containers/container-libs storage/images.go (create, setBigData, Delete) and
-image/storage/storage_dest.go (CommitWithOptions); https://github.com/cri-o/cri-o server/image_fs_info.go.
+Sources: https://github.com/containers/container-libs storage/images.go (create, setBigData, Delete), storage/layers.go
+(Layer) and image/storage/storage_dest.go (CommitWithOptions); https://github.com/cri-o/cri-o server/image_fs_info.go.
 """
 
 from __future__ import annotations
@@ -30,6 +31,22 @@ def store_of(reported: str) -> str:
     """The directory with all content, given a path that the runtime reports: with CRI-O its parent."""
     path = reported.rstrip("/")
     return os.path.dirname(path) if path.endswith((IMAGES, CONTAINERS)) else path
+
+
+def bytes_of_layers(imagefs: str) -> int | None:
+    """What the layers of all images take, each counted once, as of now: CRI-O's ImageFsInfo counts the directory that
+    it names, and that has no layers. None if this path that the runtime reports is none of CRI-O's. Raises OSError, and
+    ValueError for a file that does not have this form."""
+    import json  # only where images have a limit
+
+    if not imagefs.endswith(IMAGES):
+        return None
+    path = f"{imagefs.removesuffix(IMAGES)}-layers/layers.json"
+    with open(path, "rb") as file:
+        try:
+            return sum(max(int(layer.get("diff-size", 0)), 0) for layer in json.load(file))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
 def stored_at(imagefs: str) -> Mapping[str, float]:

@@ -3,11 +3,11 @@
 #   GitHub Actions runner:  ACTIONS_RUNNER_HOOK_JOB_STARTED=/opt/reclaimd/before-job.sh
 #   GitLab runner:          pre_get_sources_script = "/opt/reclaimd/before-job.sh"     (config.toml, shell executor)
 #   Jenkins agent, Buildkite (hooks/environment), cron: run it
-# RECLAIMD_ROOM: how much must be available for images, a quantity or a percentage. List base images that every job needs
+# RECLAIMD_ROOM: how much must be available for images: a quantity, or a percentage of the disk. List base images that every job needs
 # in keepImages, or they are pulled again and again.
 reclaimd=${RECLAIMD:-/opt/reclaimd/bin/reclaimd}
 room=${RECLAIMD_ROOM:-25%}
-"$reclaimd" reclaim --signal imagefs.available --until "$room" "$@"
+"$reclaimd" reclaim --room "$room" --on imagefs "$@"
 code=$?
 case $code in
   0) exit 0 ;;

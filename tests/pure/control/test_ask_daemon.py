@@ -22,6 +22,7 @@ from signals.types import Signal
         ([], {}, {}),
         (["--all", "--dry-run", "--now"], {"all": True, "dry_run": True, "now": True}, {}),
         (["--signal", "x", "--until=1Gi"], {"signal": "x", "until": "1Gi"}, {}),
+        (["--room", "1Gi", "--on=imagefs"], {"room": "1Gi", "on": "imagefs"}, {}),
         (["-o", "json"], {"output": "json"}, {}),
         (["--output=table"], {"output": "table"}, {}),
         (["--config", "/a", "--config-dir=/b"], {}, {"config": "/a", "config_dir": "/b"}),

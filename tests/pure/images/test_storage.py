@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.images.storage import store_of, stored_at
+from reclaim.images.storage import bytes_of_layers, store_of, stored_at
 
 IMAGE, ARTIFACT = "a" * 64, "b" * 64
 
@@ -85,3 +86,36 @@ def test_another_runtime_dates_nothing(storage: Storage) -> None:
 def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> None:
     """Other runtimes report the directory that holds it."""
     assert store_of(reported) == store
+
+
+# ---- what the layers take
+
+
+def layers(directory: Path, text: str) -> str:
+    """The list of layers with this text; the path that the runtime reports beside it."""
+    (directory / "overlay-layers").mkdir()
+    (directory / "overlay-layers" / "layers.json").write_text(text)
+    return str(directory / "overlay-images")
+
+
+def test_every_layer_counts_once_and_a_writable_one_not_at_all(tmp_path: Path) -> None:
+    """What is unpacked of each; -1 where it is not known, and nothing for the layer of a container."""
+    listed = [{"id": "a", "diff-size": 100}, {"id": "b", "diff-size": 20}, {"id": "w"}, {"id": "t", "diff-size": -1}]
+    assert bytes_of_layers(layers(tmp_path, json.dumps(listed))) == 120
+
+
+def test_only_a_store_of_cri_o_has_such_a_list(tmp_path: Path) -> None:
+    """containerd counts by itself."""
+    assert bytes_of_layers("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs") is None
+    with pytest.raises(FileNotFoundError):
+        bytes_of_layers(str(tmp_path / "overlay-images"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '["a"]', '[{"diff-size": null}]', '[{"diff-size": "x"}]', "1", "null"]
+)
+def test_a_list_of_another_form_is_named(tmp_path: Path, text: str) -> None:
+    """Unknown is not nothing."""
+    reported = layers(tmp_path, text)
+    with pytest.raises(ValueError, match=r"overlay-layers/layers\.json: "):
+        bytes_of_layers(reported)

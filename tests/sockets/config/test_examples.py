@@ -193,6 +193,83 @@ def test_a_job_without_space_does_not_begin(small_node: SmallNode) -> None:
     assert "reclaimd exited with 3" in away.stderr
 
 
+# ---- before a pull
+
+
+def program(path: Path, *lines: str) -> str:
+    """A stand-in for a program that this machine may not have: a script with these lines; its path."""
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_image_is_pulled_where_there_is_room(small_node: SmallNode, tmp_path: Path) -> None:
+    """Room is made for it, and then it is pulled; with --dry-run neither."""
+    small_node.add_images(4)
+    file, room = small_node.configuration(), str(small_node.available() + 6 * MIB)
+    crictl = program(tmp_path / "crictl", 'echo "$@"')
+    hook = EXAMPLES / "pull" / "pull.sh"
+    dry = run(hook, "registry.example/model:1", room, "--config", file, "--dry-run", CRICTL=crictl)
+    assert (dry.returncode, dry.stdout, small_node.removed()) == (0, "", [])
+    pulled = run(hook, "registry.example/model:1", room, "--config", file, "--now", CRICTL=crictl)
+    assert (pulled.returncode, pulled.stdout) == (0, "pull registry.example/model:1\n")
+    assert len(small_node.removed("image")) == 2
+    assert small_node.available() >= int(room)
+
+
+def test_an_image_without_room_is_not_pulled(small_node: SmallNode, tmp_path: Path) -> None:
+    """Exit 1 and a sentence, also while the runtime is down; without an amount exit 2."""
+    file, crictl = small_node.configuration(), program(tmp_path / "crictl", 'echo "$@"')
+    hook = EXAMPLES / "pull" / "pull.sh"
+    words = ("registry.example/model:1", "1Ti", "--config", file, "--now")
+    full = run(hook, *words, CRICTL=crictl)
+    assert (full.returncode, full.stdout) == (1, "")
+    assert "model:1 is not pulled: reclaimd exited with 1, so 1Ti is not available for images" in full.stderr
+    small_node.server.stop()
+    assert "reclaimd exited with 3" in run(hook, *words, CRICTL=crictl).stderr
+    assert run(hook, "registry.example/model:1", CRICTL=crictl).returncode == 2
+
+
+def test_only_nodes_with_room_are_named_by_the_job(small_node: SmallNode, tmp_path: Path) -> None:
+    """Two nodes, of which one has the room that is made on it. The job selects the label."""
+    small_node.add_images(2)
+    file, room = small_node.configuration(), str(small_node.available() + 3 * MIB)
+    told = tmp_path / "told"
+    kubectl = program(
+        tmp_path / "kubectl",
+        'case "$1" in',
+        '  get) printf "pod-a node-a\\npod-b node-b\\n" ;;',
+        '  exec) [ "$4" = pod/pod-a ] || exit 1',
+        f'    shift 6; exec "$RECLAIMD" "$@" --now --config {file} ;;',
+        f'  *) echo "$@" >> {told} ;;',
+        "esac",
+    )
+    job = EXAMPLES / "kruise" / "image-pull-job.yaml"
+    process = run(EXAMPLES / "kruise" / "pre-pull.sh", room, str(job), KUBECTL=kubectl)
+    assert process.returncode == 1, process.stderr
+    assert f"node-b: no room for {room}" in process.stderr
+    assert told.read_text().splitlines() == [
+        "label node node-a reclaimd.io/room=true --overwrite",
+        "label node node-b reclaimd.io/room-",
+        f"apply -f {job}",
+    ]
+    assert len(small_node.removed("image")) == 1
+    found = yaml.safe_load(job.read_text())
+    assert (found["apiVersion"], found["kind"]) == ("apps.kruise.io/v1alpha1", "ImagePullJob")
+    assert found["spec"]["selector"] == {"matchLabels": {"reclaimd.io/room": "true"}}
+
+
+def test_the_pods_that_are_asked_are_those_of_the_daemonset() -> None:
+    """Their label and namespace are those of the manifests."""
+    script = (EXAMPLES / "kruise" / "pre-pull.sh").read_text()
+    daemonset = yaml.safe_load((ROOT / "config" / "kubernetes" / "base" / "daemonset.yaml").read_text())
+    (label,) = daemonset["spec"]["template"]["metadata"]["labels"].items()
+    namespace = yaml.safe_load((ROOT / "config" / "kubernetes" / "base" / "kustomization.yaml").read_text())[
+        "namespace"
+    ]
+    assert f"get pods -n {namespace} -l {'='.join(label)} " in script
+
+
 # ---- beside k3s
 
 
@@ -343,7 +420,7 @@ def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: 
 def test_every_script_can_be_run() -> None:
     """The files are executable, and the shell finds no error."""
     scripts = sorted(EXAMPLES.rglob("*.sh"))
-    assert len(scripts) == 2
+    assert len(scripts) == 4
     for script in scripts:
         assert os.access(script, os.X_OK)
         subprocess.run(["sh", "-n", str(script)], check=True)
