@@ -187,7 +187,7 @@ class ImageRecords:
                     gone = self._gone.pop(gone_id)
                     returned.append((image, gone_id, gone.by_us, wall_now - (now - record.first_detected)))
                     record = replace(record, uses=gone.uses, returned=gone.returned + gone.by_us)
-                elif record.first_listed == now and key in self._unconfirmed:  # pulled again since it was saved
+                elif key in self._unconfirmed and record.first_detected > self._known_since:  # pulled since the save
                     returned.append((image, image.id, False, wall_now - (now - record.first_detected)))
                 if image.id in in_use and (record.last_used is None or now > record.last_used):
                     begins = record.last_used != self._in_use_at

@@ -148,9 +148,10 @@ def test_what_has_gone_is_remembered_over_a_restart() -> None:
 
 def test_what_was_pulled_again_while_no_process_looked_has_returned() -> None:
     """A process was killed after a removal, before it saved that. Reported once; what stayed has not returned."""
-    pulls = {ONE: 4950.0, TWO: 4000.0}
+    pulls = {ONE: 4950.0, TWO: 4490.1}  # of TWO a moment after its first detection, as far as clocks can say
     records, returned = reporting(pull_times=lambda: pulls)
-    records.restore(Loaded({ONE: ImageRecord(-500.0, uses=3), TWO: ImageRecord(-500.0, uses=3)}))
+    saved = {ONE: ImageRecord(-500.0, uses=3), TWO: ImageRecord(-500.0, uses=3)}
+    records.restore(Loaded(saved, saved=(-100.0, 4890.0)))
     found = records.update([image(1), image(2)], NONE, 10.0, 5000.0)
     assert (found[ONE].uses, found[ONE].returned) == (3, 0)
     assert records.update([image(1), image(2)], NONE, 20.0, 5010.0) == found
