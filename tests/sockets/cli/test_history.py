@@ -87,6 +87,7 @@ def test_regret_counts_the_removals_of_daemon_and_commands(small_node: SmallNode
         return came_true(lambda: lists_the_images() and regret()["returned"] == times, every_seconds=0.3)
 
     with Daemon("--config", file):
+        assert came_true(lambda: state.exists() and (tmp_path / "control.sock").exists()), "it knows the images"
         for times, standalone in ((1, ()), (2, ("--standalone",))):
             assert reclaimd(*signal, "--all", "--now", *standalone).returncode == 0
             assert lists_the_images(), "which shows the daemon what a command has removed"
