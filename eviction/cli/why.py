@@ -183,13 +183,9 @@ def went_lines(went: RemovalJson) -> list[str]:
 
 def regret_line(regret: ImageRegretJson) -> str:
     """How often an image was removed and came back."""
-    soonest, removed, back = (
-        regret["soonest_seconds"],
-        counted(regret["removed"], "time"),
-        counted(regret["returned"], "time"),
-    )
+    soonest, back = regret["soonest_seconds"], counted(regret["returned"], "time")
     after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
-    return f"image {regret['name']}: removed {removed}, seen to come back {back}{after}"
+    return f"image {regret['name']}: removed {counted(regret['removed'], 'time')}, seen to come back {back}{after}"
 
 
 def _why(removal: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ FATES = ("returned", "not_returned", "not_over", "unknown")
 
 @dataclass(slots=True)
 class Removal:
-    """One removal of an image, recorded at `at` (seconds since the epoch).
+    """One removal of an image, by a pass that began at `at` (seconds since the epoch).
 
     `came_back`: after how many seconds at most; None: it has not been seen since. `returned_bytes`: the size of what
     came back, as the runtime reports it. `missing`: for how many seconds at least it was not there; 0: nobody knows.
@@ -84,8 +84,8 @@ def removals_of(documents: Iterable[Document], gone: Container[str] = (), until:
     last: dict[str, Removal] = {}  # those that have not come back, by id
     ends: list[float] = []  # of what each daemon recorded: until the next one started, maybe nobody looked
     before = 0.0
-    for document in sorted(documents, key=lambda each: str(each["time"])):
-        at = datetime.fromisoformat(document["time"]).timestamp()
+    for document in sorted(documents, key=_began):
+        at = datetime.fromisoformat(_began(document)).timestamp()
         if document["kind"] == "started":
             ends.append(before)
         if document["kind"] == "returned" and (removal := last.pop(document["gone_id"], None)) is not None:
@@ -103,6 +103,11 @@ def removals_of(documents: Iterable[Document], gone: Container[str] = (), until:
         if until is not None and removal.id in gone:
             removal.missing = max(until - removal.at, 0.0)
     return found
+
+
+def _began(document: Document) -> str:
+    """When a pass began, in which images may have come back; or when something else happened."""
+    return str(document.get("started") or document["time"])
 
 
 def regret_of(removals: Sequence[Removal], limit: int | None = None) -> RegretJson:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,9 +22,10 @@ T = 1_800_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
 
 
-def removed(at: float, *numbers: int, result: Result = Result.REMOVED) -> list[bytes]:
-    """A pass that removed these images; each freed 13 MiB and counted 24 MiB."""
-    return pass_records(pass_of([outcome(number, result=result) for number in numbers], identity=f"pass-{at}"), T + at)
+def removed(at: float, *numbers: int, result: Result = Result.REMOVED, seconds: float = 0.0) -> list[bytes]:
+    """A pass that began then and removed these images; each freed 13 MiB and counted 24 MiB."""
+    record = pass_of([outcome(number, result=result) for number in numbers], identity=f"pass-{at}")
+    return pass_records(replace(record, started_wall=T + at), T + at + seconds)
 
 
 def joined(*records: list[bytes] | bytes, gone: Iterable[int] = (), until: float | None = None) -> list[Removal]:
@@ -76,6 +78,12 @@ def test_a_tag_that_came_back_is_joined_with_the_image_that_had_it() -> None:
     """The content is another; one that had nothing to do with it is nobody's."""
     (found,) = joined(removed(0, 1), returned_record(9, T + 50, gone=8), returned_record(9, T + 60, gone=1))
     assert (found.id, found.came_back) == (image_id(1), 60.0)
+
+
+def test_an_image_may_come_back_before_the_end_of_the_pass() -> None:
+    """The appearance is recorded first."""
+    (found,) = joined(returned_record(1, T + 30), removed(0, 1, seconds=60))
+    assert found.came_back == 30.0
 
 
 def test_a_removal_that_ended_late_counts() -> None:
