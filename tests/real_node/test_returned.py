@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.real_node import RealNode
+from tests.nodes.real_node import GIB, RealNode, running_node
+from tests.real_node.crio import crio_program
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
@@ -51,9 +52,21 @@ def remembered(state: Path) -> set[str]:
 def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
     containerd_on_ext4: RealNode, tmp_path: Path, meanwhile: str
 ) -> None:
-    """One image comes back as it was, one by its tag with other content, one stays away. While they come back the
-    daemon runs, or does not. If it was killed, it had not saved what is gone: then the pull tells of the first."""
-    node, state = containerd_on_ext4, tmp_path / "images.json"
+    """While it comes back the daemon runs, or does not. If it was killed, it had not saved what is gone: then the time
+    of the pull tells that an image came back."""
+    assert_joined(containerd_on_ext4, tmp_path, meanwhile)
+
+
+@pytest.mark.parametrize("meanwhile", ["running", "stopped", "killed"])
+def test_on_crio_too(tmp_path: Path, meanwhile: str) -> None:
+    """Which says otherwise when an image was pulled."""
+    with running_node(tmp_path / "node", GIB, crio=crio_program()) as node:
+        assert_joined(node, tmp_path, meanwhile)
+
+
+def assert_joined(node: RealNode, tmp_path: Path, meanwhile: str) -> None:
+    """One image comes back as it was, one by its tag with other content, one stays away."""
+    state = tmp_path / "images.json"
     app, other, away = node.import_images([APP, OTHER, STAYS_AWAY])
     fields = {"historyFile": str(tmp_path / "history"), "historySize": "1Mi", "stateFile": str(state)}
     sockets = {"controlSocket": str(tmp_path / "control.sock"), "metricsAddress": "127.0.0.1:0"}

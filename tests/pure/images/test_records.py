@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.executor import never_relieved
+from reclaim.execution.executor import Executor, never_relieved
+from reclaim.execution.removals import Removals
 from reclaim.functions import FUNCTIONS, Call
 from reclaim.images.records import MOST_GONE, Gone, ImageRecords, Loaded
 from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, image, image_id
+from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
@@ -400,6 +401,20 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
     runtime.hold(image(1, "app:1"))
     again = Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
     assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
+
+
+@pytest.mark.regression
+def test_a_dry_run_forgets_nothing_of_what_it_would_remove() -> None:
+    """Its row plans images twice, the second time without those of the first: they are not gone."""
+    clock = SteppedClock()
+    runtime = MemoryRuntime(clock)
+    runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
+    records = ImageRecords(seed={ONE: ImageRecord(0.0, uses=3)})
+    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, dry_run=True)
+    context = context_of(runtime, clock, records=records, executor=executor)
+    planned = [Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved).count(Result.PLANNED) for _ in "12"]
+    assert planned == [1, 0]
+    assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3), {})
 
 
 def test_two_threads_share_the_records() -> None:
