@@ -22,8 +22,8 @@ An id that appears again after it was gone starts a new age.
 
 **What has gone is remembered**: the last 1000 images that are no longer listed, whoever removed them. If one is listed
 again, by its id or else by its first tag, it has returned: that is reported once, and how often it was used and came
-back goes on from there. A list may be a second older than its detection, so within a second of a removal of ours none
-counts as returned.
+back goes on from there. A list may be a second older than its detection: within a second of a removal of ours, none
+has returned by its id; the next detection tells.
 
 **The text of the file.** Times are written as seconds since the epoch, so that people can read them. The time of the
 save is recorded in both clocks, with the ids of the boot (`/proc/sys/kernel/random/boot_id`) and of the machine
@@ -180,13 +180,13 @@ class ImageRecords:
             fresh = {} if newest else dict(self._records)
             for key, image in listed.items():
                 record = self._confirmed(key, seen.get(key), now)
-                gone_id = None if key in self._records else self._gone_as(image, there)
+                gone_id = None if key in self._records else self._with_tag_of(image, there)
+                if image.id in self._gone:
+                    gone_id = image.id if now - self._removed_at >= LIST_SECONDS else None
                 if gone_id is not None:
-                    if now - self._removed_at < LIST_SECONDS:
-                        continue
                     gone = self._gone.pop(gone_id)
                     returned.append((image, gone_id, gone.by_us, wall_now - (now - record.first_detected)))
-                    record = replace(record, uses=gone.uses, returned=gone.returned + gone.by_us)
+                    record = replace(record, uses=record.uses + gone.uses, returned=gone.returned + gone.by_us)
                 elif key in self._unconfirmed and record.first_detected > self._known_since:  # pulled since the save
                     returned.append((image, image.id, False, wall_now - (now - record.first_detected)))
                 if image.id in in_use and (record.last_used is None or now > record.last_used):
@@ -195,7 +195,7 @@ class ImageRecords:
                 fresh[key] = record
             self._unconfirmed &= fresh.keys() - listed.keys()
             for key in self._records.keys() - fresh.keys():
-                if _id_of(key) not in there:
+                if _id_of(key) not in there and _id_of(key) not in self._gone:
                     self._remember(_id_of(key), self._records[key], by_us=False)
             if newest:
                 self._tags = {each.id: each.repo_tags[0][:LONGEST_TAG] for each in listed.values() if each.repo_tags}
@@ -223,11 +223,9 @@ class ImageRecords:
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
 
-    def _gone_as(self, image: Image, there: set[str]) -> str | None:
-        """The id of the image that had gone and that this one is, by its id or else by a tag; None if it is new.
-        `there`: the listed ids, which come back by themselves."""
-        if image.id in self._gone:
-            return image.id
+    def _with_tag_of(self, image: Image, there: set[str]) -> str | None:
+        """The id of an image that had gone and whose tag this one has now; None if there is none. `there`: the listed
+        ids, which come back by themselves."""
         tags, gone = {tag for tag in image.repo_tags if not tag.startswith(NO_TAG)}, reversed(self._gone.items())
         return next((known for known, each in gone if each.tag in tags and known not in there), None)
 

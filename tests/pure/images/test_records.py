@@ -99,14 +99,17 @@ def test_what_may_be_there_has_not_returned() -> None:
 
 
 def test_an_older_list_does_not_bring_back_what_was_removed_since() -> None:
-    """The list began before the removal, or up to a second before its detection. The next one counts."""
+    """The list began before the removal, or up to a second before its detection. The next one tells."""
     records, returned = reporting()
-    records.update([image(1), image(2)], NONE, 100.0, 0.0)
-    records.forget(ONE, 110.0)
-    for began in (109.0, 110.5):
-        assert records.update([image(1), image(2)], NONE, began, 0.0).keys() == {TWO}
-    assert (returned, records.gone) == ([], {ONE: Gone(by_us=True)})
-    assert records.update([image(1)], NONE, 111.0, 0.0)[ONE] == ImageRecord(111.0, returned=1)
+    for there in ([image(1)], []):
+        records.update([image(1)], NONE, 100.0, 0.0)
+        records.forget(ONE, 110.0)
+        for began in (109.0, 110.5):
+            assert records.update([image(1)], NONE, began, 0.0) == {ONE: ImageRecord(109.0)}, "it counts as new"
+        assert (returned, records.gone) == ([], {ONE: Gone(by_us=True)})
+        records.update(there, NONE, 111.0, 0.0)
+        assert [one for one, *_ in returned] == [one.id for one in there]
+        records, returned = reporting()
 
 
 def test_a_tag_that_comes_back_with_other_content_has_returned() -> None:

@@ -93,7 +93,7 @@ def test_every_command_with_json_has_a_schema() -> None:
         "config": {"effective-configuration"},
         "doctor": {"doctor"},
         "drill": {"drill-report"},
-        "history": {"history"},
+        "history": {"history", "regret"},
         "plan": {"plan", "pod-evictions"},
         "reclaim": {"pass", "nothing-to-do"},
         "status": {"status"},
