@@ -10,13 +10,14 @@ from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.removals import Stage
 from reclaim.images.plan import ImageGCPolicy
+from reclaim.images.pull_records import NO_PULL_RECORDS, PullRecords
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import PartAges
 from reclaim.pods.states import PodStateProvider
 from reclaim.services import ImageService, RuntimeService
-from reclaim.types import Verdict
+from reclaim.types import Listing, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -55,7 +56,7 @@ class ReclaimContext:
     """What the stages of a reclaim function may use of their node during one pass.
 
     `part_ages`: remembers, across passes, since when parts of pods have existed. `executor`: the pass's own.
-    `pressure`: measured when it is called.
+    `pressure`: measured when it is called. `pulls`: reads the kubelet's records of pulls, given what was listed before.
     """
 
     runtime: RuntimeService
@@ -69,6 +70,7 @@ class ReclaimContext:
     log_paths: LogPaths
     executor: Executor
     pressure: Callable[[], Pressure] = lambda: NO_PRESSURE
+    pulls: Callable[[Listing], PullRecords] = lambda _: NO_PULL_RECORDS
 
     @property
     def planned(self) -> tuple[Verdict, ...]:
@@ -91,7 +93,7 @@ class ReclaimFunction:
     `side_by_side`: whether, when it is urgent, objects of its first stage may be removed alongside those of other such
     functions, regardless of their order in the row. `examine`: raises ReclaimError, with one sentence, if the function
     could do nothing on this node as it is, and RuntimeUnavailable if the runtime does not say; None: nothing can be
-    wrong.
+    wrong. `last_resort`: creates stages that come only if the whole row was not enough.
     """
 
     name: str
@@ -101,3 +103,4 @@ class ReclaimFunction:
     cooldown_seconds: float = 0.0
     side_by_side: bool = False
     examine: Callable[[RuntimeService, LogPaths], object] | None = None
+    last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()

@@ -21,6 +21,7 @@ from eviction.configuration.effective import (
     until_restart,
 )
 from eviction.configuration.file import FunctionEntry, FunctionKind
+from eviction.configuration.kubelet_versions import RECORDS_PULLS, RECORDS_PULLS_GATE
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.decision.headroom import FillRates, update_fill_rates
@@ -41,6 +42,7 @@ from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered, in_time
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
+from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 from reclaim.images.references import images_in_use
 from reclaim.images.storage import store_of, stored_at
@@ -49,7 +51,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable
+from reclaim.types import NEVER, Listing, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
@@ -191,6 +193,7 @@ class Node(NodeView):
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, directories_in_time)
+        self._directories_in_time = directories_in_time
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_access, self.clock)
@@ -268,6 +271,7 @@ class Node(NodeView):
             self.log_paths,
             executor,
             pressure,
+            self.pull_records,
         )
 
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
@@ -276,10 +280,27 @@ class Node(NodeView):
         listing = self.inventory.snapshot(self.clock.monotonic(), goes_on)
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
-        usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
+        self.detected(listing)
         began = self.pods.start_times() or {}
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
+
+    def detected(self, listing: Listing) -> PullRecords:
+        """Records who uses the images that were listed just now. Returns the kubelet's records of pulls."""
+        usage = images_in_use(listing, self.inventory.index_of(listing.images))
+        now, wall, pulls = self.clock.monotonic(), self.clock.wall(), self.pull_records(listing)
+        self.records.update(listing.images, usage.ids, now, wall, pulls)
+        return pulls
+
+    def pull_records(self, listing: Listing) -> PullRecords:
+        """The kubelet's records of pulls, given what was listed before, if this kubelet keeps them and its directories
+        are trusted."""
+        kubelet, version = self.configuration.kubelet, self.configuration.kubelet_version
+        gates = {} if kubelet is None else kubelet.feature_gates
+        if not gates.get(RECORDS_PULLS_GATE, version.has(RECORDS_PULLS)):
+            return PullRecords(problem=f"the kubelet keeps no records of pulls ({RECORDS_PULLS_GATE} is off)")
+        if (doubt := self.pods.doubt) is not None:
+            return PullRecords(problem=doubt.sentence)
+        return pull_records(self.configuration.root_directory, listing.containers, self._directories_in_time)
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image

@@ -66,6 +66,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from reclaim.images.pull_records import NO_PULL_RECORDS, PullRecords
 from reclaim.types import Image, ImageRecord
 from signals.clock import Clock
 
@@ -98,6 +99,7 @@ class ImageRecords:
         self._records: dict[str, ImageRecord] = dict(seed or {})
         self._removed: dict[str, ImageRecord] = {}  # by us, by the id of the image
         self._unconfirmed: set[str] = set()  # restored, and not yet seen by this process
+        self._judged = False  # whether the kubelet's records of pulls have been known
 
     @property
     def records(self) -> Mapping[str, ImageRecord]:
@@ -121,20 +123,30 @@ class ImageRecords:
             self._in_use_at = max([self._in_use_at, *uses])
 
     def update(
-        self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
+        self,
+        images: Iterable[Image],
+        in_use: frozenset[str],
+        now: float,
+        wall_now: float,
+        pulls: PullRecords = NO_PULL_RECORDS,
     ) -> Mapping[str, ImageRecord]:
         """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
         longer listed are forgotten.
 
         `in_use`: ids. `now` is monotonic and `wall_now` since the epoch, both in seconds. A detection that began before
-        another thread's finished one forgets nothing and sets no last use back.
+        another thread's finished one forgets nothing and sets no last use back. `pulls`: read after the images. Whether
+        an image was not pulled is decided when it is first dated with such records, and remembered: a record may be
+        pruned later.
         """
+        images = tuple(images)
         listed = {image.record_key: image.id for image in images}
         with self._lock:
             asked = self._to_be_dated(listed)
+            judged = frozenset(asked if self._judged else listed)
+            self._judged = self._judged or not pulls.problem
             alone = self._known_since == float("inf")
         # asked without the lock: a runtime that does not answer must not block a thread that needs no pull times
-        pulled = self._pull_times() if asked else {}
+        pulled = self._pull_times() if asked or (judged and not pulls.problem) else {}
         earlier = self._earlier() if alone and pulled else None
         with self._lock:
             self._compare_clocks(now, wall_now)
@@ -142,8 +154,12 @@ class ImageRecords:
                 self._compare_clocks(now - earlier[0], earlier[1])
             seen = {key: pulled[listed[key]] - self._smallest_offset for key in asked if listed[key] in pulled}
             fresh = dict(self._records) if now < self._detected_at else {}
-            for key, image_id in listed.items():
+            for image in images:
+                key, image_id = image.record_key, image.id
                 record = self._confirmed(key, seen.get(key), now)
+                if not record.pulled:
+                    told = pulls.pulled(image, pulled.get(image_id) if key in judged else None)
+                    record = record if told is None else replace(record, pulled=told)
                 if key not in self._records and (removed := self._removed.pop(image_id, None)) is not None:
                     record = replace(record, uses=removed.uses, returned=removed.returned + 1)
                 if image_id in in_use and (record.last_used is None or now > record.last_used):
@@ -192,7 +208,7 @@ class ImageRecords:
         since = min(pulled, now)
         last_used = known.last_used  # or of an image that was there before this one was pulled?
         last_used = None if last_used is None or last_used < since else last_used
-        return replace(known, first_detected=since, last_used=last_used, first_listed=now)
+        return replace(known, first_detected=since, last_used=last_used, first_listed=now, pulled=None)
 
 
 def _id_of(key: str) -> str:
@@ -207,7 +223,8 @@ VERSION = 1
 LARGEST_BYTES = 16 * 1024**2  # about 100 000 images, more than a runtime can list
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?")  # an id, and a runtime handler
-_COUNTS = ("uses", "returned")  # all other fields of a record are times
+_COUNTS = ("uses", "returned")
+_NO_TIMES = (*_COUNTS, "pulled")  # all other fields of a record are times
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
 LOAD_SECONDS = 1.0
@@ -242,7 +259,7 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
         return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
 
     images = {
-        key: {name: value if name in _COUNTS else wall(value) for name, value in asdict(record).items()}
+        key: {name: value if name in _NO_TIMES else wall(value) for name, value in asdict(record).items()}
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }
@@ -284,7 +301,9 @@ def _record(entry: dict[str, object], saved: Moment, now: Moment) -> ImageRecord
     first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
     last_used = moment("last_used")
     was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image in use was there
-    return ImageRecord(was_there, last_used, moment("first_listed"), *(_count(entry.get(name, 0)) for name in _COUNTS))
+    (uses, returned), pulled = (_count(entry.get(name, 0)) for name in _COUNTS), entry.get("pulled")
+    known = pulled if isinstance(pulled, bool) else None
+    return ImageRecord(was_there, last_used, moment("first_listed"), uses, returned, known)
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from reclaim.execution.executor import never_relieved
 from reclaim.functions import FUNCTIONS, Call
+from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.images.records import ImageRecords
 from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
@@ -320,7 +321,9 @@ def test_two_threads_share_the_records() -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert records.update([image(1)], NONE, 2000.0, 0.0) == {ONE: ImageRecord(0.0, 999.0, uses=records.records[ONE].uses)}
+    assert records.update([image(1)], NONE, 2000.0, 0.0) == {
+        ONE: ImageRecord(0.0, 999.0, uses=records.records[ONE].uses)
+    }
 
 
 @given(st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.frozensets(st.integers(1, 4)), st.floats(0, 100))))
@@ -332,3 +335,56 @@ def test_times_never_lie_in_the_future(detections: list[tuple[frozenset[int], fr
         found = records.update([image(n) for n in listed], frozenset(map(image_id, used)), now, 0.0)
         assert found.keys() == {image_id(n) for n in listed}
         assert all(record.first_detected <= (record.last_used or now) <= now for record in found.values())
+
+
+CAME = 4000.0
+COMPLETE = PullRecords(complete_since=CAME - 1.0)
+"""The kubelet's records of pulls, of which none can be missing: of no image."""
+PULLED = PullRecords(names=record_names(image(1)))
+UNKNOWN = PullRecords(problem="not known")
+
+
+def known_of_pulls(records: ImageRecords, *found: PullRecords) -> list[bool | None]:
+    """What is known of ONE after each detection with these records, one every 100 s."""
+    return [
+        records.update([image(1)], NONE, 100.0 * number, 5000.0 + 100.0 * number, each)[ONE].pulled
+        for number, each in enumerate(found, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [
+        ((COMPLETE,), [False]),
+        ((PULLED,), [True]),
+        ((UNKNOWN, COMPLETE), [None, False]),  # as soon as the records are known
+        ((PullRecords(), COMPLETE), [None, None]),  # it was decided that it is not known
+        ((COMPLETE, PULLED), [False, True]),  # pulled later
+        ((PULLED, COMPLETE), [True, True]),  # its record was pruned
+        ((COMPLETE, PullRecords(), UNKNOWN), [False, False, False]),
+    ],
+)
+def test_whether_an_image_was_pulled_is_decided_once(found: tuple[PullRecords, ...], known: list[bool | None]) -> None:
+    """A missing record shows it only while none can be missing; one that was seen shows it for good."""
+    assert known_of_pulls(telling((ONE, CAME)), *found) == known
+
+
+def test_without_a_time_at_which_it_came_no_image_was_not_pulled() -> None:
+    """A runtime that does not say leaves it unknown."""
+    assert known_of_pulls(telling(), COMPLETE, PULLED) == [None, True]
+
+
+def test_what_was_known_of_pulls_survives_a_restart_but_not_another_pull() -> None:
+    """ONE is the image that was there; TWO came again since, and nothing is known of that."""
+    records = telling((ONE, 3000.0), (TWO, 5090.0))
+    records.restore({ONE: ImageRecord(-1000.0, pulled=False), TWO: ImageRecord(-1000.0, pulled=True)})
+    found = records.update([image(1), image(2)], NONE, 100.0, 5100.0, UNKNOWN)
+    assert (found[ONE].pulled, found[TWO].pulled) == (False, None)
+
+
+def test_an_image_that_comes_back_is_judged_anew() -> None:
+    """It was imported, and is pulled now; and the other way round, after its record has gone."""
+    records = telling((ONE, CAME))
+    for found, known in ((COMPLETE, False), (PULLED, True), (COMPLETE, False)):
+        assert known_of_pulls(records, found) == [known]
+        records.forget(ONE, removed=True)
