@@ -341,7 +341,9 @@ class ConfigurationFile(StrictModel):
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
-    keep_images_not_pulled: Literal[True, False, "auto"] = setting("keepImagesNotPulled", "auto")
+    keep_images_not_pulled: texts.WhetherOrAuto = setting(
+        "keepImagesNotPulled", "auto", json_schema_extra={"enum": [True, False, "auto"]}
+    )
     """Images that pods have used and that the kubelet did not pull, by its records (since Kubernetes 1.35). true: they
     are never removed. auto: they go last, and only where nothing else is enough. false: they are images like others."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")

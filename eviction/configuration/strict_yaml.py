@@ -199,7 +199,6 @@ def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
             return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
         case kind:
             allowed = _PROBLEMS.get(kind, problem["msg"]).format(**problem.get("ctx", {}))
-            allowed = allowed.replace("True, False", "true, false")  # as YAML has them
             return f"{name}: {field}: {allowed}, but it was {quoted(problem['input'])}"
 
 

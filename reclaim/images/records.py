@@ -208,7 +208,8 @@ class ImageRecords:
         since = min(pulled, now)
         last_used = known.last_used  # or of an image that was there before this one was pulled?
         last_used = None if last_used is None or last_used < since else last_used
-        return replace(known, first_detected=since, last_used=last_used, first_listed=now, pulled=None)
+        told = known.pulled if since - known.first_detected < SAME_PULL_SECONDS else None
+        return replace(known, first_detected=since, last_used=last_used, first_listed=now, pulled=told)
 
 
 def _id_of(key: str) -> str:
@@ -227,6 +228,7 @@ _COUNTS = ("uses", "returned")
 _NO_TIMES = (*_COUNTS, "pulled")  # all other fields of a record are times
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
+SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
 LOAD_SECONDS = 1.0
 # Unchanged records are saved again after this time, as the time since the save does not count after a reboot.
 SAVE_AGAIN_SECONDS = 3600.0

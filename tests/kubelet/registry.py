@@ -2,7 +2,7 @@
 
 Covers: manifests by tag and digest, and blobs, for GET and HEAD
 (https://github.com/opencontainers/distribution-spec/blob/main/spec.md). Does not cover: credentials, pushes by clients.
-Both runtimes take an address of the loopback for plain HTTP: containerd by itself, CRI-O by `crio_config`.
+Runtimes have to be told that it speaks no TLS (`ContainerRuntime.speaks_plainly_to`).
 """
 
 from __future__ import annotations

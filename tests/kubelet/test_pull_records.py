@@ -101,6 +101,7 @@ def pulled(make_node: NodeMaker) -> Iterator[PulledNode]:
         pytest.skip(f"this kubelet ({kubelet_version()}) keeps no records of pulls: that is since 1.35")
     with Registry() as registry:
         made = make_node()
+        made.runtime.speaks_plainly_to(registry.address)
         node = PulledNode(made, registry, made.disk.parent / "state.json")
         for number, name in enumerate(("serves", "went")):
             registry.add(f"{name}:1", BASE, random_layer(number, MIB))
@@ -143,16 +144,16 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
 
 
 def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: PulledNode) -> None:
-    """It prunes those of images in use whenever it collects images for space, even if it removes none of them."""
+    """It prunes those of images in use whenever it collects images for space; those that go are unused."""
     pulled.leave("side")
     serves = pulled.node.runtime.cri.image_status(pulled.name("serves"))
     assert serves is not None
     assert serves.id in pulled.records()
     file = pulled.node.kubelet.configuration
-    full = {"imageGCHighThresholdPercent": 2, "imageGCLowThresholdPercent": 1}
-    file.write_text(json.dumps({**json.loads(file.read_text()), **full}))
+    pressure = {"evictionHard": {"nodefs.available": str(pulled.node.filesystem.available_bytes() + MIB)}}
     pulled.node.kubelet.stop()
-    pulled.node.kubelet.start()  # it collects at once
+    file.write_text(json.dumps({**json.loads(file.read_text()), **pressure}))
+    pulled.node.kubelet.start()
     pulled.node.api.wait("the records are pruned", lambda: serves.id not in pulled.records(), 60.0)
     assert pulled.node.phase("serves") == "Running"
     pulled.is_seen(pulled.name("serves"))

@@ -375,8 +375,8 @@ def test_without_a_time_at_which_it_came_no_image_was_not_pulled() -> None:
 
 
 def test_what_was_known_of_pulls_survives_a_restart_but_not_another_pull() -> None:
-    """ONE is the image that was there; TWO came again since, and nothing is known of that."""
-    records = telling((ONE, 3000.0), (TWO, 5090.0))
+    """ONE is the image that was there, by clocks that have drifted; TWO came again since, of which nothing is known."""
+    records = telling((ONE, 3900.5), (TWO, 5090.0))
     records.restore({ONE: ImageRecord(-1000.0, pulled=False), TWO: ImageRecord(-1000.0, pulled=True)})
     found = records.update([image(1), image(2)], NONE, 100.0, 5100.0, UNKNOWN)
     assert (found[ONE].pulled, found[TWO].pulled) == (False, None)
