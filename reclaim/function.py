@@ -10,14 +10,13 @@ from reclaim.containers import ContainerGCPolicy
 from reclaim.execution.executor import Executor
 from reclaim.execution.removals import Stage
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.images.pull_records import NO_PULL_RECORDS, PullRecords
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import PartAges
 from reclaim.pods.states import PodStateProvider
 from reclaim.services import ImageService, RuntimeService
-from reclaim.types import Listing, Verdict
+from reclaim.types import Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -56,7 +55,7 @@ class ReclaimContext:
     """What the stages of a reclaim function may use of their node during one pass.
 
     `part_ages`: remembers, across passes, since when parts of pods have existed. `executor`: the pass's own.
-    `pressure`: measured when it is called. `pulls`: reads the kubelet's records of pulls, given what was listed before.
+    `pressure`: measured when it is called.
     """
 
     runtime: RuntimeService
@@ -70,7 +69,6 @@ class ReclaimContext:
     log_paths: LogPaths
     executor: Executor
     pressure: Callable[[], Pressure] = lambda: NO_PRESSURE
-    pulls: Callable[[Listing], PullRecords] = lambda _: NO_PULL_RECORDS
 
     @property
     def planned(self) -> tuple[Verdict, ...]:

@@ -87,15 +87,12 @@ class Call:
         or planning failed."""
         return self._planned(1, self._stages[0])
 
-    @property
-    def holds_back(self) -> bool:
-        """Whether it has kept something that `run` with `last_resort` may remove."""
-        kept = (outcome.verdict.reason for work in self._works for outcome in work.kept)
-        return bool(self._last_resort) and Reason.NOT_PULLED in kept
-
     def run(self, measure: MeasureDisk, *, last_resort: bool = False) -> ReclaimResult:
-        """Runs every stage, or every one of the last resort, until the disk is relieved. Never raises ReclaimError: the
-        result's `error` holds all errors."""
+        """Runs every stage until the disk is relieved; or, if it has held something back, those of the last resort.
+        Never raises ReclaimError: the result's `error` holds all errors."""
+        kept = (outcome.verdict.reason for work in self._works for outcome in work.kept)
+        if last_resort and Reason.NOT_PULLED not in kept:
+            return self.result
         for earlier in self._works:
             earlier.kept.clear()  # the later plan says what is kept
         for number, stage in enumerate(self._last_resort if last_resort else self._stages, 1):

@@ -78,7 +78,7 @@ BREAKS = (
     Break("a pinned image may go", IMAGES, "(image.pinned, Reason.PINNED", "(False, Reason.PINNED"),
     Break("an image on the keep-list may go", IMAGES, "(image.id in kept_ids, ", "(False, "),
     Break("the newest of a repository may go", IMAGES, "(image.id in newest.ids, ", "(False, "),
-    Break("what may not come back is not held back", UNUSED_IMAGES, "else without_last(plan)", "else plan"),
+    Break("what may not come back is not held back", UNUSED_IMAGES, "part_of(plan, last=self._last_resort)", "plan"),
     Break("no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"),
     Break(
         "others may write records of pulls",

@@ -342,7 +342,7 @@ class ConfigurationFile(StrictModel):
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
     keep_images_not_pulled: texts.WhetherOrAuto = setting(
-        "keepImagesNotPulled", "auto", json_schema_extra={"enum": [True, False, "auto"]}
+        "keepImagesNotPulled", "auto", json_schema_extra=texts.WHETHER
     )
     """Images that pods have used and that the kubelet did not pull, by its records (since Kubernetes 1.35). true: they
     are never removed. auto: they go last, and only where nothing else is enough. false: they are images like others."""

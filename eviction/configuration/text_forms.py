@@ -38,6 +38,7 @@ from signals.types import AVAILABLE
 ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
 HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
 LARGEST_PORT = 65535
+WHETHER: Any = {"enum": [True, False, "auto"]}
 UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty

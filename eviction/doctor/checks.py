@@ -39,7 +39,7 @@ from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.pull_records import NO_PULL_RECORDS, PullRecords, record_names
+from reclaim.images.pull_records import NOT_READ, PullRecords, record_names
 from reclaim.images.references import ImageIndex, images_in_use
 from reclaim.images.storage import IMAGES
 from reclaim.pods.evidence import stopped_pods
@@ -345,31 +345,26 @@ def check_pulls(
     images = {} if runtime is None else {image.id: image for image in runtime.listing.images}
     found = [image for image in images.values() if image.record_key in records and records[image.record_key].not_pulled]
     if found:
-        shown, more = ", ".join(shortened(image.title) for image in found[:MOST_SHOWN]), len(found) - MOST_SHOWN
-        size = format_bytes(sum(image.size_bytes for image in found))
+        shown = ", ".join(shortened(image.title) for image in found[:MOST_SHOWN]) + ", …" * (len(found) > MOST_SHOWN)
         yield (note if keep else risk)(
             "images-not-pulled",
             "pods have used images that the kubelet did not pull: imported or built here, they may not come back",
-            f"{size}; images: {len(found)}: {shown}{f' and {more} more' if more > 0 else ''}",
-            "they are kept"
-            if keep is True
-            else f"{'they go last; ' * (keep == 'auto')}set keepImagesNotPulled: true, or name them in keepImages",
+            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {shown}",
+            "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages",
         )
-    if keep is True and pulls.problem and runtime is not None:
+    if keep is True and pulls.problem and images:
         yield risk(
             "images-not-pulled",
-            "which images the kubelet did not pull is unknown, so keepImagesNotPulled keeps none that is not known yet",
+            "which images the kubelet did not pull is not known, so keepImagesNotPulled keeps none that is new",
             pulls.problem,
             "name the images in keepImages",
         )
-    gone = pulls.names.difference(*map(record_names, images.values())) if images else ()
-    if gone:
+    if images and (gone := pulls.names.difference(*map(record_names, images.values()))):
         yield note(
             "pull-records",
-            "the kubelet keeps records of pulls of images that are gone: it prunes them only when it collects images "
-            "for space itself, which reclaimd is there to prevent",
+            "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself",
             f"{len(gone)} of {len(pulls.names)} records, a small file each",
-            "nothing: they do no harm, and the kubelet's next such collection removes them",
+            "nothing: they do no harm, and their number says how many images reclaimd and others have removed",
         )
 
 
@@ -535,7 +530,7 @@ def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
 
 def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:
     """All findings about a node, the worst first, and the facts about its filesystems."""
-    runtime, runtime_problem, pulls = None, node.locate() or "", NO_PULL_RECORDS
+    runtime, runtime_problem, pulls = None, node.locate() or "", NOT_READ
     observations = node.summary.observe()
     configuration, config = node.configuration, node.responder.state.config
     kubelet, thresholds = configuration.kubelet, node.thresholds(observations.layout)
@@ -555,7 +550,8 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
             runtime = _ask_runtime(node)
             doubts.append(node.compare_pods() or (None, ""))
             node.restore_image_records()
-            pulls = node.detected(runtime.listing)
+            node.detect_images()
+            pulls = node.pull_records(runtime.listing.containers)
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)
     doubted = [sentence for why, sentence in doubts if pods_readable and why not in (None, *NO_TROUBLE)]

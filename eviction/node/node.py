@@ -7,7 +7,7 @@ The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -51,7 +51,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, Listing, ReclaimError, RuntimeUnavailable
+from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
@@ -188,7 +188,7 @@ class Node(NodeView):
         self.client.on_call = self._called
         self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
-        self.records = records or ImageRecords(self._pulled_at, earlier=earlier)
+        self.records = records or ImageRecords(self._pulled_at, earlier=earlier, pulls=self.pull_records)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
@@ -271,7 +271,6 @@ class Node(NodeView):
             self.log_paths,
             executor,
             pressure,
-            self.pull_records,
         )
 
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
@@ -280,27 +279,19 @@ class Node(NodeView):
         listing = self.inventory.snapshot(self.clock.monotonic(), goes_on)
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
-        self.detected(listing)
+        usage = images_in_use(listing, self.inventory.index_of(listing.images))
+        self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall(), listing.containers)
         began = self.pods.start_times() or {}
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
 
-    def detected(self, listing: Listing) -> PullRecords:
-        """Records who uses the images that were listed just now. Returns the kubelet's records of pulls."""
-        usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        now, wall, pulls = self.clock.monotonic(), self.clock.wall(), self.pull_records(listing)
-        self.records.update(listing.images, usage.ids, now, wall, pulls)
-        return pulls
-
-    def pull_records(self, listing: Listing) -> PullRecords:
-        """The kubelet's records of pulls, given what was listed before, if this kubelet keeps them and its directories
-        are trusted."""
-        kubelet, version = self.configuration.kubelet, self.configuration.kubelet_version
-        gates = {} if kubelet is None else kubelet.feature_gates
-        if not gates.get(RECORDS_PULLS_GATE, version.has(RECORDS_PULLS)):
+    def pull_records(self, containers: Iterable[Container]) -> PullRecords:
+        """The kubelet's records of pulls, if it keeps them and its directories are trusted. `containers`: all."""
+        gates = {} if self.configuration.kubelet is None else self.configuration.kubelet.feature_gates
+        if not gates.get(RECORDS_PULLS_GATE, self.configuration.kubelet_version.has(RECORDS_PULLS)):
             return PullRecords(problem=f"the kubelet keeps no records of pulls ({RECORDS_PULLS_GATE} is off)")
         if (doubt := self.pods.doubt) is not None:
             return PullRecords(problem=doubt.sentence)
-        return pull_records(self.configuration.root_directory, listing.containers, self._directories_in_time)
+        return pull_records(self.configuration.root_directory, containers, self._directories_in_time)
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image

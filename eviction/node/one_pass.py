@@ -179,9 +179,8 @@ class OnePass:
             if entry.stops and not entry.waits and call.result.relieved:
                 break
         else:
-            for entry in self._entries:
-                if self._crossed and entry.name in calls and calls[entry.name].holds_back:
-                    results[entry.name] = calls[entry.name].run(self._measure(entry), last_resort=True)
+            for entry in (each for each in self._entries if self._crossed and each.name in calls):
+                results[entry.name] = calls[entry.name].run(self._measure(entry), last_resort=True)
         return tuple(results.values())
 
     def _side_by_side(self) -> dict[str, Call]:

@@ -149,7 +149,7 @@ def plan_maximum_age(
         return _verdict(image, Action.KEEP, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=left)
 
     plan = _plan(listing, records, policy, now, images_in_use(listing), by_age)
-    return plan if exact else without_last(plan)
+    return plan if exact else part_of(plan)
 
 
 def _plan(
@@ -192,15 +192,12 @@ def _plan(
     return Plan.of(sorted((verdict for _, verdict in sorted(found)), key=_goes_last))
 
 
-def without_last(plan: Plan) -> Plan:
-    """The plan without the images that go only if nothing else is enough: it keeps them."""
+def part_of(plan: Plan, *, last: bool = False) -> Plan:
+    """The plan without the images that go only if nothing else is enough, which it keeps; or, `last`, these alone."""
+    if last:
+        return replace(plan, remove=tuple(filter(_goes_last, plan.remove)))
     verdicts = (each.kept(Reason.NOT_PULLED) if _goes_last(each) else each for each in (*plan.remove, *plan.keep))
     return replace(Plan.of(verdicts), list_seconds=plan.list_seconds)
-
-
-def only_last(plan: Plan) -> Plan:
-    """The plan of removing nothing but those."""
-    return replace(plan, remove=tuple(filter(_goes_last, plan.remove)))
 
 
 def _goes_last(verdict: Verdict) -> bool:

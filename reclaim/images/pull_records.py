@@ -31,6 +31,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from reclaim.execution.workers import ReadingsInTime
@@ -40,7 +41,6 @@ from reclaim.types import NEVER, Container, Image, ReclaimError
 
 PREFIX = "sha256-"
 UNFINISHED = ".tmp"
-LARGEST_BYTES = 1 << 16  # of the record of a pull that has begun, which names one image
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class PullRecords:
         return False if shown and not names_sandbox_image(image) else None
 
 
-NO_PULL_RECORDS = PullRecords(problem="the kubelet's records of pulls were not read")
+NOT_READ = PullRecords(problem="the kubelet's records of pulls were not read")
 
 
 def record_names(image: Image) -> frozenset[str]:
@@ -113,11 +113,10 @@ def _read(root: str, containers: Iterable[Container]) -> PullRecords:
 def _images_of(pulling: str) -> Iterator[str]:
     for name in os.listdir(pulling):
         if name.startswith(PREFIX) and not name.endswith(UNFINISHED):
-            try:
-                with open(os.path.join(pulling, name), "rb") as file:
-                    record = json.loads(file.read(LARGEST_BYTES))
-            except FileNotFoundError:  # that pull has just ended
-                continue
-            if not isinstance(record, dict) or not isinstance(record.get("image"), str):
-                raise ValueError(f"{name} in pulling names no image")
-            yield record["image"]
+            # one that is not there any more is of a pull that has just ended
+            with suppress(FileNotFoundError), open(os.path.join(pulling, name), encoding="utf-8") as file:
+                match json.load(file):
+                    case {"image": str(image)}:
+                        yield image
+                    case _:
+                        raise ValueError(f"{name} in pulling names no image")

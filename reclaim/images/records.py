@@ -66,12 +66,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
-from reclaim.images.pull_records import NO_PULL_RECORDS, PullRecords
-from reclaim.types import Image, ImageRecord
+from reclaim.images.pull_records import NOT_READ, PullRecords
+from reclaim.types import Container, Image, ImageRecord
 from signals.clock import Clock
 
 PullTimes = Callable[[], Mapping[str, float]]
 """Wall times (seconds since the epoch) at which image ids certainly existed already; unknown ids are left out."""
+
+Pulls = Callable[[Iterable[Container]], PullRecords]
+"""Reads the kubelet's records of pulls, given all containers."""
 
 EarlierClocks = Callable[[], tuple[float, float] | None]
 """How many seconds ago, in this boot, the wall clock showed which time (seconds since the epoch); None if not known."""
@@ -88,9 +91,11 @@ class ImageRecords:
         pull_times: PullTimes = dict,
         seed: Mapping[str, ImageRecord] | None = None,
         earlier: EarlierClocks = lambda: None,
+        pulls: Pulls = lambda _: NOT_READ,
     ):
         self._pull_times = pull_times
         self._earlier = earlier
+        self._pulls = pulls
         self._known_since = float("inf")  # the earliest moment at which both clocks are known
         self._smallest_offset = float("inf")  # between the wall clock and the monotonic clock since then
         self._detected_at = float("-inf")
@@ -128,17 +133,17 @@ class ImageRecords:
         in_use: frozenset[str],
         now: float,
         wall_now: float,
-        pulls: PullRecords = NO_PULL_RECORDS,
+        containers: Iterable[Container] = (),
     ) -> Mapping[str, ImageRecord]:
         """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
         longer listed are forgotten.
 
         `in_use`: ids. `now` is monotonic and `wall_now` since the epoch, both in seconds. A detection that began before
-        another thread's finished one forgets nothing and sets no last use back. `pulls`: read after the images. Whether
-        an image was not pulled is decided when it is first dated with such records, and remembered: a record may be
-        pruned later.
+        another thread's finished one forgets nothing and sets no last use back. Whether the kubelet has not pulled an
+        image is decided when it is first dated beside known records of pulls, and remembered: a record may be pruned
+        later. `containers`: all that were listed, for that.
         """
-        images = tuple(images)
+        images, pulls = tuple(images), self._pulls(containers)
         listed = {image.record_key: image.id for image in images}
         with self._lock:
             asked = self._to_be_dated(listed)
@@ -224,8 +229,7 @@ VERSION = 1
 LARGEST_BYTES = 16 * 1024**2  # about 100 000 images, more than a runtime can list
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?")  # an id, and a runtime handler
-_COUNTS = ("uses", "returned")
-_NO_TIMES = (*_COUNTS, "pulled")  # all other fields of a record are times
+_COUNTS = ("uses", "returned")  # all other fields of a record but `pulled` are times
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
 SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
@@ -261,7 +265,7 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
         return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
 
     images = {
-        key: {name: value if name in _NO_TIMES else wall(value) for name, value in asdict(record).items()}
+        key: {name: value if name in (*_COUNTS, "pulled") else wall(value) for name, value in asdict(record).items()}
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.images.keep_list import KeepList, parse_keep_list
-from reclaim.images.plan import ImageGCPolicy, only_last, plan_image_gc, plan_maximum_age, without_last
+from reclaim.images.plan import ImageGCPolicy, part_of, plan_image_gc, plan_maximum_age
 from reclaim.images.references import bare_hex, images_in_use
 from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
 from tests.pure.values import container, image, image_id
@@ -525,7 +525,7 @@ def test_what_goes_last_is_held_back_until_nothing_else_is_enough() -> None:
     """The two parts of a plan have each object once."""
     records = {UNUSED.id: NOT_PULLED}
     made = plan(Listing((APP, UNUSED, PAUSE), sandbox_image_references=KNOWN), records)
-    first, last = without_last(made), only_last(made)
+    first, last = part_of(made), part_of(made, last=True)
     assert (removed(first), removed(last)) == ([APP.id], [UNUSED.id])
     assert rules(first) == {**rules(made), UNUSED.id: (Reason.NOT_PULLED, Rule.GUARD)}
     assert rules(last) == rules(made)
