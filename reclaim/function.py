@@ -91,7 +91,7 @@ class ReclaimFunction:
     `side_by_side`: whether, when it is urgent, objects of its first stage may be removed alongside those of other such
     functions, regardless of their order in the row. `examine`: raises ReclaimError, with one sentence, if the function
     could do nothing on this node as it is, and RuntimeUnavailable if the runtime does not say; None: nothing can be
-    wrong.
+    wrong. `last_resort`: creates stages that come only if the whole row was not enough.
     """
 
     name: str
@@ -101,3 +101,4 @@ class ReclaimFunction:
     cooldown_seconds: float = 0.0
     side_by_side: bool = False
     examine: Callable[[RuntimeService, LogPaths], object] | None = None
+    last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()

@@ -28,6 +28,7 @@ from reclaim.types import (
     Kind,
     MeasureDisk,
     Plan,
+    Reason,
     ReclaimError,
     ReclaimResult,
 )
@@ -61,6 +62,7 @@ FUNCTIONS: Final = table_of(
         (Kind.IMAGE,),
         lambda context: (UnusedImages(context),),
         side_by_side=True,
+        last_resort=lambda context: (UnusedImages(context, last_resort=True),),
     ),
 )
 
@@ -72,6 +74,7 @@ class Call:
         self._name = function.name
         self._executor: Executor = context.executor
         self._stages = function.stages(context)
+        self._last_resort = function.last_resort(context)
         self._works: list[Work] = []
 
     @property
@@ -84,12 +87,15 @@ class Call:
         or planning failed."""
         return self._planned(1, self._stages[0])
 
-    def run(self, measure: MeasureDisk) -> ReclaimResult:
-        """Runs every stage until the disk is relieved. Never raises ReclaimError: the result's `error` holds all
-        errors."""
+    def run(self, measure: MeasureDisk, *, last_resort: bool = False) -> ReclaimResult:
+        """Runs every stage until the disk is relieved; or, if it has held something back, those of the last resort.
+        Never raises ReclaimError: the result's `error` holds all errors."""
+        kept = (outcome.verdict.reason for work in self._works for outcome in work.kept)
+        if last_resort and Reason.NOT_PULLED not in kept:
+            return self.result
         for earlier in self._works:
             earlier.kept.clear()  # the later plan says what is kept
-        for number, stage in enumerate(self._stages, 1):
+        for number, stage in enumerate(self._last_resort if last_resort else self._stages, 1):
             work = self._planned(number, stage)
             if work is not None:
                 self._executor.execute([work], measure)

@@ -111,6 +111,7 @@ class Reason(StrEnum):
     PINNED = "pinned"
     KEEP_LIST = "keep_list"
     NEWEST_OF_REPOSITORY = "newest_of_repository"
+    NOT_PULLED = "not_pulled"
     SANDBOX_IMAGE = "sandbox_image"
     SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown"
     UNRESOLVED_IMAGE = "unresolved_image"
@@ -266,7 +267,8 @@ class ImageRecord:
 
     `first_listed`: when we first saw it in a list, if another source dates it earlier; None: at `first_detected`.
     `uses`: spells of use seen: how often it was in use, and had not been at the detection before. `returned`: how often
-    it came back after we had removed it. Both outlive its removal.
+    it came back after we had removed it. Both outlive its removal. `pulled`: whether the kubelet has pulled it; None:
+    not known (`images.pull_records`).
     """
 
     first_detected: float
@@ -274,6 +276,12 @@ class ImageRecord:
     first_listed: float | None = None
     uses: int = 0
     returned: int = 0
+    pulled: bool | None = None
+
+    @property
+    def not_pulled(self) -> bool:
+        """Whether pods have used it and the kubelet has not pulled it. One that no pod has used may still be wanted."""
+        return self.pulled is False and self.last_used is not None
 
     @property
     def listed_since(self) -> float:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from reclaim.execution.removals import GONE, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
-from reclaim.images.plan import NewestOfRepositories, entries_by_id, plan_image_gc, repositories_of
+from reclaim.images.plan import NewestOfRepositories, entries_by_id, part_of, plan_image_gc, repositories_of
 from reclaim.images.references import ImagesInUse, images_in_use, removal_references
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import PodStarts
@@ -37,11 +37,14 @@ class UnusedImages(Stage):
 
     While a pod is being made, and if the directories of pods cannot be read, a list is used only by those who asked
     before it was begun. A dry run does not wait for pods.
+
+    `last_resort`: removes only what goes last (`plan.part_of`); otherwise, all but that.
     """
 
     fresh_seconds = FRESH_SECONDS
 
-    def __init__(self, context: ReclaimContext):
+    def __init__(self, context: ReclaimContext, *, last_resort: bool = False):
+        self._last_resort = last_resort
         policy = context.policies.images
         self._context = context
         self._clock = context.clock
@@ -65,16 +68,16 @@ class UnusedImages(Stage):
         found = self.read()
         records = self._context.records.records
         plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage)
-        return replace(plan, list_seconds=found.list_seconds)
+        return replace(part_of(plan, last=self._last_resort), list_seconds=found.list_seconds)
 
     def read(self) -> ListedImages:
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
         began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
-        listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
+        found = self._inventory.snapshot(context.not_older_than())
+        listing = found.without(context.planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        if not context.planned:  # what a dry run leaves out is still there
-            context.records.update(listing.images, usage.ids, began, wall)
+        context.records.update(found.images, usage.ids, began, wall, found.containers)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         self._references = {each[0].id: removal_references(each) for each in entries_by_id(listing.images)}

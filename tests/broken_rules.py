@@ -61,7 +61,7 @@ class Noticed:
 
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
 KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
-RECORDS = "reclaim/images/records.py"
+RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
 STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
@@ -79,6 +79,14 @@ BREAKS = (
     Break("a pinned image may go", IMAGES, "(image.pinned, Reason.PINNED", "(False, Reason.PINNED"),
     Break("an image on the keep-list may go", IMAGES, "(image.id in kept_ids, ", "(False, "),
     Break("the newest of a repository may go", IMAGES, "(image.id in newest.ids, ", "(False, "),
+    Break("what may not come back is not held back", UNUSED_IMAGES, "part_of(plan, last=self._last_resort)", "plan"),
+    Break("no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"),
+    Break(
+        "others may write records of pulls",
+        PULL_RECORDS,
+        "(refusal := directory_refusal(directory))",
+        "(refusal := None)",
+    ),
     Break("an image that was just used may go", IMAGES, "(last_used >= now, Reason.IN_USE", "(False, Reason.IN_USE"),
     Break("an unresolved reference stops nothing", IMAGES, "(bool(usage.unresolved), ", "(False, "),
     Break("an unknown sandbox image stops nothing", IMAGES, "(not usage.sandbox_image_known, ", "(False, "),

@@ -346,6 +346,11 @@ class ConfigurationFile(StrictModel):
     image_store_limit: NeedsRestart[texts.StoreLimit] = setting("imageStoreLimit", "0")
     """How much the runtime's images may take by its own count; above it, the row of imagestore.available runs. 0: no
     limit."""
+    keep_images_not_pulled: texts.WhetherOrAuto = setting(
+        "keepImagesNotPulled", "auto", json_schema_extra=texts.WHETHER
+    )
+    """Images that pods have used and that the kubelet did not pull, by its records (since Kubernetes 1.35). true: they
+    are never removed. auto: they go last, and only where nothing else is enough. false: they are images like others."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
     """How long nothing is removed after a start, unless the kubelet reports that it is healthy sooner."""
     kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")

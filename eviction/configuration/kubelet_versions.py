@@ -8,9 +8,6 @@ and percentages. These differences change nothing here:
   images and writable layers to be apart only beside CRI-O; before, beside any runtime that reports two mount points. A
   soft eviction gives a pod at most its own grace period, and its message names init containers too. A drop-in needs
   `apiVersion` and `kind`, and a duration of 0 in it is the default; before, it is 0.
-* 1.33, on by default since 1.35: the kubelet records pulls in `<root>/image_manager/pulled` (KEP-2535). The record of
-  an image that reclaimd removed stays until the kubelet next collects images for space, as if the image were still
-  there.
 * 1.35: image volumes are on by default and count as use. Here they always count.
 * 1.36: a pod that restarts in place loses all its containers, and keeps their logs (KEP-5532). A negative
   `imageMinimumGCAge` is rejected; here it always is.
@@ -41,6 +38,9 @@ class Change(NamedTuple):
 DROP_INS_REMOVE: Final = Change(32, "null in a drop-in removes also what the file or a default set")
 # cmd/kubelet/app/server.go, loadConfigFile
 MERGES_DEFAULTS: Final = Change(33, "mergeDefaultEvictionSettings is not ignored")
+# pkg/features/kube_features.go (KEP-2535; since 1.33 if the gate is switched on)
+RECORDS_PULLS: Final = Change(35, "the images that it pulls are recorded in <root>/image_manager")
+RECORDS_PULLS_GATE: Final = "KubeletEnsureSecretPulledImages"
 # pkg/kubelet/images/image_gc_manager.go, GarbageCollect
 SAYS_USAGE: Final = Change(35, "FreeDiskSpaceFailed says how full the filesystem is")
 

@@ -26,6 +26,7 @@ def policies_of(configuration: Configuration) -> Policies:
             high_threshold_percent=configuration.image_gc_high_threshold_percent,
             low_threshold_percent=configuration.image_gc_low_threshold_percent,
             keep=parse_keep_list(configuration.keep_images),
+            keep_not_pulled=configuration.keep_images_not_pulled,
             pod_start_seconds=configuration.pod_start_seconds,
             keep_newest_per_repository=configuration.keep_newest_per_repository,
             says_usage=configuration.kubelet_version.has(SAYS_USAGE),

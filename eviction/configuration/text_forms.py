@@ -38,6 +38,7 @@ from signals.types import AVAILABLE
 ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
 HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
 LARGEST_PORT = 65535
+WHETHER: Any = {"enum": [True, False, "auto"]}
 UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
@@ -198,6 +199,13 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
     return host, int(port)
 
 
+def read_whether(value: Any) -> bool | Literal["auto"]:
+    """True, false or `auto`; nothing that only equals them, such as 1. Raises ValueError."""
+    if value is True or value is False or value == "auto":
+        return value  # type: ignore[no-any-return] # one of the three
+    raise ValueError(f"must be true, false or 'auto', but it was {quoted(value)}")
+
+
 Seconds = Annotated[float, read_as(Duration, read_duration)]
 PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))]
 # Pods are observed once a minute, so only tests use less than a few minutes.
@@ -218,6 +226,7 @@ PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[str, read_as(str, read_address)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
+WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
 
 

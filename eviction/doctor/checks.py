@@ -39,12 +39,13 @@ from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.images.keep_list import parse_keep_list
+from reclaim.images.pull_records import NOT_READ, PullRecords, record_names
 from reclaim.images.references import ImageIndex, images_in_use
 from reclaim.images.storage import IMAGES
 from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion
-from reclaim.types import Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.types import ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
@@ -337,6 +338,36 @@ def check_keeps(entries: Sequence[str], runtime: Runtime | None) -> Findings:
         )
 
 
+def check_pulls(
+    keep: bool | str, runtime: Runtime | None, records: Mapping[str, ImageRecord], pulls: PullRecords
+) -> Findings:
+    """Images that may not come back, and records of pulls that nobody prunes. `keep`: keepImagesNotPulled."""
+    images = {} if runtime is None else {image.id: image for image in runtime.listing.images}
+    found = [image for image in images.values() if image.record_key in records and records[image.record_key].not_pulled]
+    if found:
+        shown = ", ".join(shortened(image.title) for image in found[:MOST_SHOWN]) + ", …" * (len(found) > MOST_SHOWN)
+        yield (note if keep else risk)(
+            "images-not-pulled",
+            "pods have used images that the kubelet did not pull: imported or built here, they may not come back",
+            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {shown}",
+            "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages",
+        )
+    if keep is True and pulls.problem and images:
+        yield risk(
+            "images-not-pulled",
+            "which images the kubelet did not pull is not known, so keepImagesNotPulled keeps none that is new",
+            pulls.problem,
+            "name the images in keepImages",
+        )
+    if images and (gone := pulls.names.difference(*map(record_names, images.values()))):
+        yield note(
+            "pull-records",
+            "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself",
+            f"{len(gone)} of {len(pulls.names)} records, a small file each",
+            "nothing: they do no harm, and their number says how many images reclaimd and others have removed",
+        )
+
+
 def check_clock(wall: float, runtime: Runtime | None) -> Findings:
     """The ages of containers depend on the wall clock."""
     created = [] if runtime is None else [container.created_at_ns for container in runtime.listing.containers]
@@ -499,7 +530,7 @@ def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
 
 def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:
     """All findings about a node, the worst first, and the facts about its filesystems."""
-    runtime, runtime_problem = None, node.locate() or ""
+    runtime, runtime_problem, pulls = None, node.locate() or "", NOT_READ
     observations = node.summary.observe()
     configuration, config = node.configuration, node.responder.state.config
     kubelet, thresholds = configuration.kubelet, node.thresholds(observations.layout)
@@ -518,6 +549,9 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         try:
             runtime = _ask_runtime(node)
             doubts.append(node.compare_pods() or (None, ""))
+            node.restore_image_records()
+            node.detect_images()
+            pulls = node.pull_records(runtime.listing.containers)
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)
     doubted = [sentence for why, sentence in doubts if pods_readable and why not in (None, *NO_TROUBLE)]
@@ -548,6 +582,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_containerd_frees_late(runtime),
         *check_store(imagefs, *_snapshotters(imagefs), observations),
         *check_keeps(configuration.keep_images, runtime),
+        *check_pulls(configuration.keep_images_not_pulled, runtime, node.records.records, pulls),
         *check_clock(node.clock.wall(), runtime),
         *check_separate_disk_gc(kubelet, observations.layout, runtime),
         *check_image_gc_off(kubelet),

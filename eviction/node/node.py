@@ -7,7 +7,7 @@ The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -21,6 +21,7 @@ from eviction.configuration.effective import (
     until_restart,
 )
 from eviction.configuration.file import FunctionEntry, FunctionKind
+from eviction.configuration.kubelet_versions import RECORDS_PULLS, RECORDS_PULLS_GATE
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.decision.headroom import FillRates, update_fill_rates
@@ -41,6 +42,7 @@ from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered, in_time
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
+from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 from reclaim.images.references import images_in_use
 from reclaim.images.storage import store_of, stored_at
@@ -49,7 +51,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, ReclaimError, RuntimeUnavailable
+from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, FilesystemReader
 from signals.probe import Probes
@@ -186,11 +188,14 @@ class Node(NodeView):
         self.client.on_call = self._called
         self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
-        self.records = records or ImageRecords(self._pulled_at, earlier=earlier, on_return=self.listeners.returned)
+        self.records = records or ImageRecords(
+            self._pulled_at, earlier=earlier, on_return=self.listeners.returned, pulls=self.pull_records
+        )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, directories_in_time)
+        self._directories_in_time = directories_in_time
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_access, self.clock)
@@ -279,9 +284,18 @@ class Node(NodeView):
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        self.records.update(listing.images, usage.ids, detected_at, wall)
+        self.records.update(listing.images, usage.ids, detected_at, wall, listing.containers)
         began = self.pods.start_times() or {}
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
+
+    def pull_records(self, containers: Iterable[Container]) -> PullRecords:
+        """The kubelet's records of pulls, if it keeps them and its directories are trusted. `containers`: all."""
+        gates = {} if self.configuration.kubelet is None else self.configuration.kubelet.feature_gates
+        if not gates.get(RECORDS_PULLS_GATE, self.configuration.kubelet_version.has(RECORDS_PULLS)):
+            return PullRecords(problem=f"the kubelet keeps no records of pulls ({RECORDS_PULLS_GATE} is off)")
+        if (doubt := self.pods.doubt) is not None:
+            return PullRecords(problem=doubt.sentence)
+        return pull_records(self.configuration.root_directory, containers, self._directories_in_time)
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image

@@ -4,8 +4,8 @@ A pass is an object that is made once and knows its row, what each function has 
 is about. It calls the functions of the row in order, as the kubelet does; an error in one does not stop the next. With
 `extent: enough` it stops once every threshold that the function can relieve is clear, minimum reclaim included. When it
 is urgent, the pass begins with the functions whose objects do not depend on each other, side by side, and continues
-with the row if that is not enough. The loop over candidates is in `reclaim.execution.executor`; how a pass ended is in
-`eviction.record`.
+with the row if that is not enough. After the row comes what goes only as a last resort. The loop over candidates is in
+`reclaim.execution.executor`; how a pass ended is in `eviction.record`.
 
 A pass about the image store measures the runtime's count of it, and every other pass the disks alone, as a count may be
 seconds older than the last removal. It removes one object at a time, and goes on once the runtime has counted anew, or
@@ -187,12 +187,16 @@ class OnePass:
             if why_not:
                 results[entry.name] = ReclaimResult(entry.name, skipped=why_not)
                 continue
-            call = calls.get(entry.name) or self._call(entry)
+            call = calls[entry.name] = calls.get(entry.name) or self._call(entry)
             results[entry.name] = call.run(self._measure(entry))
             self._called(entry)
             # a function that waits for a lower mark is relieved at that mark, but the thresholds may not be
             if entry.stops and not entry.waits and call.result.relieved:
                 break
+        else:
+            may = self._crossed and not self._of_store  # a limit is worth no image that does not come back
+            for entry in (each for each in self._entries if may and each.name in calls):
+                results[entry.name] = calls[entry.name].run(self._measure(entry), last_resort=True)
         return tuple(results.values())
 
     def _side_by_side(self) -> dict[str, Call]:

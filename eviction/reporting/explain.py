@@ -54,6 +54,7 @@ REASONS: dict[str, str] = {
     Reason.PINNED: "is pinned",
     Reason.KEEP_LIST: "is on the keep-list",
     Reason.NEWEST_OF_REPOSITORY: "is one of the newest of its repository",
+    Reason.NOT_PULLED: "the kubelet did not pull it, so it may not come back",
     Reason.SANDBOX_IMAGE: "no pod starts without it",
     Reason.SANDBOX_IMAGE_UNKNOWN: "the image that pod sandboxes need is not known",
     Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",

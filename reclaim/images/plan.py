@@ -15,6 +15,8 @@ We differ from the kubelet as follows, and except for the first point we remove 
   than our lists show, the kubelet might still keep it.
 * More counts as in use, and the image of pod sandboxes is kept (`references`).
 * Images on the keep-list are always kept (`keep_list`), and so are the newest of each repository.
+* Images that pods have used and that the kubelet has not pulled (`pull_records`) go after all others, and not for their
+  age; or they are kept.
 * For age, the minimum age applies too, and the age of an image that was never used counts from its first detection. The
   kubelet considers such an image infinitely old, and removes one that was pulled seconds ago
   (https://github.com/kubernetes/kubernetes/issues/132403).
@@ -51,7 +53,8 @@ check right before a removal (`unused_images`), stopping (`execution.executor`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
@@ -66,7 +69,8 @@ class ImageGCPolicy:
     `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
     unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the image
     filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
-    never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
+    never removed. `keep_not_pulled`: the same for images that the kubelet has not pulled; "auto": they go last, and not
+    for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
     `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
     whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35.
     """
@@ -76,6 +80,7 @@ class ImageGCPolicy:
     high_threshold_percent: int = 85
     low_threshold_percent: int = 80
     keep: KeepList = KEEP_NOTHING
+    keep_not_pulled: bool | Literal["auto"] = "auto"
     pod_start_seconds: float = 1.0
     keep_newest_per_repository: int = 0
     says_usage: bool = True
@@ -143,7 +148,8 @@ def plan_maximum_age(
         left = maximum - unused
         return _verdict(image, Action.KEEP, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=left)
 
-    return _plan(listing, records, policy, now, images_in_use(listing), by_age)
+    plan = _plan(listing, records, policy, now, images_in_use(listing), by_age)
+    return plan if exact else part_of(plan)
 
 
 def _plan(
@@ -169,6 +175,7 @@ def _plan(
             (not removal_references(entries), Reason.PINNED, True),
             (image.id in kept_ids, Reason.KEEP_LIST, True),
             (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
+            (record.not_pulled and policy.keep_not_pulled is True, Reason.NOT_PULLED, True),
             (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
             (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
             (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
@@ -177,10 +184,24 @@ def _plan(
         if why is None:
             known_since = min(records.get(each.record_key, record).first_detected for each in entries)
             verdict = by_age(image, record, known_since)
+            if record.not_pulled and policy.keep_not_pulled and verdict.action is Action.REMOVE:
+                verdict = verdict._replace(reason=Reason.NOT_PULLED)
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((last_used, record.first_detected, image.id), verdict))
-    return Plan.of(verdict for _, verdict in sorted(found))
+    return Plan.of(sorted((verdict for _, verdict in sorted(found)), key=_goes_last))
+
+
+def part_of(plan: Plan, *, last: bool = False) -> Plan:
+    """The plan without the images that go only if nothing else is enough, which it keeps; or, `last`, these alone."""
+    if last:
+        return replace(plan, remove=tuple(filter(_goes_last, plan.remove)))
+    verdicts = (each.kept(Reason.NOT_PULLED) if _goes_last(each) else each for each in (*plan.remove, *plan.keep))
+    return replace(Plan.of(verdicts), list_seconds=plan.list_seconds)
+
+
+def _goes_last(verdict: Verdict) -> bool:
+    return verdict.reason == Reason.NOT_PULLED
 
 
 def _verdict(
@@ -294,7 +315,7 @@ def one_image(entries: list[Image]) -> Image:
 
 def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
     """The records of the entries of one id as one: as young as the youngest, last used when any was, used and returned
-    as often as the one with the most. An entry without a record was detected `now`."""
+    as often as the one with the most, not pulled if none was. An entry without a record was detected `now`."""
     if len(entries) == 1:
         return records.get(entries[0].record_key) or ImageRecord(now)
     known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
@@ -305,6 +326,7 @@ def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: fl
         max(record.listed_since for record in known),
         max(record.uses for record in known),
         max(record.returned for record in known),
+        next((told for told in (True, None, False) if any(record.pulled is told for record in known)), None),
     )
 
 

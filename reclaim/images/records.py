@@ -71,11 +71,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
-from reclaim.types import Image, ImageRecord
+from reclaim.images.pull_records import NOT_READ, PullRecords
+from reclaim.types import Container, Image, ImageRecord
 from signals.clock import Clock
 
 PullTimes = Callable[[], Mapping[str, float]]
 """Wall times (seconds since the epoch) at which image ids certainly existed already; unknown ids are left out."""
+
+Pulls = Callable[[Iterable[Container]], PullRecords]
+"""Reads the kubelet's records of pulls, given all containers."""
 
 EarlierClocks = Callable[[], tuple[float, float] | None]
 """How many seconds ago, in this boot, the wall clock showed which time (seconds since the epoch); None if not known."""
@@ -111,10 +115,12 @@ class ImageRecords:
         seed: Mapping[str, ImageRecord] | None = None,
         earlier: EarlierClocks = lambda: None,
         on_return: Callable[[Image, str, bool, float], None] = lambda *_: None,
+        pulls: Pulls = lambda _: NOT_READ,
     ):
         self._pull_times = pull_times
         self._earlier = earlier
         self._on_return = on_return
+        self._pulls = pulls
         self._known_since = float("inf")  # the earliest moment at which both clocks are known
         self._smallest_offset = float("inf")  # between the wall clock and the monotonic clock since then
         self._detected_at = float("-inf")
@@ -125,6 +131,7 @@ class ImageRecords:
         self._removed_at = float("-inf")  # when we last removed one
         self._tags: dict[str, str] = {}  # of the listed images, by id
         self._unconfirmed: set[str] = set()  # restored, and not yet seen by this process
+        self._judged = False  # whether the kubelet's records of pulls have been known
 
     @property
     def records(self) -> Mapping[str, ImageRecord]:
@@ -155,20 +162,29 @@ class ImageRecords:
             self._gone = {known: each for known, each in loaded.gone.items() if known not in there} | self._gone
 
     def update(
-        self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
+        self,
+        images: Iterable[Image],
+        in_use: frozenset[str],
+        now: float,
+        wall_now: float,
+        containers: Iterable[Container] = (),
     ) -> Mapping[str, ImageRecord]:
         """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
         longer listed are forgotten.
 
         `in_use`: ids. `now` is monotonic and `wall_now` since the epoch, both in seconds. A detection that began before
-        another thread's finished one forgets nothing and sets no last use back.
+        another thread's finished one forgets nothing and sets no last use back. Whether the kubelet has not pulled an
+        image is decided when it is first dated beside known records of pulls, and remembered: a record may be pruned
+        later. `containers`: all that were listed, for that.
         """
-        listed = {image.record_key: image for image in images}
+        pulls, listed = self._pulls(containers), {image.record_key: image for image in images}
         with self._lock:
             asked = self._to_be_dated(listed)
+            judged = frozenset(asked if self._judged else listed)
+            self._judged = self._judged or not pulls.problem
             alone = self._known_since == float("inf")
         # asked without the lock: a runtime that does not answer must not block a thread that needs no pull times
-        pulled = self._pull_times() if asked else {}
+        pulled = self._pull_times() if asked or (judged and not pulls.problem) else {}
         earlier = self._earlier() if alone and pulled else None
         with self._lock:
             self._compare_clocks(now, wall_now)
@@ -180,6 +196,9 @@ class ImageRecords:
             fresh = {} if newest else dict(self._records)
             for key, image in listed.items():
                 record = self._confirmed(key, seen.get(key), now)
+                if not record.pulled:
+                    told = pulls.pulled(image, pulled.get(image.id) if key in judged else None)
+                    record = record if told is None else replace(record, pulled=told)
                 gone_id = None if key in self._records else self._with_tag_of(image, there)
                 if image.id in self._gone:
                     gone_id = image.id if now - self._removed_at >= LIST_SECONDS else None
@@ -256,7 +275,8 @@ class ImageRecords:
         since = min(pulled, now)
         last_used = known.last_used  # or of an image that was there before this one was pulled?
         last_used = None if last_used is None or last_used < since else last_used
-        return replace(known, first_detected=since, last_used=last_used, first_listed=now)
+        told = known.pulled if since - known.first_detected < SAME_PULL_SECONDS else None
+        return replace(known, first_detected=since, last_used=last_used, first_listed=now, pulled=told)
 
 
 def _id_of(key: str) -> str:
@@ -271,9 +291,10 @@ VERSION = 1
 LARGEST_BYTES = 16 * 1024**2  # about 100 000 images, more than a runtime can list
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?")  # an id, and a runtime handler
-_COUNTS = ("uses", "returned")  # all other fields of a record are times
+_COUNTS = ("uses", "returned")  # all other fields of a record but `pulled` are times
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
+SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
 LOAD_SECONDS = 1.0
 # Unchanged records are saved again after this time, as the time since the save does not count after a reboot.
 SAVE_AGAIN_SECONDS = 3600.0
@@ -307,7 +328,7 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment, gone: Mappin
         return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
 
     images = {
-        key: {name: value if name in _COUNTS else wall(value) for name, value in asdict(record).items()}
+        key: {name: value if name in (*_COUNTS, "pulled") else wall(value) for name, value in asdict(record).items()}
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }
@@ -351,7 +372,9 @@ def _record(entry: Mapping[str, object], saved: Moment, now: Moment) -> ImageRec
     first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
     last_used = moment("last_used")
     was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image in use was there
-    return ImageRecord(was_there, last_used, moment("first_listed"), *_counts(entry))
+    (uses, returned), pulled = _counts(entry), entry.get("pulled")
+    known = pulled if isinstance(pulled, bool) else None
+    return ImageRecord(was_there, last_used, moment("first_listed"), uses, returned, known)
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:

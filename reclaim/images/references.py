@@ -217,9 +217,13 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
 
 
 def pins_sandbox_image(images: Iterable[Image]) -> bool:
-    """Whether a name of a pinned image says `pause`, as those of all sandbox images do."""
-    names = (name for image in images if image.pinned for name in (*image.repo_tags, *image.repo_digests))
-    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in names)
+    """Whether one of them is pinned and called as sandbox images are."""
+    return any(names_sandbox_image(image) for image in images if image.pinned)
+
+
+def names_sandbox_image(image: Image) -> bool:
+    """Whether a name of the image says `pause`, as those of all sandbox images do."""
+    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in (*image.repo_tags, *image.repo_digests))
 
 
 def _resolve(

@@ -157,7 +157,9 @@ def test_published_runs_agree_with_the_picture_and_with_themselves() -> None:
     filesystem are of one commit."""
     assert PICTURE.read_text() == picture(PUBLISHED)
     assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
-    ran = {(recorded.head["filesystem"], recorded.head["reclaimd"]) for recorded in PUBLISHED if recorded.head["reclaimd"]}
+    ran = {
+        (recorded.head["filesystem"], recorded.head["reclaimd"]) for recorded in PUBLISHED if recorded.head["reclaimd"]
+    }
     assert len(dict(ran)) == len(ran)
     assert not any(commit.endswith("-changed") for _, commit in ran)
     for recorded in PUBLISHED:

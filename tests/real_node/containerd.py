@@ -36,6 +36,13 @@ class Containerd(ContainerRuntime):
         """The sockets of this instance's shims."""
         return shim_sockets_named_in(self.run_directory / "state")
 
+    def speaks_plainly_to(self, registry: str) -> None:
+        """By a file of its own for this registry, which is read at each pull."""
+        hosts = self.run_directory / "hosts" / registry
+        hosts.mkdir(parents=True)
+        text = f'server = "http://{registry}"\n[host."http://{registry}"]\n  capabilities = ["pull", "resolve"]\n'
+        (hosts / "hosts.toml").write_text(text)
+
     def stop(self) -> None:
         """Also the sockets of the shims, which are outside."""
         self._shim_sockets |= self.shim_sockets()

@@ -2,7 +2,8 @@
 
 What each setting is for: `sandbox_image` is an image that the test imports, since no registry can be asked;
 `restrict_oom_score_adj` because without CAP_SYS_RESOURCE no container starts otherwise; `disable_hugetlb_controller`
-because not every machine has that control group; `Root` keeps runc's state beside containerd's.
+because not every machine has that control group; `Root` keeps runc's state beside containerd's; `config_path` is where
+a test says how a registry of its own is reached.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ disabled_plugins = [{disabled}]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{run}/cni"
     conf_dir = "{run}/cni"
+
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{run}/hosts"
 
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"

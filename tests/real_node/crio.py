@@ -52,6 +52,9 @@ class Crio(ContainerRuntime):
         """The directory of the image's manifest and configuration."""
         return (self.images or self.root) / "overlay-images" / image_id
 
+    def speaks_plainly_to(self, registry: str) -> None:
+        """Its configuration says so of the whole loopback."""
+
     def monitors(self) -> list[int]:
         """Its conmons, one for each container."""
         return processes_with("-r", self.run_directory / "runc")

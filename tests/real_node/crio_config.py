@@ -68,12 +68,15 @@ plugin_dirs = ["{run}/cni"]
 enable_nri = false
 """
 
-NO_REGISTRY = """\
+REGISTRIES = """\
 unqualified-search-registries = []
 [[registry]]
 prefix = "reclaimd.test"
 location = "reclaimd.test"
 blocked = true
+[[registry]]
+location = "127.0.0.1"
+insecure = true
 """
 
 RUNC = """\
@@ -113,7 +116,7 @@ def write_configuration(
             conmon=find_tool("conmon"),
         ),
         "policy.json": json.dumps({"default": [{"type": "insecureAcceptAnything"}]}),
-        "registries.conf": NO_REGISTRY,
+        "registries.conf": REGISTRIES,
         "runc": RUNC.format(python=sys.executable, runc=find_tool("runc"), run=run_directory),
         "grantable.py": GRANTABLE.format(least=int(OOM_SCORE.read_text())),
     }

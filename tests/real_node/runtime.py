@@ -3,7 +3,7 @@
 Covers: start, readiness, import of images, SIGSTOP and SIGCONT, SIGKILL and a new start on the same data, and an end
 that leaves no process, mount, control group or socket behind. `containerd` and `crio` say what differs.
 
-Does not cover: networks (pods use the host's), registries (none is contacted).
+Does not cover: networks (pods use the host's), registries (none but a test's own is contacted).
 """
 
 from __future__ import annotations
@@ -92,6 +92,10 @@ class ContainerRuntime(ABC):
     @abstractmethod
     def age_stamp(self, image_id: str) -> Path:
         """The file or directory of the runtime's that says by its times when an image came."""
+
+    @abstractmethod
+    def speaks_plainly_to(self, registry: str) -> None:
+        """It pulls from a registry at this address of the loopback by plain HTTP."""
 
     @abstractmethod
     def monitors(self) -> list[int]:

@@ -3,8 +3,9 @@
 #   GitHub Actions runner:  ACTIONS_RUNNER_HOOK_JOB_STARTED=/opt/reclaimd/before-job.sh
 #   GitLab runner:          pre_get_sources_script = "/opt/reclaimd/before-job.sh"     (config.toml, shell executor)
 #   Jenkins agent, Buildkite (hooks/environment), cron: run it
-# RECLAIMD_ROOM: how much must be available for images: a quantity, or a percentage of the disk. List base images that every job needs
-# in keepImages, or they are pulled again and again.
+# RECLAIMD_ROOM: how much must be available for images: a quantity, or a percentage of the disk. List base images that
+# every job needs in keepImages, or they are pulled again and again. Images that jobs built or imported here, and that
+# pods used, go last.
 reclaimd=${RECLAIMD:-/opt/reclaimd/bin/reclaimd}
 room=${RECLAIMD_ROOM:-25%}
 "$reclaimd" reclaim --room "$room" --on imagefs "$@"

@@ -32,6 +32,7 @@ from eviction.doctor.checks import (
     check_permissions,
     check_pod_directories,
     check_pressure,
+    check_pulls,
     check_readings,
     check_reserve,
     check_runtime,
@@ -46,8 +47,9 @@ from eviction.doctor.checks import (
 )
 from eviction.reporting.configuration_warnings import Finding, Severity, kubelet_findings, row_problems
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts
+from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.services import RuntimeVersion
-from reclaim.types import Listing
+from reclaim.types import ImageRecord, Listing
 from signals.mounts import Mount
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
 from tests.pure.values import GIB, MIB, NOW_NS, container, image, observation, observations_of, threshold
@@ -82,6 +84,11 @@ LISTING = Listing((PAUSE, image(2, "registry.example/app:1")), (container("c", r
 SOUND = Runtime(CONTAINERD, LISTING, "registry.k8s.io/pause:3.10")
 UNPINNED = replace(SOUND, listing=replace(LISTING, images=(PAUSE._replace(pinned=False),)))
 UNNAMED = Runtime(CONTAINERD, Listing())
+
+
+SIDE_LOADED = {image(2).id: ImageRecord(0.0, 5.0, pulled=False)}
+RECORDED = PullRecords(record_names(image(2)))
+OF_GONE_IMAGES = PullRecords(frozenset().union(*map(record_names, (image(2), image(7), image(8)))))
 
 
 def of_version(name: str, version: str) -> Runtime:
@@ -138,6 +145,7 @@ def test_a_sound_node_has_no_findings() -> None:
         *check_containerd_frees_late(SOUND),
         *check_store(f"{STORES}.overlayfs", {"overlayfs": 40, "native": 0}, 1, SEEN),
         *check_keeps(["registry.example/app"], SOUND),
+        *check_pulls(True, SOUND, {image(2).id: ImageRecord(0.0, 5.0, pulled=True)}, RECORDED),
         *check_clock(WALL, SOUND),
         *check_separate_disk_gc(None, None, SOUND),
         *check_image_gc_off(None),
@@ -166,6 +174,8 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         *check_containerd_frees_late(None),
         *check_store(None, {}, None, observations_of()),
         *check_keeps(["registry.example/ap"], None),
+        *check_pulls(True, None, SIDE_LOADED, RECORDED),
+        *check_pulls("auto", SOUND, {}, PullRecords(problem="no such directory")),
         *check_clock(WALL, None),
         *check_separate_disk_gc(None, None, None),
         *check_inodes(observations_of()),
@@ -204,6 +214,11 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (check_store(f"{STORES}.overlayfs", {"native": 3}, 1, SEEN), "store-second-snapshotter", Severity.RISK),
         (check_store(f"{STORES}.overlayfs", {}, 2, SEEN), "store-split", Severity.RISK),
         (check_keeps(["registry.example/ap"], SOUND), "keep-unmatched", Severity.RISK),
+        (check_pulls("auto", SOUND, SIDE_LOADED, PullRecords()), "images-not-pulled", Severity.NOTE),
+        (check_pulls(True, SOUND, SIDE_LOADED, PullRecords()), "images-not-pulled", Severity.NOTE),
+        (check_pulls(False, SOUND, SIDE_LOADED, PullRecords()), "images-not-pulled", Severity.RISK),
+        (check_pulls(True, SOUND, {}, PullRecords(problem="no such directory")), "images-not-pulled", Severity.RISK),
+        (check_pulls("auto", SOUND, {}, OF_GONE_IMAGES), "pull-records", Severity.NOTE),
         (check_clock(1000.0, SOUND), "clock", Severity.PROBLEM),
         (check_clock(EARLIEST_WALL - 1.0, None), "clock", Severity.PROBLEM),
         (check_clock(WALL, holding(("x",), age_seconds=-3600.0)), "clock", Severity.RISK),
@@ -231,6 +246,14 @@ def test_each_check_makes_its_finding(findings: Iterable[Finding], check: str, l
     assert (check, level) in {(finding.check, finding.level) for finding in found}
     assert all(finding.sentence and finding.evidence and finding.remedy for finding in found)
     assert healthy(found) is all(finding.level is Severity.NOTE for finding in found)
+
+
+def test_images_that_may_not_come_back_and_records_of_gone_ones_are_counted() -> None:
+    """With their bytes and names; those that no pod has used are not among them."""
+    known = {**SIDE_LOADED, PAUSE.id: ImageRecord(0.0, pulled=False)}
+    images, records = check_pulls("auto", SOUND, known, OF_GONE_IMAGES)
+    assert images.evidence == "1.0MiB; images: 1: registry.example/app:1"
+    assert records.evidence == "2 of 3 records, a small file each"
 
 
 @pytest.mark.parametrize("version", ["1.6.20", "1.7.24", "2.0.5", "2.1.9", "v2.3.4", "2.0.40", "", "unknown"])

@@ -143,3 +143,14 @@ def test_the_sweep_removes_in_the_order_of_candidates() -> None:
     listing = Listing(images, sandbox_image_references=frozenset({"pause:1"}))
     made = plan_maximum_age(listing, records, POLICY, NOW, LONG_AGO)
     assert [verdict.id for verdict in made.remove] == [images[1].id, images[2].id, images[0].id]
+
+
+@pytest.mark.parametrize(("exact", "goes"), [(False, False), (True, True)])
+def test_an_image_that_the_kubelet_did_not_pull_does_not_go_for_its_age(exact: bool, goes: bool) -> None:
+    """Nothing needs its space; a kubelet would remove it, and so exactly as the kubelet it goes."""
+    made = sweep(ImageRecord(LONG_AGO, LONG_AGO, pulled=False), exact=exact)
+    (verdict,) = made.remove + made.keep
+    assert ((made.remove != ()), verdict.reason) == (goes, Reason.NOT_PULLED)
+    like_others = replace(POLICY, keep_not_pulled=False)
+    (verdict,) = sweep(ImageRecord(LONG_AGO, LONG_AGO, pulled=False), policy=like_others).remove
+    assert verdict.reason == Reason.MAXIMUM_AGE

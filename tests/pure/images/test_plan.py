@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.images.keep_list import KeepList, parse_keep_list
-from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age
+from reclaim.images.plan import ImageGCPolicy, part_of, plan_image_gc, plan_maximum_age
 from reclaim.images.references import bare_hex, images_in_use
 from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
 from tests.pure.values import container, image, image_id
@@ -472,3 +473,59 @@ def test_the_order_of_the_listing_changes_nothing(
     policy = replace(POLICY, max_age_seconds=500.0)
     assert plan_image_gc(other, records, policy, NOW) == plan_image_gc(listing, records, policy, NOW)
     assert plan_maximum_age(other, records, policy, NOW, 0.0) == plan_maximum_age(listing, records, policy, NOW, 0.0)
+
+
+NOT_PULLED = ImageRecord(first_detected=0.0, last_used=5.0, pulled=False)
+
+
+@pytest.mark.parametrize(
+    ("keep", "order", "reason"),
+    [
+        ("auto", [APP.id, UNUSED.id], Reason.NOT_PULLED),
+        (False, [UNUSED.id, APP.id], Reason.UNUSED),
+        (True, [APP.id], Reason.NOT_PULLED),
+    ],
+)
+def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
+    keep: bool | Literal["auto"], order: list[str], reason: Reason
+) -> None:
+    """It was used last at 5 s, the other at 6 s."""
+    records = {UNUSED.id: NOT_PULLED, APP.id: ImageRecord(0.0, 6.0, pulled=True)}
+    listing = Listing((APP, UNUSED, PAUSE), sandbox_image_references=KNOWN)
+    made = plan(listing, records, replace(POLICY, keep_not_pulled=keep))
+    assert removed(made) == order
+    (verdict,) = [each for each in (*made.remove, *made.keep) if each.id == UNUSED.id]
+    assert verdict.reason == reason
+    assert verdict.rule is (Rule.GUARD if keep is True else Rule.KUBELET)
+
+
+@pytest.mark.parametrize(
+    "record", [replace(NOT_PULLED, pulled=None), replace(NOT_PULLED, pulled=True), replace(NOT_PULLED, last_used=None)]
+)
+@pytest.mark.parametrize("keep", ["auto", True])
+def test_what_is_not_known_not_to_be_pulled_is_an_image_like_others(
+    record: ImageRecord, keep: bool | Literal["auto"]
+) -> None:
+    """One that no pod has used is not known to be wanted: it may be on its way to the first."""
+    listing = Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN)
+    made = plan(listing, {UNUSED.id: record}, replace(POLICY, keep_not_pulled=keep))
+    assert [verdict.reason for verdict in made.remove] == [Reason.UNUSED]
+
+
+def test_an_image_with_several_entries_is_not_pulled_if_none_was() -> None:
+    """A removal takes all of them."""
+    kata = UNUSED._replace(runtime_handler="kata")
+    listing = Listing((UNUSED, kata, PAUSE), sandbox_image_references=KNOWN)
+    for pulled, reason in ((False, Reason.NOT_PULLED), (None, Reason.UNUSED), (True, Reason.UNUSED)):
+        records = {UNUSED.id: NOT_PULLED, kata.record_key: replace(NOT_PULLED, pulled=pulled)}
+        assert [verdict.reason for verdict in plan(listing, records).remove] == [reason]
+
+
+def test_what_goes_last_is_held_back_until_nothing_else_is_enough() -> None:
+    """The two parts of a plan have each object once."""
+    records = {UNUSED.id: NOT_PULLED}
+    made = plan(Listing((APP, UNUSED, PAUSE), sandbox_image_references=KNOWN), records)
+    first, last = part_of(made), part_of(made, last=True)
+    assert (removed(first), removed(last)) == ([APP.id], [UNUSED.id])
+    assert rules(first) == {**rules(made), UNUSED.id: (Reason.NOT_PULLED, Rule.GUARD)}
+    assert rules(last) == rules(made)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.removals import Removals
 from reclaim.functions import FUNCTIONS, Call
+from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.images.records import MOST_GONE, Gone, ImageRecords, Loaded
 from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
@@ -453,3 +454,66 @@ def test_times_never_lie_in_the_future(detections: list[tuple[frozenset[int], fr
         found = records.update([image(n) for n in listed], frozenset(map(image_id, used)), now, 0.0)
         assert found.keys() == {image_id(n) for n in listed}
         assert all(record.first_detected <= (record.last_used or now) <= now for record in found.values())
+
+
+CAME = 4000.0
+COMPLETE = PullRecords(complete_since=CAME - 1.0)
+"""The kubelet's records of pulls, of which none can be missing: of no image."""
+PULLED = PullRecords(names=record_names(image(1)))
+UNKNOWN = PullRecords(problem="not known")
+
+
+def judging(came: float | None = CAME) -> tuple[ImageRecords, list[PullRecords]]:
+    """Records beside the kubelet's, which are the last of the list. `came`: when the runtime has got ONE."""
+    kubelets = [UNKNOWN]
+    times = {} if came is None else {ONE: came}
+    return ImageRecords(lambda: times, earlier=lambda: (9000.0, -4000.0), pulls=lambda _: kubelets[-1]), kubelets
+
+
+def known_of_pulls(judged: tuple[ImageRecords, list[PullRecords]], *found: PullRecords) -> list[bool | None]:
+    """What is known of ONE after each detection beside these, one every 100 s."""
+    records, kubelets = judged
+    known = []
+    for each in found:
+        kubelets.append(each)
+        now = 100.0 * len(kubelets)
+        known.append(records.update([image(1)], NONE, now, 5000.0 + now)[ONE].pulled)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [
+        ((COMPLETE,), [False]),
+        ((PULLED,), [True]),
+        ((UNKNOWN, COMPLETE), [None, False]),  # as soon as the records are known
+        ((PullRecords(), COMPLETE), [None, None]),  # it was decided that it is not known
+        ((COMPLETE, PULLED), [False, True]),  # pulled later
+        ((PULLED, COMPLETE), [True, True]),  # its record was pruned
+        ((COMPLETE, PullRecords(), UNKNOWN), [False, False, False]),
+    ],
+)
+def test_whether_an_image_was_pulled_is_decided_once(found: tuple[PullRecords, ...], known: list[bool | None]) -> None:
+    """A missing record shows it only while none can be missing; one that was seen shows it for good."""
+    assert known_of_pulls(judging(), *found) == known
+
+
+def test_without_a_time_at_which_it_came_no_image_was_not_pulled() -> None:
+    """A runtime that does not say leaves it unknown."""
+    assert known_of_pulls(judging(None), COMPLETE, PULLED) == [None, True]
+
+
+def test_what_was_known_of_pulls_survives_a_restart_but_not_another_pull() -> None:
+    """ONE is the image that was there, by clocks that have drifted; TWO came again since, of which nothing is known."""
+    records = telling((ONE, 3900.5), (TWO, 5090.0))
+    records.restore(Loaded({ONE: ImageRecord(-1000.0, pulled=False), TWO: ImageRecord(-1000.0, pulled=True)}))
+    found = records.update([image(1), image(2)], NONE, 100.0, 5100.0)
+    assert (found[ONE].pulled, found[TWO].pulled) == (False, None)
+
+
+def test_an_image_that_comes_back_is_judged_anew() -> None:
+    """It was imported, and is pulled now; and the other way round, after its record has gone."""
+    judged = judging()
+    for found, known in ((COMPLETE, False), (PULLED, True), (COMPLETE, False)):
+        assert known_of_pulls(judged, found) == [known]
+        judged[0].forget(ONE, removed=100.0)

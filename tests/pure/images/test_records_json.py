@@ -112,7 +112,7 @@ def test_times_in_the_text_are_wall_time() -> None:
     """They can be read by people, and the moment of the save stands beside them in both clocks."""
     document = json.loads(TEXT)
     times = {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0, "first_listed": None}
-    assert document["images"][ONE] == {**times, "uses": 0, "returned": 0}
+    assert document["images"][ONE] == {**times, "uses": 0, "returned": 0, "pulled": None}
     assert document["images"][TWO]["last_used"] is None
     assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1", "machine_id": ""}
     assert (document["kind"], document["version"]) == ("reclaimd.io/image-records", 1)
@@ -317,3 +317,13 @@ def test_one_changed_byte_never_raises_and_never_makes_the_future(place: int, by
     except NotRecords:
         return
     assert all(record.first_detected <= SAVED.monotonic for record in found.values())
+
+
+def test_whether_an_image_was_pulled_survives() -> None:
+    """A file of an earlier version does not say it; anything but true and false is not known."""
+    records = {image_id(number): ImageRecord(0.0, pulled=told) for number, told in enumerate((True, False, None))}
+    text = records_json(records, SAVED)
+    assert records_from_json(text, SAVED) == records
+    for other in ('"pulled": 1', '"was": true'):
+        read = records_from_json(text.replace(b'"pulled": true', other.encode()), SAVED)
+        assert read[image_id(0)].pulled is None
