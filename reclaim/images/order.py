@@ -1,41 +1,42 @@
-"""The order `imageOrder: cost`: images whose removal will cost the fewest bytes pulled again for each byte freed go
-first.
+"""`imageOrder: cost`: images whose removal is expected to cost the least for each byte that it frees go first.
 
 **The model** is GreedyDual-Size-Frequency (L. Cherkasova, Improving WWW Proxies Performance with
-Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998), an instance of Landlord (N. Young, On-line file caching,
-SODA 1998 and Algorithmica 33, 2002): each object has a credit of its cost by its frequency; room is made where credit
-for each byte is lowest; and credit that is not renewed by use runs out. Those keep one number for each object and
-lower all of them at each removal. A node starts and stops, and remembers times, so here the credit runs out with time
-unused: an image that was used every `gap` and is unused for `unused` is expected back at a rate of
-1 / (`gap` + `unused`), and one of few uses only perhaps.
+Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998), an instance of Landlord (N. Young, On-Line File Caching,
+SODA 1998; Algorithmica 33, 2002): each object has a credit, which its use renews: what it costs to bring it again,
+times how often it was used. What has the least credit for each of its bytes goes, and whenever something goes, the
+credit of all others falls by as much. Where that is one number that grows, here it is time, which outlives a restart:
+an image that was needed every so many seconds, and not for so many now, is expected to be needed again at the rate of
+one in their sum, if it was ever needed again.
 
-**Layers.** A removal frees the layers that no other image holds, and a pull brings only those that are missing. So
-both are counted by layers where the runtime tells them, anew after each image that goes before: the last holder of a
-layer frees it.
+**Layers.** A removal frees only layers that no other image holds, and a pull brings only those that are missing. So
+the bytes are counted by layer where they are known. Layers of images that stay count for nothing, and those that
+several images hold count for each with its share; but only the last of them to go frees them.
 
-Covers: the order, and what each removal frees. Does not cover: which images may go (`plan`), where layers are known
-from (`reclaim.containerd`, `storage`).
+**The need.** Of what goes first, whatever the need can do without goes later, the most costly first: one large image
+may make room enough without the small ones that would go before it.
+
+Covers: the order, and what each removal frees. Does not cover: which images may go (`plan`); where the layers are
+known from (`reclaim.containerd`, `storage`).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-OVERHEAD_BYTES = 4 * 1024**2
-"""What each pull costs beyond its bytes: asking the registry, unpacking, a pod that waits."""
+PULL_BYTES = 4 * 1024**2
+"""What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An image that may go.
 
-    `size_bytes`: as the runtime reports it; counts where `layers`, the bytes on the disk by layer, are not known
-    (None). `unused_seconds`: since the last use, or since it was first detected. `known_seconds`: since it was first
-    detected. `uses`: spells of use seen. `returned`: how often it came back after a removal.
+    `size_bytes`: as the runtime reports it. `unused_seconds`: since its last use, or since it was first detected.
+    `known_seconds`: since it was first detected. `uses`: spells of use that were seen. `returned`: how often it came
+    back after a removal. `layers`: bytes on the disk by layer; None: not known, so its size counts.
     """
 
     id: str
@@ -47,11 +48,11 @@ class Candidate:
     layers: Mapping[str, int] | None = None
 
     @property
-    def expected_per_second(self) -> float:
-        """At what rate it is expected to be needed again, above 0."""
+    def needed_in_seconds(self) -> float:
+        """How long until it is expected to be needed again, at least a second."""
         needed = self.uses + self.returned
-        gap = max(self.known_seconds - self.unused_seconds, 0.0) / max(needed, 1)
-        return (needed + 1) / (needed + 4) / max(gap + self.unused_seconds, 1.0)
+        every = max(self.known_seconds - self.unused_seconds, 0.0) / max(needed, 1)
+        return max(every + self.unused_seconds, 1.0) * (needed + 4) / (needed + 1)
 
 
 class Ranked(NamedTuple):
@@ -61,34 +62,62 @@ class Ranked(NamedTuple):
     frees_bytes: int
 
 
+class Holders:
+    """How many images hold each layer. `held`: layers of images that stay."""
+
+    def __init__(self, images: Iterable[Candidate], held: Collection[str]):
+        self._layers = {i.id: {i.id: i.size_bytes} if i.layers is None else i.layers for i in images}
+        self._count = Counter(layer for own in self._layers.values() for layer in own)
+        self._count.update(dict.fromkeys(held, len(self._layers) + 1))
+
+    def share_of(self, image_id: str) -> float:
+        """Its bytes, each divided by the number of images that hold it."""
+        layers, most = self._layers[image_id], len(self._layers)
+        return sum(size / self._count[layer] for layer, size in layers.items() if self._count[layer] <= most)
+
+    def remove(self, image_id: str) -> int:
+        """The image goes. Returns the bytes that this frees."""
+        layers = self._layers[image_id]
+        self._count.subtract(layers.keys())
+        return sum(size for layer, size in layers.items() if self._count[layer] == 0)
+
+    def restore(self, image_id: str) -> int:
+        """The image stays after all. Returns the bytes that this takes."""
+        layers = self._layers[image_id]
+        takes = sum(size for layer, size in layers.items() if self._count[layer] == 0)
+        self._count.update(layers.keys())
+        return takes
+
+
+def freed_along(order: Iterable[Candidate], held: Collection[str] = ()) -> tuple[Ranked, ...]:
+    """What each image frees if they go in this order. `held`: layers of images that stay."""
+    images = tuple(order)
+    holders = Holders(images, held)
+    return tuple(Ranked(image.id, holders.remove(image.id)) for image in images)
+
+
 def by_cost(images: Iterable[Candidate], held: Collection[str] = (), need_bytes: int = 0) -> tuple[Ranked, ...]:
-    """All images in the order in which they go. `held`: layers of images that stay. `need_bytes`: how much has to be
-    freed, 0 if that is not known: images that it does not need go after all that it does."""
-    by_id = {image.id: image for image in images}
-    layers = {each.id: each.layers if each.layers is not None else {f"image {each.id}": each.size_bytes}
-              for each in by_id.values()}
-    holders = Counter(layer for own in layers.values() for layer in own)
-    holders.update(held)
-    order: list[Ranked] = []
+    """All of these images in the order in which they go, whatever order they are given in. `held`: layers of images
+    that stay. `need_bytes`: how much has to be freed; 0: not known."""
+    given = tuple(images)
+    holders = Holders(given, held)
 
-    def entry(image_id: str) -> tuple[float, float, str, int]:
-        frees = sum(size for layer, size in layers[image_id].items() if holders[layer] == 1)
-        image = by_id[image_id]
-        credit = image.expected_per_second * (frees + OVERHEAD_BYTES) / max(frees, 1)
-        return credit, -image.unused_seconds, image_id, frees
+    def credit(image: Candidate) -> tuple[float, float, str]:
+        share = holders.share_of(image.id)
+        return (1 + PULL_BYTES / max(share, 1.0)) / image.needed_in_seconds, -image.unused_seconds, image.id
 
-    queue = [entry(image_id) for image_id in by_id]
-    heapq.heapify(queue)
-    left = dict(by_id)
-    while queue:
-        _, _, image_id, frees = heapq.heappop(queue)
-        if image_id not in left:
-            continue
-        del left[image_id]
-        order.append(Ranked(image_id, frees))
-        freed = {layer for layer in layers[image_id] if holders[layer] == 2}
-        holders.subtract(layers[image_id].keys())
-        for each in left if freed else ():
-            if not freed.isdisjoint(layers[each]):
-                heapq.heappush(queue, entry(each))
-    return tuple(order)
+    order = sorted(given, key=credit)
+    needed, spare = 0, -need_bytes
+    while spare < 0 and needed < len(order):
+        spare += holders.remove(order[needed].id)
+        needed += 1
+    first, later = list[Candidate](), order[needed:]
+    for image in reversed(order[:needed]):
+        takes = holders.restore(image.id)
+        if takes <= spare:
+            spare -= takes
+            later.insert(0, image)
+        else:
+            holders.remove(image.id)
+            first.insert(0, image)
+    return freed_along((*first, *later), held)
