@@ -265,11 +265,15 @@ class ImageRecord:
     never).
 
     `first_listed`: when we first saw it in a list, if another source dates it earlier; None: at `first_detected`.
+    `uses`: spells of use seen: how often it was in use, without having been so at the detection before. `returned`: how
+    often it came back after we had removed it. Both outlive its removal.
     """
 
     first_detected: float
     last_used: float | None = None
     first_listed: float | None = None
+    uses: int = 0
+    returned: int = 0
 
     @property
     def listed_since(self) -> float:

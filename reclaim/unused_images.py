@@ -128,7 +128,7 @@ class UnusedImages(Stage):
             return Refused(Reason.UNRESOLVED_IMAGE)
         image = self._status(verdict.id)
         if image is None:
-            self._context.records.forget((verdict.id,))
+            self._context.records.forget(verdict.id)
             return GONE
         reason = self._protected(image, evidence.listing)
         return None if reason is None else Refused(reason)
@@ -171,12 +171,13 @@ class UnusedImages(Stage):
     def present(self, verdict: Verdict) -> bool:
         """True if ImageStatus answers with exactly this id. An image that is gone, or may be, loses its age: if it is
         pulled again, it is a new image."""
-        there = False
+        there = gone = False
         try:
             there = self._status(verdict.id) is not None
+            gone = not there
         finally:
             if not there or verdict.id in self._answered:
-                self._context.records.forget((verdict.id,))
+                self._context.records.forget(verdict.id, removed=gone)
         return there
 
     def _status(self, image_id: str) -> Image | None:

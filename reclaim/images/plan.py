@@ -293,8 +293,8 @@ def one_image(entries: list[Image]) -> Image:
 
 
 def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
-    """The records of the entries of one id as one: as young as the youngest, last used when any was. An entry without a
-    record was detected `now`."""
+    """The records of the entries of one id as one: as young as the youngest, last used when any was, used and returned
+    as often as the one with the most. An entry without a record was detected `now`."""
     if len(entries) == 1:
         return records.get(entries[0].record_key) or ImageRecord(now)
     known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
@@ -303,6 +303,8 @@ def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: fl
         max(record.first_detected for record in known),
         max(uses, default=None),
         max(record.listed_since for record in known),
+        max(record.uses for record in known),
+        max(record.returned for record in known),
     )
 
 

@@ -93,8 +93,10 @@ class ImageRecords:
         self._known_since = float("inf")  # the earliest moment at which both clocks are known
         self._smallest_offset = float("inf")  # between the wall clock and the monotonic clock since then
         self._detected_at = float("-inf")
+        self._in_use_at = float("-inf")  # the latest detection, or the latest restored use
         self._lock = threading.Lock()
         self._records: dict[str, ImageRecord] = dict(seed or {})
+        self._removed: dict[str, ImageRecord] = {}  # by us, by the id of the image
         self._unconfirmed: set[str] = set()  # restored, and not yet seen by this process
 
     @property
@@ -115,6 +117,8 @@ class ImageRecords:
             restored = {known: record for known, record in records.items() if known not in self._records}
             self._records.update(restored)
             self._unconfirmed.update(restored)
+            uses = [record.last_used for record in restored.values() if record.last_used is not None]
+            self._in_use_at = max([self._in_use_at, *uses])
 
     def update(
         self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
@@ -140,21 +144,26 @@ class ImageRecords:
             fresh = dict(self._records) if now < self._detected_at else {}
             for key, image_id in listed.items():
                 record = self._confirmed(key, seen.get(key), now)
-                if image_id in in_use and now > (float("-inf") if record.last_used is None else record.last_used):
-                    record = replace(record, last_used=now)
+                if key not in self._records and (removed := self._removed.pop(image_id, None)) is not None:
+                    record = replace(record, uses=removed.uses, returned=removed.returned + 1)
+                if image_id in in_use and (record.last_used is None or now > record.last_used):
+                    begins = record.last_used != self._in_use_at
+                    record = replace(record, last_used=now, uses=record.uses + begins)
                 fresh[key] = record
             self._unconfirmed &= fresh.keys() - listed.keys()
             self._records = fresh
-            self._detected_at = max(now, self._detected_at)
+            self._detected_at = self._in_use_at = max(now, self._detected_at)
             return dict(fresh)
 
-    def forget(self, image_ids: Iterable[str]) -> None:
-        """These images were removed: if one returns before the next detection, it starts a new age."""
-        gone = frozenset(image_ids)
+    def forget(self, image_id: str, removed: bool = False) -> None:
+        """This image is gone, or may be: if it returns before the next detection, it starts a new age. `removed`: it is
+        gone, and we removed it; its next appearance is a return."""
         with self._lock:
-            for key in [key for key in self._records if _id_of(key) in gone]:
-                del self._records[key]
+            for key in [key for key in self._records if _id_of(key) == image_id]:
+                record = self._records.pop(key)
                 self._unconfirmed.discard(key)
+                if removed:
+                    self._removed[image_id] = record
 
     def _to_be_dated(self, listed: Mapping[str, str]) -> list[str]:
         """The keys that need a pull time: restored ones, and new ones that are the only entry of their id."""
@@ -182,7 +191,8 @@ class ImageRecords:
             return known
         since = min(pulled, now)
         last_used = known.last_used  # or of an image that was there before this one was pulled?
-        return ImageRecord(since, None if last_used is None or last_used < since else last_used, now)
+        last_used = None if last_used is None or last_used < since else last_used
+        return replace(known, first_detected=since, last_used=last_used, first_listed=now)
 
 
 def _id_of(key: str) -> str:
@@ -197,6 +207,7 @@ VERSION = 1
 LARGEST_BYTES = 16 * 1024**2  # about 100 000 images, more than a runtime can list
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,255}(,[A-Za-z0-9._-]{1,63})?")  # an id, and a runtime handler
+_COUNTS = ("uses", "returned")  # all other fields of a record are times
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 
 LOAD_SECONDS = 1.0
@@ -231,7 +242,7 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
         return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
 
     images = {
-        key: {name: wall(time) for name, time in asdict(record).items()}
+        key: {name: value if name in _COUNTS else wall(value) for name, value in asdict(record).items()}
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }
@@ -273,7 +284,7 @@ def _record(entry: dict[str, object], saved: Moment, now: Moment) -> ImageRecord
     first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
     last_used = moment("last_used")
     was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image in use was there
-    return ImageRecord(was_there, last_used, moment("first_listed"))
+    return ImageRecord(was_there, last_used, moment("first_listed"), *(_count(entry.get(name, 0)) for name in _COUNTS))
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:
@@ -297,6 +308,12 @@ def _key(key: str) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(value)
     return value
 
 

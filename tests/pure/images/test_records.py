@@ -18,6 +18,7 @@ from tests.pure.values import SteppedClock, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
+USED = frozenset({ONE})
 
 
 def test_a_new_image_is_first_seen_now_and_never_used() -> None:
@@ -29,9 +30,39 @@ def test_first_detected_is_kept_and_last_used_moves() -> None:
     """Seen at 100 s, used until 200 s, unused at 300 s."""
     records = ImageRecords()
     records.update([image(1)], NONE, 100.0, 0.0)
-    assert records.update([image(1)], frozenset({ONE}), 200.0, 0.0) == {ONE: ImageRecord(100.0, 200.0)}
-    assert records.update([image(1)], NONE, 300.0, 0.0) == {ONE: ImageRecord(100.0, 200.0)}
-    assert records.records == {ONE: ImageRecord(100.0, 200.0)}
+    assert records.update([image(1)], frozenset({ONE}), 200.0, 0.0) == {ONE: ImageRecord(100.0, 200.0, uses=1)}
+    assert records.update([image(1)], NONE, 300.0, 0.0) == {ONE: ImageRecord(100.0, 200.0, uses=1)}
+    assert records.records == {ONE: ImageRecord(100.0, 200.0, uses=1)}
+
+
+def test_a_use_that_goes_on_is_one_spell() -> None:
+    """In use at 100, 200 and 400 s, unused at 300 s: twice."""
+    records = ImageRecords()
+    spells = [
+        records.update([image(1)], in_use, now, 0.0)[ONE].uses
+        for now, in_use in ((100.0, USED), (200.0, USED), (300.0, NONE), (400.0, USED), (500.0, NONE))
+    ]
+    assert spells == [1, 1, 1, 2, 2]
+
+
+def test_a_use_that_goes_on_over_a_restart_is_one_spell() -> None:
+    """ONE was in use at the last detection before it, TWO was not: its use is a new one."""
+    records = ImageRecords()
+    records.restore({ONE: ImageRecord(-500.0, -100.0, uses=3), TWO: ImageRecord(-500.0, -200.0, uses=3)})
+    found = records.update([image(1), image(2)], frozenset({ONE, TWO}), 10.0, 5000.0)
+    assert (found[ONE].uses, found[TWO].uses) == (3, 4)
+
+
+def test_an_image_that_we_removed_and_that_comes_back_has_returned() -> None:
+    """It starts a new age, but how often it was used and came back is kept. What others removed does not return."""
+    records = ImageRecords()
+    for now in (100.0, 200.0):
+        records.update([image(1), image(2)], frozenset({ONE, TWO}), now, 0.0)
+        records.forget(ONE, removed=True)
+        records.forget(TWO)
+        records.update([], NONE, now + 10, 0.0)
+    found = records.update([image(1), image(2)], NONE, 300.0, 0.0)
+    assert found == {ONE: ImageRecord(300.0, uses=2, returned=2), TWO: ImageRecord(300.0)}
 
 
 def test_an_image_that_comes_back_starts_a_new_age() -> None:
@@ -58,7 +89,7 @@ def test_a_seed_is_what_was_remembered_before() -> None:
     seed = {ONE: ImageRecord(-50.0, -10.0)}
     records = ImageRecords(seed=seed)
     records.update([image(1)], frozenset({ONE}), 100.0, 0.0)
-    assert records.records == {ONE: ImageRecord(-50.0, 100.0)}
+    assert records.records == {ONE: ImageRecord(-50.0, 100.0, uses=1)}
     assert seed == {ONE: ImageRecord(-50.0, -10.0)}
 
 
@@ -70,10 +101,10 @@ def test_each_runtime_handler_of_one_id_has_a_record() -> None:
     """As in the kubelet (getImageTuple). A container's use is known by the id, so it counts for both."""
     records = ImageRecords()
     records.update([image(1)], NONE, 5.0, 0.0)
-    both = {ONE: ImageRecord(5.0, 9.0), f"{ONE},kata": ImageRecord(9.0, 9.0)}
+    both = {ONE: ImageRecord(5.0, 9.0, uses=1), f"{ONE},kata": ImageRecord(9.0, 9.0, uses=1)}
     assert records.update([image(1), KATA], frozenset({ONE}), 9.0, 0.0) == both
-    assert records.update([KATA], NONE, 10.0, 0.0) == {f"{ONE},kata": ImageRecord(9.0, 9.0)}
-    records.forget([ONE])
+    assert records.update([KATA], NONE, 10.0, 0.0) == {f"{ONE},kata": ImageRecord(9.0, 9.0, uses=1)}
+    records.forget(ONE)
     assert records.records == {}
 
 
@@ -164,7 +195,7 @@ def test_a_use_changes_nothing_of_when_an_image_was_listed() -> None:
     """Nor does another detection."""
     records = telling((ONE, 4000.0))
     records.update([image(1)], NONE, 100.0, 5000.0)
-    expected = ImageRecord(-900.0, 200.0, first_listed=100.0)
+    expected = ImageRecord(-900.0, 200.0, first_listed=100.0, uses=1)
     assert records.update([image(1)], frozenset({ONE}), 200.0, 5100.0) == {ONE: expected}
     assert expected.listed_since == 100.0
 
@@ -196,7 +227,8 @@ def test_a_removed_image_that_is_pulled_again_before_the_next_detection_starts_a
     """Without that it would be as old as the one that was removed, and could go at once again."""
     records = ImageRecords()
     records.update([image(1)], frozenset({ONE}), 100.0, 0.0)
-    records.forget([ONE, TWO])
+    records.forget(ONE)
+    records.forget(TWO)
     assert records.records == {}
     assert records.update([image(1)], NONE, 900.0, 0.0) == {ONE: ImageRecord(900.0)}
 
@@ -205,9 +237,9 @@ def test_a_look_that_began_earlier_forgets_nothing_and_sets_nothing_back() -> No
     """Two passes at a time: the one that listed before a pull reports after the one that saw the new image used."""
     records = ImageRecords()
     records.update([image(1), image(2)], frozenset({ONE, TWO}), 200.0, 0.0)
-    expected = {ONE: ImageRecord(200.0, 200.0), TWO: ImageRecord(200.0, 200.0)}
+    expected = {ONE: ImageRecord(200.0, 200.0, uses=1), TWO: ImageRecord(200.0, 200.0, uses=1)}
     assert records.update([image(1)], frozenset({ONE}), 150.0, 0.0) == expected
-    assert records.update([image(1)], NONE, 250.0, 0.0) == {ONE: ImageRecord(200.0, 200.0)}
+    assert records.update([image(1)], NONE, 250.0, 0.0) == {ONE: ImageRecord(200.0, 200.0, uses=1)}
 
 
 def test_a_record_that_a_late_look_confirmed_is_not_forgotten_by_an_earlier_one() -> None:
@@ -277,7 +309,7 @@ def test_two_threads_share_the_records() -> None:
         try:
             for step in range(1000):
                 records.update([image(1), image(own)], frozenset({ONE}), float(step), 0.0)
-                records.forget([image_id(own)])
+                records.forget(image_id(own), removed=True)
                 assert records.records[ONE].last_used is not None
         except BaseException as error:  # noqa: BLE001 # the test reports what a thread raised
             errors.append(error)
@@ -288,7 +320,7 @@ def test_two_threads_share_the_records() -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert records.update([image(1)], NONE, 2000.0, 0.0) == {ONE: ImageRecord(0.0, 999.0)}
+    assert records.update([image(1)], NONE, 2000.0, 0.0) == {ONE: ImageRecord(0.0, 999.0, uses=records.records[ONE].uses)}
 
 
 @given(st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.frozensets(st.integers(1, 4)), st.floats(0, 100))))

@@ -69,6 +69,17 @@ def test_when_an_image_was_listed_first_survives() -> None:
     assert records_from_json(records_json(records, SAVED), SAVED) == records
 
 
+def test_how_often_an_image_was_used_and_returned_survives() -> None:
+    """In a file of an older version neither is known: 0."""
+    records = {ONE: ImageRecord(40_000.0, 49_000.0, uses=7, returned=2)}
+    text = records_json(records, SAVED)
+    assert records_from_json(text, Moment(60.0, SAVED.wall + 60.0, "boot-2"))[ONE].uses == 7
+    assert records_from_json(text, SAVED) == records
+    older = json.loads(text)
+    del older["images"][ONE]["uses"], older["images"][ONE]["returned"]
+    assert records_from_json(json.dumps(older).encode(), SAVED) == {ONE: ImageRecord(40_000.0, 49_000.0)}
+
+
 @pytest.mark.parametrize(
     ("now", "known"),
     [
@@ -87,7 +98,7 @@ def test_times_in_the_text_are_wall_time() -> None:
     """They can be read by people, and the moment of the save stands beside them in both clocks."""
     document = json.loads(TEXT)
     times = {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0, "first_listed": None}
-    assert document["images"][ONE] == times
+    assert document["images"][ONE] == {**times, "uses": 0, "returned": 0}
     assert document["images"][TWO]["last_used"] is None
     assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1", "machine_id": ""}
     assert (document["kind"], document["version"]) == ("reclaimd.io/image-records", 1)
@@ -189,6 +200,9 @@ def changed(change: dict[str, object], image: object = None) -> bytes:
         (changed({}, {"first_detected": 10**400}), "no record"),
         (changed({}, {"first_detected": 1.0, "last_used": -1e300}), "no record"),
         (changed({}, {"first_detected": 1.0, "last_used": "x"}), "no record"),
+        (changed({}, {"first_detected": 1.0, "uses": -1}), "no record"),
+        (changed({}, {"first_detected": 1.0, "uses": True}), "no record"),
+        (changed({}, {"first_detected": 1.0, "returned": 1.5}), "no record"),
         (b" " * (LARGEST_BYTES + 1), "larger than 16 MiB"),
     ],
 )
