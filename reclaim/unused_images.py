@@ -65,9 +65,7 @@ class UnusedImages(Stage):
         found = self.read()
         records = self._context.records.records
         need_bytes, layers = self._context.pressure().missing_bytes, self._context.inventory.layers
-        plan = plan_image_gc(
-            found.listing, records, self._policy, found.detected_at, found.usage, layers, need_bytes
-        )
+        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, layers, need_bytes)
         return replace(plan, list_seconds=found.list_seconds)
 
     def read(self) -> ListedImages:

@@ -205,9 +205,8 @@ def _plan(
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((last_used, record.first_detected, image.id), verdict))
-        known, unused = now - record.first_detected, now - max(record.first_detected, last_used)
-        own = layers.of_images.get(image.id)
-        candidates[image.id] = Candidate(image.id, image.size_bytes, unused, known, record.uses, record.returned, own)
+        unused, own = now - max(record.first_detected, last_used), layers.of_images.get(image.id)
+        candidates[image.id] = Candidate(image.id, image.size_bytes, unused, record.uses, record.returned, own)
     verdicts = [verdict for _, verdict in sorted(found)]
     if policy.order is ImageOrder.COST or layers.of_images:
         verdicts = _in_order(verdicts, candidates, policy.order, layers, need_bytes)

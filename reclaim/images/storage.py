@@ -61,10 +61,12 @@ def stored_layers(imagefs: str) -> Layers | None:
         of_images: dict[str, dict[str, int]] = {}
         for image in _listed(f"{imagefs}/images.json"):
             held = of_images[image["id"]] = {}
-            for top in (image.get("layer", ""), *image.get("mapped-layers", ())):
-                while top in layers and top not in held:
-                    held[top] = max(int(layers[top].get("diff-size", 0)), 0)
-                    top = layers[top].get("parent", "")
+            left = [image.get("layer", ""), *image.get("mapped-layers", ())]
+            while left:
+                layer = left.pop()
+                if layer in layers and layer not in held:
+                    held[layer] = max(int(layers[layer].get("diff-size", 0)), 0)
+                    left.append(layers[layer].get("parent", ""))
     except (AttributeError, LookupError, OSError, TypeError, ValueError):
         return None
     return Layers(of_images)

@@ -91,7 +91,11 @@ def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> 
 
 # ---- what images hold
 
-IMAGES = [{"id": IMAGE, "layer": "top", "mapped-layers": ["mapped"]}, {"id": "c" * 64, "layer": "other"}, {"id": "d" * 64}]
+IMAGES = [
+    {"id": IMAGE, "layer": "top", "mapped-layers": ["mapped"]},
+    {"id": "c" * 64, "layer": "other"},
+    {"id": "d" * 64},
+]
 LAYERS = [
     {"id": "base", "diff-size": 300},
     {"id": "top", "parent": "base", "diff-size": 30},
