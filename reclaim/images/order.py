@@ -31,7 +31,7 @@ PULL_BYTES = 4 * 1024**2
 """What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
 
 MOST_NEEDS = 36
-"""How often an image was needed counts up to here: it then goes after one needed once and unused for a sixth as long."""
+"""How often an image was needed counts up to here, where it counts as unused for a sixth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
