@@ -22,6 +22,7 @@ known from (`reclaim.containerd`, `storage`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class Candidate:
     @property
     def needed_in_seconds(self) -> float:
         """How long until it is expected to be needed again. Its first pull counts as a need."""
-        return max(self.unused_seconds, 1.0) / min(1 + self.uses + self.returned, MOST_NEEDS) ** 0.5
+        return max(self.unused_seconds, 1.0) / math.sqrt(min(1 + self.uses + self.returned, MOST_NEEDS))
 
 
 class Ranked(NamedTuple):

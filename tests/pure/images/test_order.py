@@ -16,7 +16,7 @@ from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
 from tests.pure.values import GIB, MIB, container, image
 
 DAY = 86400.0
-SIZES = {f"layer{number}": 3**number * 1000 for number in range(8)}
+SIZES = {f"layer{number}": size * 1000 for number, size in enumerate((1, 3, 9, 27, 81, 243, 729, 2187))}
 LAYERS = st.sets(st.sampled_from(sorted(SIZES)))
 
 
@@ -107,9 +107,9 @@ def test_an_image_that_was_used_later_goes_no_sooner(
         assert ids(by_cost([*others, later], held)).index(one.id) >= ids(by_cost(images, held)).index(one.id)
 
 
-def of(name: str, uses: int, unused: float, size_bytes: int = GIB, **more: int) -> Candidate:
+def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int = 0) -> Candidate:
     """An image whose layers are not known."""
-    return Candidate(name, size_bytes, unused, uses, **more)
+    return Candidate(name, size_bytes, unused, uses, returned)
 
 
 @pytest.mark.parametrize(
