@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from reclaim.images.order import Candidate, Ranked, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
+from reclaim.images.records import ImageRecords
+from reclaim.inventory import LAYERS_SECONDS, Inventory
 from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
-from tests.pure.values import GIB, MIB, container, image
+from reclaim.unused_images import UnusedImages
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import GIB, MIB, SteppedClock, container, image
 
 DAY = 86400.0
 SIZES = {f"layer{number}": size * 1000 for number, size in enumerate((1, 3, 9, 27, 81, 243, 729, 2187))}
@@ -198,3 +203,32 @@ def test_by_cost_what_was_used_once_goes_first() -> None:
 def test_without_layers_the_runtimes_sizes_are_promised(order: ImageOrder) -> None:
     """As on a runtime that tells nothing of them."""
     assert {(each.frees_bytes, each.promised_bytes) for each in goes(order, Layers())} == {(None, GIB)}
+
+
+# ---- who learns the layers, and who uses them
+
+
+def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -> None:
+    """What is not told in time is asked again; a plan uses what is known, in the order of the policy."""
+    asked: list[float] = []
+    answers = iter([None, HOLD, None])
+
+    def read(left: Callable[[], float]) -> Layers | None:
+        asked.append(left())
+        return next(answers)
+
+    clock = SteppedClock(NOW)
+    runtime = MemoryRuntime(clock)
+    runtime.hold(*LISTING.images, *LISTING.containers)
+    inventory = Inventory(runtime, runtime, MemoryPods(), clock, read)
+    policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
+    context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
+    stage = UnusedImages(replace(context, inventory=inventory))
+    assert {each.frees_bytes for each in stage.plan().remove} == {None}
+    for _ in range(3):
+        inventory.learn_layers(LISTING.images)
+    assert asked == [LAYERS_SECONDS] * 2
+    assert [each.frees_bytes for each in stage.plan().remove] == [7 * MIB, 5 * MIB]
+    inventory.learn_layers(LISTING.images[:1], lambda: False)
+    assert asked == [LAYERS_SECONDS] * 2 + [0.0]
+    assert inventory.layers == HOLD
