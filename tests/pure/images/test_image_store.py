@@ -142,8 +142,8 @@ class Content(MemoryRuntime):
 
 
 def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
-    """Manifest, configuration, layers as they came and unpacked. What other records hold is held; what containers use, CRI
-    lists, as the image may go once they have gone."""
+    """Manifest, configuration, layers as they came and unpacked. What other records hold is held; what containers use
+    is left to CRI, as an image may go once they have gone."""
     layers = HeldLayers(Content()).read(lambda: 1.0)
     assert layers is not None
     shared = {"base.gz": 100, "overlayfs base": 300}

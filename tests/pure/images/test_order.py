@@ -38,6 +38,7 @@ def candidates(draw: st.DrawFn) -> tuple[Candidate, ...]:
             draw(st.integers(0, 50)),
             draw(st.integers(0, 5)),
             None if own is None else {layer: SIZES[layer] for layer in own},
+            draw(st.integers(0, 3)),
         )
 
     return tuple(one(number) for number in range(draw(st.integers(0, 8))))
@@ -115,6 +116,16 @@ def test_an_image_that_was_used_later_goes_no_sooner(
 def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int = 0) -> Candidate:
     """An image whose layers are not known."""
     return Candidate(name, size_bytes, unused, uses, returned)
+
+
+@given(candidates(), LAYERS, st.integers(0, 7))
+def test_an_image_with_a_newer_version_goes_no_later(images: tuple[Candidate, ...], held: set[str], which: int) -> None:
+    """All else being equal."""
+    if which < len(images):
+        one = images[which]
+        others = [image for image in images if image is not one]
+        older = replace(one, superseded=one.superseded + 1)
+        assert ids(by_cost([*others, older], held)).index(one.id) <= ids(by_cost(images, held)).index(one.id)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +208,20 @@ def test_by_cost_what_was_used_once_goes_first() -> None:
     assert once.needed_in_seconds is not None
     assert often.needed_in_seconds is not None
     assert often.needed_in_seconds < once.needed_in_seconds
+
+
+def test_a_version_before_the_one_in_use_goes_first() -> None:
+    """A rollback may still need it, but less likely than an image that was used at the same time and has no newer
+    version; one in two repositories counts as the newest of one of them."""
+    tags = {1: "registry.test/app:1", 2: "registry.test/app:2", 3: "registry.test/tool:1", 4: "registry.test/app:0"}
+    old, new, tool, named_twice = (image(number, tag, size_bytes=GIB) for number, tag in tags.items())
+    named_twice = named_twice._replace(repo_tags=("registry.test/app:0", "registry.test/other:1"))
+    listing = replace(LISTING, images=(new, tool, named_twice, old), containers=(container("c", references=(new.id,)),))
+    records = {each.id: ImageRecord(0.0, 10 * DAY, uses=3) for each in (old, tool, named_twice)}
+    records[new.id] = ImageRecord(0.0, NOW, uses=1)
+    first, *others = plan_image_gc(listing, records, ImageGCPolicy(order=ImageOrder.COST), NOW + 1.0).remove
+    assert first.id == old.id
+    assert {each.id for each in others} == {tool.id, named_twice.id}
 
 
 @pytest.mark.parametrize("order", ImageOrder)
