@@ -180,6 +180,8 @@ def plan_lines(
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
     images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
+    freed = [each.verdict.frees_bytes for each in record.removals if each.verdict.frees_bytes is not None]
+    images += f", which free {format_bytes(sum(freed))}" * bool(freed)
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     stay = f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)} {BY_RUNTIME}"
     return [

@@ -351,6 +351,9 @@ class ConfigurationFile(StrictModel):
     )
     """Images that pods have used and that the kubelet did not pull, by its records (since Kubernetes 1.35). true: they
     are never removed. auto: they go last, and only where nothing else is enough. false: they are images like others."""
+    image_order: texts.Order = setting("imageOrder", "lru")
+    """Which image goes first. lru: the least recently used, as in the kubelet. cost: the one that costs the least to
+    bring again, for each byte that it frees."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
     """How long nothing is removed after a start, unless the kubelet reports that it is healthy sooner."""
     kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")

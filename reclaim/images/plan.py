@@ -52,13 +52,32 @@ check right before a removal (`unused_images`), stopping (`execution.executor`, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
+from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
-from reclaim.types import Action, EventReason, GCEvent, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
+from reclaim.types import (
+    NO_LAYERS,
+    Action,
+    EventReason,
+    GCEvent,
+    Image,
+    ImageOrder,
+    ImageRecord,
+    Kind,
+    Layers,
+    Listing,
+    Plan,
+    Reason,
+    Rule,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +91,7 @@ class ImageGCPolicy:
     never removed. `keep_not_pulled`: the same for images that the kubelet has not pulled; "auto": they go last, and not
     for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
     `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
-    whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35.
+    whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35. `order`: which image goes first.
     """
 
     min_age_seconds: float = 120.0
@@ -84,6 +103,7 @@ class ImageGCPolicy:
     pod_start_seconds: float = 1.0
     keep_newest_per_repository: int = 0
     says_usage: bool = True
+    order: ImageOrder = ImageOrder.LRU
 
     @property
     def has_periodic_work(self) -> bool:
@@ -98,9 +118,12 @@ def plan_image_gc(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse | None = None,
+    layers: Layers = NO_LAYERS,
+    need_bytes: int = 0,
 ) -> Plan:
     """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records are in monotonic seconds;
-    `usage`: that of `listing`, if the caller has it.
+    `usage`: that of `listing`, if the caller has it. `layers`: what images hold on the disk, as far as that is known.
+    `need_bytes`: how much has to be freed; 0: not known.
 
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the list
     does not matter.
@@ -115,7 +138,7 @@ def plan_image_gc(
         kubelet_would_wait = now - record.listed_since < policy.min_age_seconds
         return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=kubelet_would_wait)
 
-    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age)
+    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age, layers, need_bytes)
 
 
 def plan_maximum_age(
@@ -159,12 +182,16 @@ def _plan(
     now: float,
     usage: ImagesInUse,
     by_age: Callable[[Image, ImageRecord, float], Verdict],
+    layers: Layers = NO_LAYERS,
+    need_bytes: int = 0,
 ) -> Plan:
     """The plan. `by_age`: the verdict on an image that only its age can keep, given its record and the time at which
-    the first of its entries was detected. Least recently used first, never used before all, then by first detection."""
+    the first of its entries was detected. Least recently used first, never used before all, then by first detection,
+    unless the policy says otherwise."""
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     found: list[tuple[tuple[float, float, str], Verdict]] = []
+    seen: dict[str, tuple[Image, ImageRecord]] = {}
     for entries in entries_by_id(listing.images):
         image, record = one_image(entries), one_record(entries, records, now)
         last_used = float("-inf") if record.last_used is None else record.last_used
@@ -189,7 +216,11 @@ def _plan(
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((last_used, record.first_detected, image.id), verdict))
-    return Plan.of(sorted((verdict for _, verdict in sorted(found)), key=_goes_last))
+        seen[image.id] = image, record
+    verdicts = sorted((verdict for _, verdict in sorted(found)), key=_goes_last)
+    if policy.order is ImageOrder.COST or layers.of_images:
+        verdicts = _in_order(verdicts, _candidates(seen, layers, now), policy.order, layers, need_bytes)
+    return Plan.of(verdicts)
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
@@ -202,6 +233,59 @@ def part_of(plan: Plan, *, last: bool = False) -> Plan:
 
 def _goes_last(verdict: Verdict) -> bool:
     return verdict.reason == Reason.NOT_PULLED
+
+
+def _used_at(record: ImageRecord) -> float:
+    """When it was last used, or came if it never was."""
+    return record.first_detected if record.last_used is None else max(record.first_detected, record.last_used)
+
+
+def _candidates(seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float) -> dict[str, Candidate]:
+    """What counts for the order of all these images, by id. One that was never used counts as used when it came; one in
+    several repositories as superseded as often as in the one where it is least."""
+    used = {image_id: _used_at(each) for image_id, (_, each) in seen.items()}
+    repositories = {image_id: repositories_of(image) for image_id, (image, _) in seen.items()}
+    times = defaultdict[str, list[float]](list)
+    for image_id in sorted(used, key=used.__getitem__):
+        for repository in repositories[image_id]:
+            times[repository].append(used[image_id])
+
+    def candidate(image: Image, record: ImageRecord) -> Candidate:
+        at, own = used[image.id], layers.of_images.get(image.id)
+        superseded = min(
+            (len(times[each]) - bisect_right(times[each], at) for each in repositories[image.id]), default=0
+        )
+        counted = now - record.uses_since
+        return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded, counted)
+
+    return {image_id: candidate(*each) for image_id, each in seen.items()}
+
+
+def _in_order(
+    verdicts: Iterable[Verdict],
+    candidates: Mapping[str, Candidate],
+    order: ImageOrder,
+    layers: Layers,
+    need_bytes: int,
+) -> list[Verdict]:
+    """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
+    Images that go for different reasons do not change places."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    goes = [verdict for verdict in by_id.values() if verdict.action is Action.REMOVE]
+    stays = [verdict for verdict in by_id.values() if verdict.action is Action.KEEP]
+    held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
+    images = [candidates[verdict.id] for verdict in goes]
+    if order is ImageOrder.COST:
+        groups = groupby(images, lambda image: by_id[image.id].reason)
+        images = [candidates[each.id] for _, group in groups for each in by_cost(group, held, need_bytes)]
+    ranked = zip(images, freed_along(images, held), strict=True)
+    return [
+        by_id[image.id]._replace(
+            frees_bytes=None if image.layers is None else each.frees_bytes,
+            needed_in_seconds=image.needed_in_seconds if order is ImageOrder.COST else None,
+        )
+        for image, each in ranked
+    ] + stays
 
 
 def _verdict(
@@ -327,6 +411,7 @@ def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: fl
         max(record.uses for record in known),
         max(record.returned for record in known),
         next((told for told in (True, None, False) if any(record.pulled is told for record in known)), None),
+        min(record.uses_since for record in known),
     )
 
 

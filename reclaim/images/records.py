@@ -94,12 +94,13 @@ LIST_SECONDS = 1.0  # how much older than its detection a list may be
 @dataclass(frozen=True, slots=True)
 class Gone:
     """What is remembered of an image that is no longer listed. `tag`: its first one, or empty. `by_us`: we removed it.
-    `uses`, `returned`: as in its record."""
+    `uses`, `returned`, `counted_since`: as in its record."""
 
     tag: str = ""
     by_us: bool = False
     uses: int = 0
     returned: int = 0
+    counted_since: float | None = None
 
 
 class ImageRecords:
@@ -205,7 +206,9 @@ class ImageRecords:
                 if gone_id is not None:
                     gone = self._gone.pop(gone_id)
                     returned.append((image, gone_id, gone.by_us, wall_now - (now - record.first_detected)))
-                    record = replace(record, uses=record.uses + gone.uses, returned=gone.returned + gone.by_us)
+                    counted = gone.counted_since
+                    record = replace(record, uses=record.uses + gone.uses, counted_since=counted)
+                    record = replace(record, returned=gone.returned + gone.by_us)
                 elif key in self._unconfirmed and record.first_detected > self._known_since:  # pulled since the save
                     returned.append((image, image.id, False, wall_now - (now - record.first_detected)))
                 if image.id in in_use and (record.last_used is None or now > record.last_used):
@@ -238,7 +241,8 @@ class ImageRecords:
 
     def _remember(self, image_id: str, record: ImageRecord, *, by_us: bool) -> None:
         self._gone.pop(image_id, None)  # so that it moves to the end
-        self._gone[image_id] = Gone(self._tags.get(image_id, ""), by_us, record.uses, record.returned)
+        counted = record.uses, record.returned, record.uses_since if record.uses else None
+        self._gone[image_id] = Gone(self._tags.get(image_id, ""), by_us, *counted)
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
 
@@ -275,8 +279,11 @@ class ImageRecords:
         since = min(pulled, now)
         last_used = known.last_used  # or of an image that was there before this one was pulled?
         last_used = None if last_used is None or last_used < since else last_used
+        counted = known.uses_since if known.uses else None
         told = known.pulled if since - known.first_detected < SAME_PULL_SECONDS else None
-        return replace(known, first_detected=since, last_used=last_used, first_listed=now, pulled=told)
+        return replace(
+            known, first_detected=since, last_used=last_used, first_listed=now, pulled=told, counted_since=counted
+        )
 
 
 def _id_of(key: str) -> str:
@@ -332,7 +339,11 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment, gone: Mappin
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }
-    no_longer = {key: asdict(each) for key, each in (gone or {}).items() if _KEY.fullmatch(key)}
+    no_longer = {
+        key: {**asdict(each), "counted_since": wall(each.counted_since)}
+        for key, each in (gone or {}).items()
+        if _KEY.fullmatch(key)
+    }
     document = {"kind": KIND, "version": VERSION, "saved": asdict(saved), "images": images, "gone": no_longer}
     return json.dumps(document, indent=1).encode() + b"\n"
 
@@ -356,7 +367,7 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
             raise NotRecords("is of another machine")
         records = {_key(key): _record(entry, saved, now) for key, entry in document["images"].items()}
         went = document.get("gone", {}).items()
-        gone = {_key(key): Gone(_text(each["tag"]), each["by_us"] is True, *_counts(each)) for key, each in went}
+        gone = {_key(key): _gone(each, saved, now) for key, each in went}
     except (AttributeError, LookupError, TypeError, ValueError):
         raise NotRecords("holds what is no record of an image") from None
     return Loaded(records, gone, saved=(saved.monotonic, saved.wall) if _same_boot(saved, now) else None, at=saved.wall)
@@ -364,17 +375,24 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
 
 def _record(entry: Mapping[str, object], saved: Moment, now: Moment) -> ImageRecord:
     """Raises LookupError, TypeError or ValueError if it is not a record; unknown fields are ignored."""
-
-    def moment(name: str) -> float | None:
-        time = entry.get(name)
-        return None if time is None else now.monotonic - _age(_time(time), saved, now)
-
     first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
-    last_used = moment("last_used")
+    last_used = _moment(entry, "last_used", saved, now)
     was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image in use was there
+    first_listed, counted_since = (_moment(entry, each, saved, now) for each in ("first_listed", "counted_since"))
     (uses, returned), pulled = _counts(entry), entry.get("pulled")
     known = pulled if isinstance(pulled, bool) else None
-    return ImageRecord(was_there, last_used, moment("first_listed"), uses, returned, known)
+    return ImageRecord(was_there, last_used, first_listed, uses, returned, known, counted_since)
+
+
+def _gone(entry: Mapping[str, object], saved: Moment, now: Moment) -> Gone:
+    """Raises as `_record`."""
+    since = _moment(entry, "counted_since", saved, now)
+    return Gone(_text(entry["tag"]), entry["by_us"] is True, *_counts(entry), since)
+
+
+def _moment(entry: Mapping[str, object], name: str, saved: Moment, now: Moment) -> float | None:
+    time = entry.get(name)
+    return None if time is None else now.monotonic - _age(_time(time), saved, now)
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:
@@ -401,9 +419,10 @@ def _text(value: object) -> str:
     return value
 
 
-def _counts(entry: Mapping[str, object]) -> Iterator[int]:
+def _counts(entry: Mapping[str, object]) -> tuple[int, int]:
     """How often it was used and came back; an older version wrote neither."""
-    return (max(int(_time(entry.get(name, 0))), 0) for name in _COUNTS)
+    uses, returned = (max(int(_time(entry.get(name, 0))), 0) for name in _COUNTS)
+    return uses, returned
 
 
 def _time(value: object) -> float:
