@@ -12,7 +12,17 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
 from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.json_shapes import Count, Keywords, RoleName, Seconds, Time, VersionedJson, one_of, to_json
+from eviction.reporting.json_shapes import (
+    Count,
+    Keywords,
+    RoleName,
+    Seconds,
+    Time,
+    Versioned,
+    VersionedJson,
+    one_of,
+    to_json,
+)
 from eviction.reporting.observations_json import (
     ObservationJson,
     ThresholdJson,
@@ -183,13 +193,10 @@ class PassFieldsJson(RecordedPassJson):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NothingToDo:
+class NothingToDo(Versioned):
     """The answer of `reclaimd reclaim` if nothing was under pressure, so there was no pass."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["NothingToDo"] = "NothingToDo"
-    """What the document is."""
     result: Literal["idle"] = "idle"
     """As in the record of a pass."""
     reason: str
