@@ -125,6 +125,10 @@ class CriClient:
         PERMISSION_DENIED also if the socket is not trusted."""
         return bytes(self._channel(method).unary(method, request, seconds, metadata))
 
+    def call_stream(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+        """The same for an answer in any number of messages, joined: joined lists are one list to protobuf."""
+        return b"".join(self._channel(method).stream(method, request, seconds, metadata))
+
     # ---- RuntimeService
 
     def version(self) -> RuntimeVersion:
