@@ -18,9 +18,9 @@ no mount, is not empty as that of a view, has another number of inodes than ever
 snapshots, by at least as many.
 
 **CRI-O** (containers/storage). Layers that no image, container or other layer needs (`store.go`, `check.go`:
-unreferenced), and directories of no layer (unaccounted). A layer with a name, or one that is mounted, is owned. Nothing
-is known if CRI lists a container that the store does not have, or none of the store's images: it is another store, or
-one that keeps its records elsewhere (`transient_store`).
+unreferenced), and directories of no layer (unaccounted). A layer is owned if it is mounted, or has a name other than
+the `…-layer` that each container gives to its own. Nothing is known if CRI lists a container that the store does not
+have, or none of the store's images: it is another store, or one that keeps its records elsewhere (`transient_store`).
 
 **Pods.** Directories of the kubelet's that are in no list: not in the kubelet's own, which must be complete, nor in the
 runtime's. One with a mount below is left to the kubelet, which is not done with it.
@@ -31,7 +31,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -60,6 +60,7 @@ _LAYER_IN_MOUNT = re.compile(r"/overlay/([0-9a-f]{64})")
 Key = tuple[str, str, str]
 """Namespace, type and id of an object. The type as a lease names it: `content`, `ingests`, `snapshots/overlayfs`."""
 Call = Callable[[str, bytes, float, Metadata], bytes]
+Mounts = Collection[str]
 Answer = TypeVar("Answer", bound=Message)
 Name = TypeVar("Name", Key, str)
 
@@ -116,6 +117,18 @@ def stamps(directory: str) -> dict[str, os.stat_result]:
     return found
 
 
+def unowned_in_store(
+    stores: Sequence[str], mounts: Mounts, list_now: Callable[[], Listing], call: Call, now: float
+) -> Iterator[Unowned]:
+    """One reading of the store of a containerd or a CRI-O. `stores`: its directories, that of images first. `mounts`:
+    points and options of all mounts. `list_now`: asks for the runtime's lists. `call`: calls a service of containerd's
+    own, and returns the joined messages of the answer. `now`: wall seconds. The reading raises NotKnown, CallError,
+    OSError and what `list_now` raises; and ValueError, LookupError and TypeError for records of another shape."""
+    if os.path.basename(stores[0]).startswith(SNAPSHOTTER):
+        return ContainerdReading(call, os.path.dirname(stores[0]), now).unowned()
+    return unowned_in_storage(set(stores), mounts, list_now)
+
+
 # ---- containerd
 
 
@@ -129,8 +142,7 @@ def references(namespace: str, labels: Mapping[str, str]) -> Iterator[Key]:
 
 
 class ContainerdReading:
-    """One reading of a containerd. `call`: calls a service of its own, and returns the joined messages of the answer.
-    `root`: its directory. `now`: wall seconds."""
+    """One reading of a containerd. `root`: its directory. The rest is as in `unowned_in_store`."""
 
     def __init__(self, call: Call, root: str, now: float):
         self._call, self._root, self._now = call, root, now
@@ -255,11 +267,9 @@ def _inodes(directory: str) -> int:
 
 
 def unowned_in_storage(
-    stores: Collection[str], mounts: Iterable[str], list_now: Callable[[], Listing], volatile: str = VOLATILE
+    stores: Collection[str], mounts: Mounts, list_now: Callable[[], Listing], volatile: str = VOLATILE
 ) -> Iterator[Unowned]:
-    """One reading of CRI-O's stores. `mounts`: points and options of all mounts. `list_now`: asks for the runtime's
-    lists. Raises NotKnown, OSError and what `list_now` raises; and ValueError, LookupError and TypeError for records of
-    another shape."""
+    """One reading of CRI-O's stores. The rest is as in `unowned_in_store`."""
     before = list_now()
     found = {
         f"{store}/overlay/{name}": each.st_ctime
@@ -278,7 +288,7 @@ def unowned_in_storage(
         raise NotKnown(f"the records in {' and '.join(sorted(stores))} do not show what the runtime lists")
     roots = [each.get("layer", "") for each in (*images, *containers)]
     roots += [layer for image in images for layer in image.get("mapped-layers") or ()]
-    roots += [layer["id"] for layer in layers if layer.get("names")]
+    roots += [layer["id"] for layer in layers for name in layer.get("names") or () if not name.endswith("-layer")]
     roots += [name for mount in mounts for name in _LAYER_IN_MOUNT.findall(mount)]
     parents = {each["id"]: [each.get("parent", "")] for each in layers}
     paths = {os.path.basename(path): path for path in found}
@@ -303,9 +313,9 @@ def _records(directory: str, name: str) -> Iterator[Mapping[str, Any]]:
 # ---- Pods
 
 
-def unowned_pod_directories(path: str, pods: PodStates, listing: Listing, mounts: Collection[str]) -> Iterator[Unowned]:
-    """The directories of pods that are gone. `path`: of `pods`. `pods`: compared with `listing`. `mounts`: points and
-    options of all mounts. Raises NotKnown and OSError."""
+def unowned_pod_directories(path: str, pods: PodStates, listing: Listing, mounts: Mounts) -> Iterator[Unowned]:
+    """The directories of pods that are gone. `path`: of `pods`. `pods`: compared with `listing`. Raises NotKnown and
+    OSError."""
     if pods.doubt is not None or pods.present is None:
         raise NotKnown(pods.doubt.sentence if pods.doubt else f"{path} cannot be read")
     if pods.kubelet is None or not pods.sources_ready:

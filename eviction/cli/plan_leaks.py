@@ -10,9 +10,8 @@ a kind are being deleted, or if they cannot be counted in time, that kind is not
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -28,15 +27,7 @@ from eviction.reporting.space import TimeLimit, Tree, count_trees
 from eviction.reporting.tables import table
 from reclaim.cri.status import CallError
 from reclaim.execution.workers import in_time
-from reclaim.leaks import (
-    SNAPSHOTTER,
-    ContainerdReading,
-    LeakKind,
-    NotKnown,
-    Unowned,
-    unowned_in_storage,
-    unowned_pod_directories,
-)
+from reclaim.leaks import LeakKind, Mounts, NotKnown, Unowned, unowned_in_store, unowned_pod_directories
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 from signals.mounts import read_mounts
@@ -154,10 +145,9 @@ def _read(node: Node) -> tuple[Reading, dict[Source, str]]:
 
 
 def _in_store(node: Node, mounts: Mounts) -> Iterator[Unowned]:
-    stores = node.places().stores or ("",)
-    if os.path.basename(stores[0]).startswith(SNAPSHOTTER):
-        return ContainerdReading(node.client.call_stream, os.path.dirname(stores[0]), node.clock.wall()).unowned()
-    return unowned_in_storage(set(stores), mounts, lambda: node.inventory.snapshot(node.clock.monotonic()))
+    stores, clock = node.places().stores or ("",), node.clock
+    listed = lambda: node.inventory.snapshot(clock.monotonic())  # noqa: E731 # asked twice
+    return unowned_in_store(stores, mounts, listed, node.client.call_stream, clock.wall())
 
 
 def _of_pods(node: Node, mounts: Mounts) -> Iterator[Unowned]:
@@ -165,7 +155,6 @@ def _of_pods(node: Node, mounts: Mounts) -> Iterator[Unowned]:
     return unowned_pod_directories(node.pods.directories.path, pods, listing, mounts)
 
 
-Mounts = Collection[str]
 Source = Callable[[Node, Mounts], Iterator[Unowned]]
 SOURCES: tuple[Source, ...] = (_in_store, _of_pods)
 

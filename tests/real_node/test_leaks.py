@@ -24,7 +24,7 @@ from reclaim.cri import stores_pb2 as pb
 from signals.clock import SystemClock
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
-from tests.real_node.loopfs import ToolError, find_tool, run_tool
+from tests.real_node.loopfs import ToolError, find_tool, mounts_below, run_tool, unmount
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
 from tests.real_node.registry import serving
 from tests.real_node.runtime import ContainerRuntimeError
@@ -238,6 +238,9 @@ def test_ten_leaks_on_a_crio_are_found(tmp_path: Path) -> None:
             while len(taken) < 4:
                 taken.append(layers[taken[-1]]["parent"])
             taken.append(forget(root / "overlay-containers" / "volatile-containers.json", container)["layer"])
+            merged = root / "overlay" / taken[-1] / "merged"
+            assert mounts_below(merged.parent) == [merged]  # as long as it is mounted, it belongs to somebody
+            unmount(merged)
             node.containerd.start()
             seeded = [("layer", each) for each in taken]
             for number in range(3):
@@ -246,10 +249,10 @@ def test_ten_leaks_on_a_crio_are_found(tmp_path: Path) -> None:
                 (root / "overlay" / name / "diff" / "file").write_bytes(os.urandom(MIB))
                 seeded.append(("layer_directory", name))
             seeded += [leave_volume(node, "uid-gone", MIB), leave_volume(node, "uid-gone-too", 2 * MIB)]
-            young, known = find(made, made.clock)
-            assert (known, young.leaks, too_young(young)) == (True, (), 10)
             found, known = find(made, Ahead(YOUNG_SECONDS + HOUR))
             assert (known, names(found), found.not_known) == (True, Counter(seeded), ())
+            young, known = find(made, made.clock)
+            assert (known, young.leaks, too_young(young)) == (True, (), 10)
             assert all((leak.bytes or 0) >= MIB for leak in found.leaks if not leak.name.endswith(taken[-1]))
             file = configure(tmp_path, node, stateFile="", kubeletEndpoint=kubelet.url)
             document = answer(reclaimd_here("plan", "--leaks", "--config", file, "-o", "json"))
