@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from eviction.cli.options import answer, columns, configuration_of, exit_on, exit_with
+from eviction.cli.options import answer, columns, configuration_of, exit_with
 from eviction.cli.plan import located
 from eviction.cli.progress import Progress
-from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
+from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.node.node import Node
 from eviction.reporting.json_shapes import Count, Time, Versioned
 from eviction.reporting.observations_json import timestamp
@@ -37,7 +37,7 @@ YOUNG_SECONDS = 86400.0
 APART_SECONDS = 5.0  # from the end of one reading to the next
 READ_SECONDS = 60.0  # for one source
 COUNT_SECONDS = 20.0  # for all directories together
-UNREADABLE = (NotKnown, CallError, OSError, ValueError, LookupError, TypeError)
+UNREADABLE = (NotKnown, RuntimeUnavailable, CallError, OSError, ValueError, LookupError, TypeError)
 
 _COLLECTED = "containerd's garbage collector takes it; at once: ctr leases create --id x, ctr leases delete --sync x"
 _CHECKED = "an administrator decides: crio check --repair deletes it, with the node drained and CRI-O stopped"
@@ -109,8 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 runtime unreachable; 4 nothing could be looked at, or no filesystem can be read."""
     if any((arguments.pods, arguments.signal, arguments.until, arguments.all)):
         exit_with(EXIT_USAGE, "--pods, --signal, --until and --all have no effect with --leaks")
-    configuration, doing = configuration_of(arguments), Progress("reading twice what belongs to nobody")
-    with located(arguments, configuration) as (node, _, _), exit_on(EXIT_RUNTIME, RuntimeUnavailable), doing:
+    doing = Progress("reading twice what belongs to nobody")
+    with located(arguments, configuration_of(arguments)) as (node, _, _), doing:
         found, known = find(node, node.clock)
     answer(arguments, found, lambda: leaks_lines(found, columns()))
     return EXIT_OK if known else EXIT_READING
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def find(node: Node, clock: Clock) -> tuple[Leaks, bool]:
     """The leaks of a node whose runtime has been located, and whether anything could be looked at. `clock`: what ages
-    are counted by. Raises RuntimeUnavailable."""
+    are counted by."""
     first, problems = _read(node)
     time.sleep(APART_SECONDS)
     second, more = _read(node)
@@ -128,7 +128,7 @@ def find(node: Node, clock: Clock) -> tuple[Leaks, bool]:
 
 
 def _read(node: Node) -> tuple[Reading, dict[Source, str]]:
-    """One reading, and what could not be looked at. Raises RuntimeUnavailable."""
+    """One reading, and what could not be looked at."""
     found: list[Unowned] = []
     problems = {}
     mounts = [" ".join((mount.point, *mount.options)) for mount in read_mounts()]

@@ -370,8 +370,9 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
                 seen.append(find(made, clock)[0])
                 stop.set()
                 teller.join()
+        reasons = Counter(reason for one in seen for reason in one.not_known if "too young" not in reason)
         print(f"{dict(load_on_it.done)} beside {times} pairs of readings; too young: {list(map(too_young, seen))}")
-        print(*sorted({reason for one in seen for reason in one.not_known if "too young" not in reason}), sep="\n")
+        print(*(f"not known, {count} times: {reason}" for reason, count in reasons.items()), sep="\n")
         assert [list(map(str, one.leaks)) for one in seen] == [[]] * times
         assert load_on_it.wrong == []
         assert min(load_on_it.done[each] for each in ("_pod", "_import", "_pull")) > 0
