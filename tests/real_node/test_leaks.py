@@ -298,9 +298,9 @@ class Load:
         for thread in self._threads:
             thread.join()
 
-    def answer(self) -> bytes:
-        """The kubelet's list of its pods, now."""
-        return listed(*self.uids)
+    def __iter__(self) -> Iterator[bytes]:
+        """What a kubelet answers: the list of its pods as it is then."""
+        yield listed(*self.uids)
 
     def _repeat(self, one: Callable[[str], None]) -> None:
         number = 0
@@ -358,18 +358,9 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
     seen: list[Leaks] = []
     with serving(tars, slow_seconds=0.2) as references, KubeletServer(listed()) as kubelet:
         with product(node, kubelet) as made, Load(node, tmp_path, references) as load_on_it:
+            kubelet.script = load_on_it
             for _ in range(times):
-                stop = threading.Event()
-
-                def tell(over: threading.Event = stop) -> None:
-                    while not over.wait(0.02):
-                        kubelet.script = (load_on_it.answer(),)
-
-                teller = threading.Thread(target=tell)
-                teller.start()
                 seen.append(find(made, clock)[0])
-                stop.set()
-                teller.join()
         reasons = Counter(reason for one in seen for reason in one.not_known if "too young" not in reason)
         print(f"{dict(load_on_it.done)} beside {times} pairs of readings; too young: {list(map(too_young, seen))}")
         print(*(f"not known, {count} times: {reason}" for reason, count in reasons.items()), sep="\n")
@@ -377,7 +368,7 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
         assert load_on_it.wrong == []
         assert min(load_on_it.done[each] for each in ("_pod", "_import", "_pull")) > 0
         leave_volume(node, "uid-gone", MIB)
-        kubelet.script = (load_on_it.answer(),)
+        kubelet.script = load_on_it
         with product(node, kubelet) as made:
             assert names(find(made, Ahead(YOUNG_SECONDS + HOUR))[0]) == Counter([("pod_directory", "uid-gone")])
 
