@@ -41,7 +41,7 @@ UNREADABLE = (NotKnown, RuntimeUnavailable, CallError, OSError, ValueError, Look
 
 _COLLECTED = "containerd's garbage collector takes it; at once: ctr leases create --id x, ctr leases delete --sync x"
 _CHECKED = "an administrator decides: crio check --repair deletes it, with the node drained and CRI-O stopped"
-_LEFT = "an administrator decides: the kubelet deletes no volume that has files; save what is needed, and delete it"
+_LEFT = "an administrator decides: check that nothing is mounted below it, save what is needed, and delete it"
 REMEDIES: Mapping[LeakKind, str] = {
     LeakKind.SNAPSHOT: _COLLECTED,
     LeakKind.SNAPSHOT_DIRECTORY: "nothing: containerd deletes it with the next snapshot that it removes",

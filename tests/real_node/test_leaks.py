@@ -379,6 +379,7 @@ def test_under_load_nothing_on_a_containerd_is_named(containerd_on_ext4: RealNod
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_under_long_load_nothing_on_a_containerd_is_named(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Forty pairs of readings."""
     readings_under_load(containerd_on_ext4, tmp_path, 40)
@@ -402,6 +403,7 @@ def test_under_load_nothing_on_a_crio_is_named(crio: RealNode, tmp_path: Path) -
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_under_long_load_nothing_on_a_crio_is_named(crio: RealNode, tmp_path: Path) -> None:
     """Forty pairs of readings."""
     readings_under_load(crio, tmp_path, 40)
