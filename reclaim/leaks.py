@@ -321,9 +321,10 @@ def unowned_pod_directories(path: str, pods: PodStates, listing: Listing, mounts
     if pods.kubelet is None or not pods.sources_ready:
         raise NotKnown("only the kubelet knows which pods are gone, and it gave no complete list (kubeletEndpoint)")
     held = {each.pod_uid for each in listing.containers} | {each.pod_uid for each in listing.sandboxes}
-    for uid in pods.present - pods.kubelet.keys() - held:
-        directory = os.path.realpath(f"{path}/{uid}")
+    found, above = stamps(path), os.path.realpath(path)
+    for uid in (found.keys() & pods.present) - pods.kubelet.keys() - held:
+        directory = f"{above}/{uid}"
         if is_pod_uid(uid) and not any(mount.startswith(f"{directory}/") for mount in mounts):
             inside = {**stamps(directory), **stamps(f"{directory}/volumes")}
-            since = max(each.st_ctime for each in (os.lstat(directory), *inside.values()))
+            since = max(each.st_ctime for each in (found[uid], *inside.values()))
             yield Unowned(LeakKind.POD_DIRECTORY, uid, since, path=directory)

@@ -56,6 +56,12 @@ def test_without_the_kubelets_whole_list_and_trusted_directories_nothing_is_know
         list(unowned_pod_directories(str(pods), states(**unknown), LISTING, ()))
 
 
+def test_a_directory_that_has_just_gone_is_not_looked_at(pods: Path) -> None:
+    """It was there when the lists were read."""
+    (found,) = unowned_pod_directories(str(pods), states(present=frozenset({"gone", "went"})), LISTING, ())
+    assert found.name == "gone"
+
+
 def test_what_is_no_uid_is_not_looked_at(pods: Path) -> None:
     """Whatever its name is."""
     found = unowned_pod_directories(str(pods), states(present=frozenset({"..", ".hidden", "a b"})), LISTING, ())
