@@ -14,6 +14,7 @@ from eviction.cli.config import EffectiveConfiguration
 from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
+from eviction.cli.plan_leaks import Leaks
 from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
@@ -33,6 +34,7 @@ PRINTED: dict[str, Any] = {
     "drill-report": DrillReportJson,
     "effective-configuration": EffectiveConfiguration,
     "history": HistoryJson,
+    "leaks": Leaks,
     "log-line": LogLineJson,
     "nothing-to-do": NothingToDo,
     "pass": PassJson,

@@ -25,8 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut
-from eviction.types import API_VERSION
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Versioned
 from reclaim.ballast import BLOCK, BallastRefused, BallastSettings, looked_at, opened_directory, refused, status_in
 from reclaim.pod_logs.directories import identity_of
 
@@ -54,13 +53,10 @@ Allocate = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ballast:
+class Ballast(Versioned):
     """The file that is removed when the disk is full: the answer of `reclaimd ballast`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["Ballast"] = "Ballast"
-    """What the document is."""
     file: str
     """Its path."""
     size_bytes: Count

@@ -104,6 +104,7 @@ complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-soft-grac
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-minimum-reclaim -x -d 'minimum reclaim, like nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -s o -l output -x -a 'table json' -d 'output format'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l pods -d 'instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint'
+complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l leaks -d 'instead: what takes space on the runtime\'s disk and belongs to nobody, and what to do; takes 5 s'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l signal -x -a 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -d 'only what is needed to clear this signal, and whether it is enough; with --pods: rank for this signal'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l until -x -d 'with --signal: the mark to reach, a quantity or a percentage'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l all -d 'on a terminal: list each kept object, even if there are more than 20'

@@ -30,19 +30,16 @@ from eviction.reporting.explain import (
     later_than_kubelet,
     unreachable_sentences,
 )
+from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.tables import amount, not_readable, table
-from eviction.types import API_VERSION
 from signals.types import SignalObservations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveConfiguration:
+class EffectiveConfiguration(Versioned):
     """The configuration in force: the answer of `reclaimd config`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["EffectiveConfiguration"] = "EffectiveConfiguration"
-    """What the document is."""
     values: Mapping[str, Any]
     """Every field as it would be written in the file; the maps of thresholds include inherited entries."""
     origins: Mapping[str, str]

@@ -15,19 +15,16 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import Finding
 from eviction.reporting.filesystem_facts import FilesystemFacts
+from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.log import escaped
-from eviction.types import API_VERSION
 from signals.quantity import counted
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorJson:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorJson(Versioned):
     """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"]  # noqa: N815 # the name in the document
-    """The version of this format. Fields may be added to it."""
-    kind: Literal["Doctor"]
-    """What the document is."""
+    kind: Literal["Doctor"] = "Doctor"
     healthy: bool
     """Whether all findings are notes, or there are none."""
     findings: tuple[Finding, ...]
@@ -48,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     doing = "asking the runtime, the kernel and the daemon"
     with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
         findings, filesystems = examine(node)
-    report = DoctorJson(API_VERSION, "Doctor", healthy(findings), findings, filesystems)
+    report = DoctorJson(healthy=healthy(findings), findings=findings, filesystems=filesystems)
     version = configuration.kubelet_version
     answer(arguments, report, lambda: [*lines(findings), f"kubelet: {version.version}, {version.origin}"])
     return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED

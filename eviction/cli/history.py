@@ -25,10 +25,10 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
 from eviction.history_file.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
-from eviction.types import API_VERSION
 from reclaim.execution.workers import Workers
 from reclaim.images.records import Loaded, RecordFile, load_in_time
 from signals.clock import SystemClock
@@ -40,13 +40,10 @@ WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryJson:
+class HistoryJson(Versioned):
     """The contents of the history file: the answer of `reclaimd history`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815
-    """The version of this format. Fields may be added to it."""
     kind: Literal["History"] = "History"
-    """What the document is."""
     file: str
     """The history file."""
     records: list[RecordJson]

@@ -31,10 +31,10 @@ from eviction.reporting.json_shapes import Seconds, VersionedJson
 from eviction.reporting.pass_record import PassFieldsJson, pass_fields
 from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Extent
+from eviction.types import API_VERSION, Decision, Extent
 from reclaim.programs import KINDS as OWN
 from signals.quantity import counted, format_bytes
-from signals.types import Signal
+from signals.types import Signal, SignalObservations
 
 MOST_KEPT_LISTED = 20
 BY_RUNTIME = "as the runtime counts them"  # their space on the disk may differ
@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint",
     )
     parser.add_argument(
+        "--leaks",
+        action="store_true",
+        help="instead: what takes space on the runtime's disk and belongs to nobody, and what to do; takes 5 s",
+    )
+    parser.add_argument(
         "--signal",
         metavar="SIGNAL",
         help="only what is needed to clear this signal, and whether it is enough; with --pods: rank for this signal",
@@ -90,6 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 1 the planned removals are not enough for --signal; 3 runtime unreachable; 4 reading unavailable."""
+    if arguments.leaks:
+        from eviction.cli import plan_leaks  # only if needed
+
+        return plan_leaks.run(arguments)
     if arguments.pods:
         from eviction.cli import plan_pods  # only if needed
 
@@ -127,6 +136,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
+def located(
+    arguments: argparse.Namespace, configuration: Configuration
+) -> Iterator[tuple[Node, SignalObservations, Decision]]:
+    """A node that removes nothing, what was observed on it, and the decision. Exits as `planned`."""
+    mention_other_configuration(arguments, configuration.control_socket)
+    with closing(Node(configuration, dry_run=True)) as node:
+        problem, observations, decision = observe(node)
+        if not observations.signals:
+            exit_unread(observations)
+        if problem is not None:
+            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+        yield node, observations, decision
+
+
+@contextmanager
 def planned(
     arguments: argparse.Namespace, configuration: Configuration, options: ReclaimOptions
 ) -> Iterator[tuple[Node, Request | None, Pass]]:
@@ -135,13 +159,7 @@ def planned(
 
     Exits with 4 if no filesystem can be read, with 3 if the runtime does not answer.
     """
-    mention_other_configuration(arguments, configuration.control_socket)
-    with closing(Node(configuration, dry_run=True)) as node:
-        problem, observations, decision = observe(node)
-        if not observations.signals:
-            exit_unread(observations)
-        if problem is not None:
-            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    with located(arguments, configuration) as (node, observations, decision):
         if options.signal is not None:
             request = request_of(options, observations, decision, node.responder.state.config)
         else:

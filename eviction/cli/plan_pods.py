@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from eviction.cli.options import answer, columns, configuration_of, exit_unread, exit_with, view_of
+from eviction.cli.options import answer, columns, configuration_of, exit_unread, exit_with
+from eviction.cli.plan import located
 from eviction.cli.progress import Progress
-from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_client import PODS, STATS_SUMMARY, ask_kubelet
 from eviction.configuration.kubelet_ways import KubeletAccess, answered_in_time, asked_by_the_first, kubelet_ways
 from eviction.decision.thresholds import update_container_fs_thresholds
-from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_RUNTIME, EXIT_USAGE
+from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.pod_eviction import (
     COUNTED,
     EvictablePod,
@@ -30,14 +30,13 @@ from eviction.pod_eviction import (
     parse_stats_summary,
     rank_pods,
 )
-from eviction.reporting.json_shapes import SignalName
+from eviction.reporting.json_shapes import SignalName, Versioned
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
 from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
-from eviction.types import API_VERSION
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.quantity import format_bytes, format_duration
-from signals.types import KUBELET_SIGNALS, FsLayout, Signal, SignalObservations
+from signals.types import KUBELET_SIGNALS, Signal
 
 ANSWER_SECONDS = 10.0  # relief does not wait for it, and a summary takes seconds if the runtime is slow
 NOT_CONFIGURED = (
@@ -69,13 +68,10 @@ class OverLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodEvictions:
+class PodEvictions(Versioned):
     """The pods that the kubelet would evict for disk: the answer of `reclaimd plan --pods`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["PodEvictions"] = "PodEvictions"
-    """What the document is."""
     signal: SignalName
     """The signal for which they would be evicted."""
     met: bool | None
@@ -105,7 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
     if configuration.kubelet_access is None:
         exit_with(EXIT_USAGE, NOT_CONFIGURED)
     asked = None if arguments.signal is None else Signal(arguments.signal)
-    layout, observations = _observed(configuration)
+    with located(arguments, configuration) as (_, observations, _):
+        layout = observations.layout
+    if layout is None:
+        exit_unread(observations)
     kubelet = configuration.kubelet or KUBELETS_DEFAULTS  # its own thresholds, without our margin
     thresholds = update_container_fs_thresholds(kubelet.thresholds.thresholds, layout)
     chosen = choose_signal(thresholds, observations, asked)
@@ -127,16 +126,6 @@ def run(arguments: argparse.Namespace) -> int:
     )
     answer(arguments, evictions, lambda: pod_evictions_lines(evictions, columns()))
     return EXIT_OK
-
-
-def _observed(configuration: Configuration) -> tuple[FsLayout, SignalObservations]:
-    with view_of(configuration) as (node, problem):
-        observations = node.summary.observe()
-    if problem is not None:
-        exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-    if observations.layout is None:
-        exit_unread(observations)
-    return observations.layout, observations
 
 
 def _asked(access: KubeletAccess) -> tuple[tuple[EvictablePod, ...], Mapping[str, PodUsage]]:

@@ -21,9 +21,8 @@ from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.record import Pass
 from eviction.reporting.explain import REASONS
-from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time, Versioned
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
-from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
 
@@ -59,13 +58,10 @@ class RemovalJson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhyJson:
+class WhyJson(Versioned):
     """The objects with a name, each with its verdict: the answer of `reclaimd why`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["Why"] = "Why"
-    """What the document is."""
     objects: list[ObjectJson]
     """The existing objects with that name."""
     went: list[RemovalJson] | LeftOut = LEFT_OUT

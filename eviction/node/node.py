@@ -214,7 +214,7 @@ class Node(NodeView):
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
-            self._places,
+            self.places,
             lambda: self.pods.marked(directories.pod_states()),
             self._survey_client,
             self.clock,
@@ -436,7 +436,8 @@ class Node(NodeView):
     def _pulled_at(self) -> Mapping[str, float]:
         return brought_at(self.client) or stored_at(self.summary.paths.imagefs or "")
 
-    def _places(self) -> Places:
+    def places(self) -> Places:
+        """The directories of the kubelet and of the runtime, as far as it has been located."""
         configuration, paths = self.configuration, self.summary.paths
         stores = tuple(store_of(path) for path in (paths.imagefs, paths.containerfs) if path is not None)
         return Places(configuration.root_directory, configuration.pod_logs_dir, stores)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Literal, TypedDict
 
+from eviction.types import API_VERSION
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
 
@@ -51,6 +52,16 @@ class VersionedJson(TypedDict):
 
     apiVersion: Literal["reclaimd.io/v1alpha1"]
     """The version of this format. Fields may be added to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versioned:
+    """A record that is printed as a document."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: str
+    """What the document is."""
 
 
 class LeftOut(Enum):

@@ -20,6 +20,7 @@ from eviction.reporting.json_shapes import (
     RoleName,
     Seconds,
     Time,
+    Versioned,
     VersionedJson,
     one_of,
     to_json,
@@ -232,13 +233,10 @@ class PassFieldsJson(RecordedPassJson):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NothingToDo:
+class NothingToDo(Versioned):
     """The answer of `reclaimd reclaim` if nothing was under pressure, or the room was there, so there was no pass."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["NothingToDo"] = "NothingToDo"
-    """What the document is."""
     result: Literal["idle"] = "idle"
     """As in the record of a pass."""
     reason: str

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from eviction.decision.headroom import FillRates
 from eviction.reporting.filesystem_facts import FilesystemFacts
-from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, Seconds, Time, VersionedJson
+from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, Seconds, Time, Versioned, VersionedJson
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import (
     AmountsJson,
@@ -19,7 +19,7 @@ from eviction.reporting.pass_record import (
     LayoutName,
     PassJson,
 )
-from eviction.types import API_VERSION, NodeCondition, Threshold
+from eviction.types import NodeCondition, Threshold
 from reclaim.execution.removals import Removal
 from reclaim.pods.states import Doubt, Why
 from signals.interval import FillRate
@@ -87,13 +87,10 @@ class FunctionTotalJson(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(Versioned):
     """What the daemon sees and does: the answer of `reclaimd status`."""
 
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
     kind: Literal["Status"] = "Status"
-    """What the document is."""
     configuration: dict[str, list[list[object]]] = field(default_factory=dict)
     """The fingerprint of the configuration: its files with time and size, its flags and environment. The same
     configuration has the same fingerprint."""

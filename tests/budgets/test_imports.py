@@ -28,6 +28,8 @@ HOMES = {
         "reclaim/cri/pods_api.py",
         "reclaim/cri/pods_pb2.py",
         "reclaim/cri/pods_pb2.pyi",
+        "reclaim/cri/stores_pb2.py",
+        "reclaim/cri/stores_pb2.pyi",
         "eviction/drill/runtime/",
     },
     "kubernetes": {"eviction/telemetry/kubernetes_events.py"},

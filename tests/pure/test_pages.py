@@ -26,7 +26,8 @@ TEXT = "\n".join(page.read_text() for page in PAGES)
 MANUAL = (ROOT / "config" / "man" / "reclaimd.1").read_text().replace("\\-", "-")
 COMMANDS = set(re.findall(r"^\.SS (\w+)$", MANUAL, re.MULTILINE))
 OPTIONS = {"--help", "--version", *re.findall(r"\\fB(--[a-z-]+)\\fR", MANUAL)}
-OF_OTHERS = {"--now", "--prune", "--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # systemctl, crictl, pip
+OF_OTHERS = {"--now", "--prune", "--repair"}  # systemctl, crictl, crio
+OF_OTHERS |= {"--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # pip
 
 
 # ---- links

@@ -75,6 +75,11 @@ class CriClient:
         request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
         self.call("ImageService/RemoveImage", request, cri.RemoveImageResponse)
 
+    def pull_image(self, image: str) -> None:
+        """Pull one image. On the wire, its messages are those of a removal, but for an answer that nobody reads."""
+        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
+        self.call("ImageService/PullImage", request, cri.RemoveImageResponse)
+
     def image_filesystems(self) -> cri.ImageFsInfoResponse:
         """The answer of ImageFsInfo."""
         return self.call("ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse)
