@@ -1,8 +1,8 @@
 """Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the times.
 
-`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine with and without each
-of its rules, and `regret`, a simulator of what removals cost later. `RECLAIMD_BENCH=short` runs a little of each, to
-check that it runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
+`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine with and without
+each of its rules, and `regret`, a simulator of what removals cost later. `RECLAIMD_BENCH=short` runs a little of each,
+to check that it runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations

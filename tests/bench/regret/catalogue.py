@@ -6,7 +6,8 @@ Sizes, number and sharing of layers follow N. Zhao et al., Large-Scale Analysis 
 * Half of the layers are smaller than 4 MB, 90 % smaller than 177 MB (uncompressed; 167 TB in all, so 93 MB on
   average): a log-normal distribution with these quantiles, cut off at 5 GB, has that average.
 * Half of the images have no more than 8 layers, 90 % no more than 18: log-normal, too.
-* About 90 % of the layers belong to one image. Without sharing, all would take 1.8 times as much.
+* About 90 % of the layers belong to one image, and without sharing all would take 1.8 times as much. Here images stand
+  on few bases and families of them: 94 % and 1.8 for 300 repositories.
 
 The study says nothing of versions. Here a new version of a repository has new layers from some instruction of its
 Dockerfile on, as a build makes them; the layers before that one stay.
@@ -22,8 +23,8 @@ from random import Random
 MB = 10**6
 LAYER_MEDIAN, LAYER_90TH, LARGEST_LAYER = 4 * MB, 177 * MB, 5000 * MB
 LAYERS_MEDIAN, LAYERS_90TH, MOST_LAYERS = 8, 18, 120
-SHARED_PART = 0.45
-"""Which part of an image's layers are its base's: without sharing, all take 1 / (1 - 0.45) = 1.8 times as much."""
+SHARED_PART = 0.5
+"""Which part of an image's layers are its base's."""
 BASES, FAMILIES = 12, 48
 NINTH_DECILE = 1.2816  # of the standard normal distribution
 
@@ -44,8 +45,8 @@ def zipf(count: int, exponent: float = 1.0) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`layers`: from the base on, by their number. `repository`: by its number; versions of one have the same. `pulled`:
-    whether a registry has it; what was imported by hand cannot be pulled again."""
+    """`layers`: from the base on, by their number. `repository`: by its number; its versions share it. `pulled`: whether
+    a registry has it; what was imported by hand cannot be pulled again."""
 
     layers: tuple[int, ...]
     repository: int

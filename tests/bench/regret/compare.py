@@ -91,5 +91,3 @@ def compare(workloads: Sequence[str], orders: Sequence[str], nodes: int) -> dict
 def run(trace: Trace, policy: Policy) -> Figures:
     """One trace under one policy."""
     return Node(trace, policy).run()
-
-

@@ -30,16 +30,16 @@ MIN_AGE_SECONDS = 120.0
 KUBELET_MARK, GC_TARGET = 0.15, 0.20
 KUBELET_EVERY, GC_EVERY, GC_PHASE = 10.0, 300.0, 5.0
 PRESSURE_SECONDS = 300.0
-"""How long the kubelet reports DiskPressure after it was over: one that begins sooner is the same."""
+"""How long the kubelet reports DiskPressure after it is over: what begins sooner is the same."""
 MARK, RELIEVED = 0.20, 0.22
-"""Of reclaimd by default: 5 % above the kubelet's mark, and 2 % above its own. In parts of the disk that are available."""
+"""Of reclaimd by default, in parts of the disk that are available: 5 % above the kubelet's, and 2 % above its own."""
 
 
 @dataclass
 class Figures:
-    """What came of one trace under one policy. `pulled_bytes`: of layers new to the node; `again_bytes`: of layers that
-    were removed before. `pressures`: times of DiskPressure. `lost`: removals of images that cannot be pulled;
-    `missed`: how many of those were needed again, and imported by hand. `evicted`: pods."""
+    """What came of one trace under one policy. `pulled_bytes`: of layers new to the node, or imported by hand;
+    `again_bytes`: of layers that were removed before. `pressures`: times of DiskPressure. `lost`: removals of images
+    that cannot be pulled; `missed`: how often such an image was needed after that. `evicted`: pods."""
 
     starts: int = 0
     pulls: int = 0
@@ -122,6 +122,7 @@ class Node:
         for image in self.trace.imported:
             self.used += self._hold(image)
             self.present[image] = self.records.setdefault(image, Record())
+        self.figures = Figures()
 
     def run(self) -> Figures:
         """Replays the whole trace."""

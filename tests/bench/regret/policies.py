@@ -12,11 +12,12 @@
   kubelet did not pull goes last.
 * `Library`: GDSF and LHD of libCacheSim (https://github.com/1a1a11a/libCacheSim), at our mark. They know nothing of
   layers: an object is an image of its full size, and each start of a container is a request. Where they name an image
-  that is in use or too young, the next one is asked for, and that one is put back as if it were new.
-* `Offline`: knows the future, as L. Belady's MIN does (A study of replacement algorithms for a virtual-storage computer,
+  that is in use or too young, the next one is asked for, and that one is put back as if it were new. Neither is made
+  for bytes: both count hits, and so prefer small objects.
+* `Offline`: knows the future, as MIN does (L. Belady, A study of replacement algorithms for a virtual-storage computer,
   IBM Systems Journal 5(2), 1966): that image goes first whose own layers are needed latest, by bytes. For pages of one
-  size MIN is best; for files of many sizes the best is NP-hard to find, and images share layers. So this is a reference
-  that a good order can come close to, and even beat. `bound.least_bytes_again` is a bound.
+  size MIN is best; for files of many sizes the best is NP-hard to find, and images share layers. So this is no bound,
+  but a heuristic to compare with. `bound.least_bytes_again` is a bound.
 """
 
 from __future__ import annotations
@@ -155,12 +156,13 @@ class Library(Alone):
         try:
             while may_go and self._cache.get_n_obj():
                 image = self._cache.to_evict(self._nothing).obj_id - 1
-                self._cache.remove(image + 1)
                 if image in may_go:
+                    self._cache.evict(self._nothing)  # the one that was named
                     may_go.discard(image)
                     yield image
-                elif image in node.present:
-                    back.append(image)
+                else:
+                    self._cache.remove(image + 1)
+                    back += [image] * (image in node.present)
         finally:
             for image in back:
                 self.used(node, image)
@@ -218,4 +220,3 @@ POLICIES: dict[str, Callable[[Trace], Policy]] = {
     "LHD": lambda _: Library("LHD"),
     "offline": Offline,
 }
-

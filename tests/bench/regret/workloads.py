@@ -1,11 +1,13 @@
 """Four nodes, as traces: which container starts when, what it needs and writes.
 
-Everything follows from the seed. Rates and shares are assumptions, not measurements; each is a number here.
+Everything follows from the seed. Rates and shares are assumptions, not measurements; each is a number here. Disks have
+usual sizes, at which the kubelet alone reports DiskPressure every few days (on the CI runner once a day).
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ def poisson(random: Random, mean_seconds: float, end: float, begin: float = 0.0)
 
 
 def ci_fleet(seed: int, days: float = 14) -> Trace:
-    """A CI runner with a disk of 100 GiB: a job a minute from 300 repositories by Zipf's law, most for minutes, with a
+    """A CI runner with a disk of 200 GiB: a job a minute from 300 repositories by Zipf's law, most for minutes, with a
     new version of each every ten days; 15 % are first to run an image of one of 100 applications that was just built,
     which runs in the next two hours and never again; 5 % run a base itself."""
     random, catalogue = Random(f"ci {seed}"), Catalogue()
@@ -75,7 +77,7 @@ def ci_fleet(seed: int, days: float = 14) -> Trace:
         else:
             image = random.choice(makes.bases) if kind > 0.95 else current[place]
             starts.append(Start(at, image, seconds, min(writes, 8 * GIB)))
-    return Trace("CI fleet", 100 * GIB, 12 * GIB, catalogue, sorted(starts))
+    return Trace("CI fleet", 200 * GIB, 12 * GIB, catalogue, sorted(starts))
 
 
 def service_node(seed: int, days: float = 90) -> Trace:
@@ -110,7 +112,7 @@ def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[St
     backs = [(at + random.uniform(10 * MINUTE, 2 * DAY), True) for at, _ in rollouts if random.random() < 1 / 12]
     changes = list(heapq.merge(rollouts, sorted(backs)))
     before = image = next(versions)
-    for begin, until in zip(moves, moves[1:], strict=False):
+    for begin, until in itertools.pairwise(moves):
         here = not here
         while changes and changes[0][0] < begin:
             before, image = image, before if changes.pop(0)[1] else next(versions)
@@ -154,8 +156,8 @@ def ml_node(seed: int, days: float = 90) -> Trace:
 
 def edge_node(seed: int, days: float = 180) -> Trace:
     """A gateway of 64 GiB: 15 side-loaded images, half of which run once a day to once a quarter and the others in
-    reserve; 12 pulled applications, most always there, with an update every two weeks; and recordings of up to 12 GiB
-    that stay until they are uploaded."""
+    reserve; 12 pulled applications, half of them always there and half twice a day, with an update every two weeks; and
+    recordings of up to 8 GiB that stay until they are uploaded."""
     random, catalogue, end = Random(f"edge {seed}"), Catalogue(), days * DAY
     makes = Repositories(catalogue, random)
     starts: list[Start] = []
@@ -170,7 +172,7 @@ def edge_node(seed: int, days: float = 180) -> Trace:
     for _ in range(12):
         versions = makes.repository()
         image, updates = next(versions), [*poisson(random, 14 * DAY, end), end]
-        begin, runs_always = 0.0, random.random() < 0.7
+        begin, runs_always = 0.0, random.random() < 0.5
         for until in updates:
             if runs_always:
                 starts.append(Start(begin, image, until - begin + MINUTE, 200 * MIB))
@@ -179,7 +181,7 @@ def edge_node(seed: int, days: float = 180) -> Trace:
             image, begin = next(versions), until
     recorder = catalogue.image([catalogue.layer(200 * MIB)])
     for at in poisson(random, 6 * HOUR, end):
-        starts.append(Start(at, recorder, log_normal(random, 3 * HOUR, 12 * HOUR), int(random.uniform(0.2, 12) * GIB)))
+        starts.append(Start(at, recorder, log_normal(random, 3 * HOUR, 12 * HOUR), int(random.uniform(0.2, 8) * GIB)))
     return Trace("edge node", 64 * GIB, 8 * GIB, catalogue, sorted(starts), tuple(imported))
 
 
