@@ -1,4 +1,4 @@
-"""What containerd offers beyond CRI: garbage collection on demand, and when each image was pulled.
+"""What containerd offers beyond CRI: garbage collection on demand, when each image was pulled, and what it holds.
 
 **`CollectContainerdGarbage`** asks containerd to collect its own garbage now, and waits for it. What an interrupted
 pull left behind, and what tools put into containerd without keeping a reference, is in no CRI list. containerd deletes
@@ -24,9 +24,16 @@ boot can be read off the runtime's own process: the kernel knows when it started
 of that moment. The socket is created later by as long as the runtime took to start, so the result is inexact by that
 much.
 
+**What an image holds** is what its removal frees if no other image holds it: what containerd's garbage collector would
+reach from the image's record and from nothing else. Records point to a manifest, labels of content to more content and
+to the snapshot of the unpacked image, and each snapshot to the one below it. So three lists tell it, whatever the
+snapshotter; only the sizes of snapshots are asked for one by one, and once, as what is committed never changes. Records
+that CRI does not list hold layers too, and so do containers. What other namespaces share is not known.
+
 Sources: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md (Synchronous Garbage Collection,
 Garbage Collection labels), `api/services/leases/v1/leases.proto`, `api/services/images/v1/images.proto`,
-`core/metadata/images.go`, `internal/cri/server/images/image_pull.go` (createImageReference).
+`api/services/content/v1/content.proto`, `api/services/snapshots/v1/snapshots.proto`, `core/metadata/images.go`,
+`core/metadata/gc.go` (references), `internal/cri/server/images/image_pull.go` (createImageReference).
 """
 
 from __future__ import annotations
@@ -36,18 +43,18 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from reclaim.cri import image_store_pb2, leases_pb2
+from reclaim.cri import content_pb2, image_store_pb2, leases_pb2, snapshots_pb2
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
-from reclaim.cri.status import CallError, Code, Message, parsed
+from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.execution.removals import Ready, Stage
 from reclaim.function import ReclaimFunction
 from reclaim.inventory import retried
 from reclaim.services import RuntimeService
-from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
+from reclaim.types import Action, Layers, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -183,6 +190,84 @@ def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     except CallError:
         return {}
     return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.images}
+
+
+LIST_CONTENT = "/containerd.services.content.v1.Content/List"
+LIST_SNAPSHOTS = "/containerd.services.snapshots.v1.Snapshots/List"
+SNAPSHOT_USAGE = "/containerd.services.snapshots.v1.Snapshots/Usage"
+CONTENT_LABEL = "containerd.io/gc.ref.content"
+SNAPSHOT_LABEL = "containerd.io/gc.ref.snapshot."
+IMAGE_ID = "sha256:"
+
+
+class HeldLayers:
+    """What each image holds, asked of one runtime. For one thread at a time."""
+
+    def __init__(self, runtime: RuntimeService):
+        self._runtime = runtime
+        self._sizes: dict[str, int] = {}  # of committed snapshots
+
+    def read(self, left: Callable[[], float]) -> Layers | None:
+        """Content by its digest, and snapshots by the names of their snapshotter and their own. `left`: how many
+        seconds there still are. None if the runtime does not say, or not in time; what it has said of snapshots is not
+        asked again."""
+        try:
+            return self._read(left)
+        except CallError:
+            return None
+
+    def _read(self, left: Callable[[], float]) -> Layers:
+        def told(method: str, request: Message, answer_type: type[Answer]) -> Answer:
+            return parsed(answer_type, _call(self._runtime, method, request, left()))
+
+        images = told(LIST_IMAGES, image_store_pb2.ListImagesRequest(), image_store_pb2.ListImagesResponse).images
+        content = told(LIST_CONTENT, content_pb2.ListContentRequest(), content_pb2.ListContentResponse).info
+        roots = [(image.name, image.target.digest) for image in images]
+        sizes = {info.digest: info.size for info in content}
+        below = {info.digest: [*_references(info.labels)] for info in content}
+        for snapshotter in {to.partition(" ")[0] for each in below.values() for to in each if " " in to}:
+            request = snapshots_pb2.ListSnapshotsRequest(snapshotter=snapshotter)
+            for info in told(LIST_SNAPSHOTS, request, snapshots_pb2.ListSnapshotsResponse).info:
+                name = f"{snapshotter} {info.name}"
+                below[name] = [f"{snapshotter} {info.parent}"] if info.parent else []
+                if info.kind != snapshots_pb2.COMMITTED:  # a container's, or of a pull that goes on
+                    roots.append((name, name))
+                    continue
+                if name not in self._sizes:
+                    usage = snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=info.name)
+                    self._sizes[name] = told(SNAPSHOT_USAGE, usage, snapshots_pb2.UsageResponse).size
+                sizes[name] = self._sizes[name]
+        self._sizes = {name: size for name, size in self._sizes.items() if name in sizes}
+        return _layers(roots, below, sizes)
+
+
+def _references(labels: Mapping[str, str]) -> Iterator[str]:
+    """What keeps content or a snapshot with the content that has these labels."""
+    for label, value in labels.items():
+        if label.startswith(SNAPSHOT_LABEL):
+            yield f"{label.removeprefix(SNAPSHOT_LABEL).partition('/')[0]} {value}"
+        elif label.startswith(CONTENT_LABEL):
+            yield value
+
+
+def _layers(roots: Iterable[tuple[str, str]], below: Mapping[str, list[str]], sizes: Mapping[str, int]) -> Layers:
+    """`roots`: names of records, and what each points to. An image has one record for its id, which is the digest of
+    its configuration, and one for each of its names; `below`: what each layer keeps besides itself."""
+    of_images = {name: dict[str, int]() for name, _ in roots if name.startswith(IMAGE_ID)}
+    held = set[str]()
+    for _, first in roots:
+        reached, left = set[str](), [first]
+        while left:
+            layer = left.pop()
+            if layer not in reached:
+                reached.add(layer)
+                left += below.get(layer, ())
+        image = next((layer for layer in reached if layer in of_images), None)
+        if image is None:
+            held |= reached
+        else:
+            of_images[image].update((layer, sizes[layer]) for layer in reached if layer in sizes)
+    return Layers(of_images, frozenset(held))
 
 
 def clocks_at_start(path: str) -> tuple[float, float] | None:

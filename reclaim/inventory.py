@@ -39,7 +39,17 @@ from reclaim.images.references import ImageIndex, images_in_use, is_full_name, m
 from reclaim.pods.starts import Directories, look
 from reclaim.pods.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
-from reclaim.types import NEVER, Container, Image, Listing, PodSandbox, PodSandboxState, RuntimeUnavailable
+from reclaim.types import (
+    NEVER,
+    NO_LAYERS,
+    Container,
+    Image,
+    Layers,
+    Listing,
+    PodSandbox,
+    PodSandboxState,
+    RuntimeUnavailable,
+)
 from signals.clock import Clock
 
 FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
@@ -49,10 +59,15 @@ ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 RETRY_FOR_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 0.05
 ATTEMPTS = 3  # to read all lists from one runtime: the first may start from facts about its predecessor
+LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
 
 Answer = TypeVar("Answer")
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
+
+
+ReadLayers = Callable[[Callable[[], float]], Layers | None]
+"""What images hold on the disk, or None if that is not known. The argument: how many seconds are left to ask."""
 
 
 class RuntimeReplaced(RuntimeUnavailable):
@@ -153,13 +168,27 @@ def _always() -> bool:
     return True
 
 
+def _not_known(_: Callable[[], float]) -> None:
+    return None
+
+
 class Inventory:
     """The containers, sandboxes and images of one node, and what is known of its pods. Thread-safe.
 
     `not_older_than` is always in monotonic seconds: only readings that were begun after it are used.
     """
 
-    def __init__(self, runtime: RuntimeService, images: ImageService, pods: PodStateProvider, clock: Clock):
+    def __init__(
+        self,
+        runtime: RuntimeService,
+        images: ImageService,
+        pods: PodStateProvider,
+        clock: Clock,
+        read_layers: ReadLayers = _not_known,
+    ):
+        self.layers = NO_LAYERS
+        """What images hold on the disk, as far as it was learned."""
+        self._read_layers, self._layers_of = read_layers, frozenset[str]()
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
@@ -216,6 +245,15 @@ class Inventory:
         fresh = replace(listing, containers=found.containers, image_volumes=volumes, named_images=named)
         fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
         return Evidence(fresh, found.directories, reading.begun_at, reading.answered_at)
+
+    def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = _always) -> None:
+        """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
+        pass never asks; it uses `layers`. For one thread at a time."""
+        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LAYERS_SECONDS
+        if ids != self._layers_of:
+            found = self._read_layers(lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0)
+            if found is not None:
+                self.layers, self._layers_of = found, ids
 
     def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
         """The index of listed images, built once for as long as they stay the same."""

@@ -7,7 +7,8 @@ The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), i
    pass ends with an error.
 3. Read the image filesystem. Below the high mark, the pass is done.
 4. Remove unused images, least recently used first, until the sum of their sizes reaches the target. The sizes are the
-   runtime's, and the filesystem is not read again: the next pass corrects any error.
+   runtime's, and the filesystem is not read again: the next pass corrects any error. Here, unless it is to be exactly
+   the kubelet's, the order is the policy's, and what an image frees counts where it is known.
 
 The executor makes each removal, as under pressure: check, one call, ask whether the object is gone. Removals run one
 after another; after a stop, nothing new is started and the removal in flight finishes. If the runtime stops answering,
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 from reclaim.function import ReclaimContext
 from reclaim.images.plan import decide_space, invalid_capacity, not_enough_freed, plan_image_gc, plan_maximum_age
 from reclaim.types import (
+    NO_LAYERS,
     Action,
     GCEvent,
     Outcome,
@@ -64,13 +66,14 @@ class ImageGC:
         self._clock = context.clock
         self._records = context.records
         self._policy = context.policies.images
+        self._inventory = context.inventory
         self._stage = UnusedImages(context)
 
     def run(self, started_at: float, stats: ImageFsStats, *, exact: bool = False) -> ImageGCResult:
         """Never raises because of the runtime, the filesystem or an image: `reclaim.error` reports it.
 
-        `started_at`: when the loop of passes began, in monotonic seconds. `exact`: apply the maximum age exactly as the
-        kubelet does.
+        `started_at`: when the loop of passes began, in monotonic seconds. `exact`: apply the maximum age, and
+        count sizes, exactly as the kubelet does.
         """
         try:
             found = self._stage.read()
@@ -84,7 +87,7 @@ class ImageGC:
             failed = f"maximum age of images: {_removals_failed(aged)}" if _failures(aged) else ""
             result = _result(aged, plan, error=failed)
         else:
-            result = self._free_space(found, aged, stats)
+            result = self._free_space(found, aged, stats, exact=exact)
         timings = replace(
             result.reclaim,
             list_seconds=found.list_seconds,
@@ -93,10 +96,13 @@ class ImageGC:
         )
         return replace(result, reclaim=timings)
 
-    def _free_space(self, found: ListedImages, aged: list[Outcome], stats: ImageFsStats) -> ImageGCResult:
+    def _free_space(
+        self, found: ListedImages, aged: list[Outcome], stats: ImageFsStats, *, exact: bool
+    ) -> ImageGCResult:
         """The second part. In a dry run, what the first part would remove counts as freed."""
         rest = found.listing.without(outcome.verdict for outcome in aged)
-        plan = plan_image_gc(rest, self._records.records, self._policy, found.detected_at)
+        layers = NO_LAYERS if exact else self._inventory.layers
+        plan = plan_image_gc(rest, self._records.records, self._policy, found.detected_at, layers=layers)
         unread = [*aged, *_kept(plan.remove, Reason.UNREADABLE)]
         try:
             capacity, available = stats()
@@ -105,12 +111,12 @@ class ImageGC:
         if capacity is None or capacity <= 0:
             return _result(unread, plan, event=invalid_capacity(capacity))
         if self._executor.dry_run and available is not None:
-            available += _nominal_bytes(aged)
+            available += _promised_bytes(aged)
         space = decide_space(available, capacity, self._policy)
         if space.target_bytes is None:
             return _result([*aged, *_kept(plan.remove, Reason.ENOUGH_FREED)], plan, relieved=True)
         part = self._remove(plan.remove, space.target_bytes)
-        freed = _nominal_bytes(part)
+        freed = _promised_bytes(part)
         failed = f"wanted to free {space.target_bytes} bytes of images and freed {freed}, with {_removals_failed(part)}"
         event = not_enough_freed(space, freed, says_usage=self._policy.says_usage)
         return _result(
@@ -122,7 +128,7 @@ class ImageGC:
         )
 
     def _remove(self, verdicts: Sequence[Verdict], target_bytes: int | None = None) -> list[Outcome]:
-        """Removes in this order until the nominal sum reaches the target, or to the end without one. The sum is
+        """Removes in this order until what is promised reaches the target, or to the end without one. The sum is
         compared after a removal, so a target of 0 removes one image."""
         part: list[Outcome] = []
         for number, verdict in enumerate(verdicts):
@@ -133,7 +139,7 @@ class ImageGC:
             if outcome.result is Result.UNANSWERED:
                 return [*part, *_kept(verdicts[number + 1 :], Reason.INCOMPLETE_LISTING)]
             gone = outcome.result in (Result.REMOVED, Result.PLANNED, Result.ALREADY_GONE)
-            if gone and target_bytes is not None and _nominal_bytes(part) >= target_bytes:
+            if gone and target_bytes is not None and _promised_bytes(part) >= target_bytes:
                 return [*part, *_kept(verdicts[number + 1 :], Reason.ENOUGH_FREED)]
         return part
 
@@ -144,9 +150,9 @@ def _kept(verdicts: Iterable[Verdict], reason: Reason) -> list[Outcome]:
     return [Outcome(verdict.kept(reason, rule)) for verdict in verdicts]
 
 
-def _nominal_bytes(part: Iterable[Outcome]) -> int:
+def _promised_bytes(part: Iterable[Outcome]) -> int:
     removed = (each.verdict for each in part if each.result in (Result.REMOVED, Result.PLANNED))
-    return sum(verdict.size_bytes or 0 for verdict in removed)
+    return sum(verdict.promised_bytes for verdict in removed)
 
 
 def _failures(part: Iterable[Outcome]) -> list[str]:

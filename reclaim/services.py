@@ -127,8 +127,9 @@ class RuntimeService(Protocol):
         """Removes a sandbox. The runtime would remove its containers with it."""
 
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """Calls a service other than CRI on the same socket and returns the answer's message. `seconds`: the deadline.
-        Raises CallError (`cri.status`), with UNIMPLEMENTED if there is no such service."""
+        """Calls a service other than CRI on the same socket and returns the answer's message; of a stream, all of them
+        in one, as their repeated fields go on where the last one's ended. `seconds`: the deadline. Raises CallError
+        (`cri.status`), with UNIMPLEMENTED if there is no such service."""
 
 
 class ImageService(Protocol):

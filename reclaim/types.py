@@ -281,6 +281,29 @@ class ImageRecord:
         return self.first_detected if self.first_listed is None else self.first_listed
 
 
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What takes the bytes of images on the disk: layers in whatever form the runtime keeps them, each by a name of its
+    own. Two images with the same name among theirs share it.
+
+    `of_images`: bytes by layer, by image id; an image that is missing is not known. `held`: layers that something else
+    than a listed image keeps.
+    """
+
+    of_images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+
+
+NO_LAYERS: Final = Layers()
+
+
+class ImageOrder(StrEnum):
+    """Which image goes first: the least recently used, as in the kubelet, or the one that costs the least."""
+
+    LRU = "lru"
+    COST = "cost"
+
+
 class Action(StrEnum):
     """The two verdicts."""
 
@@ -295,7 +318,8 @@ class Verdict(NamedTuple):
     decision depended on the age. `eligible_in_seconds`: set if time alone will change the verdict. `pod_uid`: set for
     parts of a pod. `superseded_by`: the id of the newer copy that makes an older one removable, and that must still
     exist at the removal. `state`: a container's state when the plan was made. `rule`: whose rule decided. `identity`:
-    of a part of a pod, as listed.
+    of a part of a pod, as listed. `frees_bytes`: what its removal frees once all that go before it are gone; None: not
+    known. `needed_in_seconds`: set if the order depended on when it is expected to be needed again.
     """
 
     kind: str
@@ -311,6 +335,14 @@ class Verdict(NamedTuple):
     state: ContainerState | None = None
     rule: Rule = Rule.KUBELET
     identity: Identity | None = None
+    frees_bytes: int | None = None
+    needed_in_seconds: float | None = None
+
+    @property
+    def promised_bytes(self) -> int:
+        """What a pass counts on before its removal has ended: what it frees, else the runtime's size; 0 if neither is
+        known."""
+        return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
 
     def kept(self, reason: str, rule: Rule = Rule.GUARD) -> Verdict:
         """The verdict when the object was to be removed but is kept for this reason."""

@@ -61,10 +61,11 @@ class UnusedImages(Stage):
         self._references: dict[str, tuple[str, ...]] = {}  # what the runtime is sent for each listed image
 
     def plan(self) -> Plan:
-        """Unused images, the least recently used first. Raises RuntimeUnavailable."""
+        """Unused images, in the order of the policy. Raises RuntimeUnavailable."""
         found = self.read()
         records = self._context.records.records
-        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage)
+        need_bytes, layers = self._context.pressure().missing_bytes, self._context.inventory.layers
+        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, layers, need_bytes)
         return replace(plan, list_seconds=found.list_seconds)
 
     def read(self) -> ListedImages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,6 +33,7 @@ from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
 from eviction.types import API_VERSION, Extent
 from reclaim.programs import KINDS as OWN
+from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
 
@@ -147,6 +148,8 @@ def planned(
         else:
             request = Request(node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
         with Progress("listing containers and images, and planning"):
+            with suppress(RuntimeUnavailable):
+                node.inventory.learn_layers(node.inventory.images(node.clock.monotonic()))
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
         if record.errors:
             exit_with(EXIT_RUNTIME, "; ".join(record.errors))
@@ -180,6 +183,8 @@ def plan_lines(
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
     images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
+    freed = [each.verdict.frees_bytes for each in record.removals if each.verdict.frees_bytes is not None]
+    images += f", which free {format_bytes(sum(freed))}" * bool(freed)
     kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     stay = f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)} {BY_RUNTIME}"
     return [

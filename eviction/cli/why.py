@@ -161,6 +161,10 @@ def why_lines(found: ObjectJson) -> list[str]:
         lines.append(f"  age:   {format_duration(round(found['age_seconds']))}")
     lines.append(f"  {'goes' if goes else 'stays'}: {_why(found)}")
     if goes:
+        if "frees" in found:
+            lines.append(f"  frees: {format_bytes(found['frees'])}")
+        if "needed_in_seconds" in found:
+            lines.append(f"  needed: again in {format_duration(round(found['needed_in_seconds']))}, as expected")
         lines.append(f"  when:  under pressure, as number {found['place']}; fewer removals may be enough")
     elif found["eligible_in_seconds"] is not None:
         lines.append(f"  when:  may go in {format_duration(round(found['eligible_in_seconds']))}")

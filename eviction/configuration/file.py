@@ -341,6 +341,9 @@ class ConfigurationFile(StrictModel):
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
+    image_order: texts.Order = setting("imageOrder", "lru")
+    """Which image goes first. lru: the least recently used, as in the kubelet. cost: the one that costs the least to
+    bring again, for each byte that it frees."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
     """How long nothing is removed after a start, unless the kubelet reports that it is healthy sooner."""
     kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")

@@ -29,5 +29,6 @@ def policies_of(configuration: Configuration) -> Policies:
             pod_start_seconds=configuration.pod_start_seconds,
             keep_newest_per_repository=configuration.keep_newest_per_repository,
             says_usage=configuration.kubelet_version.has(SAYS_USAGE),
+            order=configuration.image_order,
         ),
     )

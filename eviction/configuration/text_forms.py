@@ -23,6 +23,7 @@ from eviction.configuration.models import Field, read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
 from eviction.types import Extent, ThresholdValue
+from reclaim.types import ImageOrder
 from signals.quantity import (
     AMOUNT_PATTERN,
     DURATION_PATTERN,
@@ -208,6 +209,7 @@ Rate = Annotated[int, read_as(Quantity, read_rate)]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 LeadOrNone = Annotated[bool, read_as(Lead, read_lead)]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
+Order = Annotated[ImageOrder, read_as(Literal["lru", "cost"], ImageOrder)]
 Directory = Annotated[str, read_as(AbsolutePath, read_path)]
 LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
 PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]

@@ -34,7 +34,7 @@ from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
-from reclaim.containerd import brought_at, clocks_at_start
+from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.execution.executor import Executor, Experience
 from reclaim.execution.removals import Removals, most_in_flight
@@ -43,7 +43,7 @@ from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, Re
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.records import ImageRecords, RecordFile, load_in_time
 from reclaim.images.references import images_in_use
-from reclaim.images.storage import store_of, stored_at
+from reclaim.images.storage import store_of, stored_at, stored_layers
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
@@ -196,7 +196,14 @@ class Node(NodeView):
         ask = asking_for_pods(configuration.kubelet_access, self.clock)
         seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
         self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
-        self.inventory = Inventory(self.client, self.client, self.pods, self.clock)
+        held = HeldLayers(self.client)
+        self.inventory = Inventory(
+            self.client,
+            self.client,
+            self.pods,
+            self.clock,
+            lambda left: held.read(left) or stored_layers(self.summary.paths.imagefs or ""),
+        )
         self.experience = Experience()
         self.part_ages = PartAges(self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
@@ -280,6 +287,7 @@ class Node(NodeView):
         self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
         began = self.pods.start_times() or {}
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
+        self.inventory.learn_layers(listing.images, goes_on)
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image

@@ -68,6 +68,10 @@ class OutcomeJson(TypedDict):
     """For people, at most 512 characters."""
     size: Count | None
     """In bytes, as the runtime reports it; null if it does not."""
+    frees: NotRequired[Count]
+    """The bytes that its removal frees once everything before it is gone; missing if that is not known."""
+    needed_in_seconds: NotRequired[Seconds]
+    """When it is expected to be needed again, if that had a say in its place; missing if not."""
     age_seconds: float | None
     """Its age; null if the verdict did not depend on it."""
     verdict: Annotated[str, one_of(Action)]
@@ -269,7 +273,7 @@ def shortened(name: str) -> str:
 
 def outcome_json(outcome: Outcome) -> OutcomeJson:
     verdict = outcome.verdict
-    return {
+    document: OutcomeJson = {
         "kind": str(verdict.kind),
         "id": verdict.id,
         "name": shortened(verdict.name),
@@ -283,6 +287,11 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
         "duration_seconds": round(outcome.duration_seconds, 6),
         "freed": {"bytes": outcome.freed_bytes, "inodes": outcome.freed_inodes},
     }
+    if verdict.frees_bytes is not None:
+        document["frees"] = verdict.frees_bytes
+    if verdict.needed_in_seconds is not None:
+        document["needed_in_seconds"] = round(verdict.needed_in_seconds, 3)
+    return document
 
 
 def pass_summary(record: Pass) -> PassJson:

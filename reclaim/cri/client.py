@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.channel import Channel
+from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, Channel
 from reclaim.cri.convert import (
     UID_LABEL,
     container_of,
@@ -123,7 +123,13 @@ class CriClient:
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
         """Calls a service other than CRI on the runtime's socket. `method` is a full name. Raises CallError, with
         PERMISSION_DENIED also if the socket is not trusted."""
-        return bytes(self._channel(method).unary(method, request, seconds, metadata))
+        answer = bytearray()
+        with closing(self._channel(method).stream(method, request, seconds, metadata)) as messages:
+            for message in messages:
+                answer += message
+                if len(answer) > LARGEST_MESSAGE_BYTES:
+                    raise CallError(Code.RESOURCE_EXHAUSTED, f"more than {LARGEST_MESSAGE_BYTES} bytes in one answer")
+        return bytes(answer)
 
     # ---- RuntimeService
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dreclaim/cri/image_store.proto\x12\x1d\x63ontainerd.services.images.v1\"+\n\tTimestamp\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05\"S\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12<\n\ncreated_at\x18\x07 \x01(\x0b\x32(.containerd.services.images.v1.Timestamp\"$\n\x11ListImagesRequest\x12\x0f\n\x07\x66ilters\x18\x01 \x03(\t\"J\n\x12ListImagesResponse\x12\x34\n\x06images\x18\x01 \x03(\x0b\x32$.containerd.services.images.v1.Imageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dreclaim/cri/image_store.proto\x12\x1d\x63ontainerd.services.images.v1\"+\n\tTimestamp\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05\"\x1c\n\nDescriptor\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\"\x8e\x01\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x39\n\x06target\x18\x03 \x01(\x0b\x32).containerd.services.images.v1.Descriptor\x12<\n\ncreated_at\x18\x07 \x01(\x0b\x32(.containerd.services.images.v1.Timestamp\"$\n\x11ListImagesRequest\x12\x0f\n\x07\x66ilters\x18\x01 \x03(\t\"J\n\x12ListImagesResponse\x12\x34\n\x06images\x18\x01 \x03(\x0b\x32$.containerd.services.images.v1.Imageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TIMESTAMP']._serialized_start=64
   _globals['_TIMESTAMP']._serialized_end=107
-  _globals['_IMAGE']._serialized_start=109
-  _globals['_IMAGE']._serialized_end=192
-  _globals['_LISTIMAGESREQUEST']._serialized_start=194
-  _globals['_LISTIMAGESREQUEST']._serialized_end=230
-  _globals['_LISTIMAGESRESPONSE']._serialized_start=232
-  _globals['_LISTIMAGESRESPONSE']._serialized_end=306
+  _globals['_DESCRIPTOR']._serialized_start=109
+  _globals['_DESCRIPTOR']._serialized_end=137
+  _globals['_IMAGE']._serialized_start=140
+  _globals['_IMAGE']._serialized_end=282
+  _globals['_LISTIMAGESREQUEST']._serialized_start=284
+  _globals['_LISTIMAGESREQUEST']._serialized_end=320
+  _globals['_LISTIMAGESRESPONSE']._serialized_start=322
+  _globals['_LISTIMAGESRESPONSE']._serialized_end=396
 # @@protoc_insertion_point(module_scope)

@@ -13,13 +13,21 @@ class Timestamp(_message.Message):
     nanos: int
     def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
 
+class Descriptor(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    def __init__(self, digest: _Optional[str] = ...) -> None: ...
+
 class Image(_message.Message):
-    __slots__ = ("name", "created_at")
+    __slots__ = ("name", "target", "created_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     name: str
+    target: Descriptor
     created_at: Timestamp
-    def __init__(self, name: _Optional[str] = ..., created_at: _Optional[_Union[Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[_Union[Descriptor, _Mapping]] = ..., created_at: _Optional[_Union[Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListImagesRequest(_message.Message):
     __slots__ = ("filters",)

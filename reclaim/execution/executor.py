@@ -251,7 +251,7 @@ class _Execution:
         executor = self._executor
         bound = most_in_flight(executor.parallel) if disk.seconds_left < URGENT_SECONDS else executor.parallel
         bound -= 0 if executor.dry_run else len(executor.removals.parked)
-        promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())
+        promised = sum(removal.verdict.promised_bytes for removal in self.in_flight.values())
         return len(self.in_flight) < bound and self._measure(self._assumed + promised).stop is None
 
     def _begin(self, work: Work) -> bool:
@@ -311,7 +311,7 @@ class _Execution:
 
     def _after(self, outcome: Outcome, before: DiskState) -> DiskState:
         """Records what one removal has freed; returns the disk as it is now."""
-        experience, promised = self._executor.experience, outcome.verdict.size_bytes or 0
+        experience, promised = self._executor.experience, outcome.verdict.promised_bytes
         self._executor.progress.mark()
         if outcome.result is Result.PLANNED:
             self._assumed += promised
@@ -325,7 +325,7 @@ class _Execution:
                 gained, inodes = disk.gained_since(before)
                 experience.waited(came=gained > at_once)
             outcome = replace(outcome, freed_bytes=max(gained, 0), freed_inodes=max(inodes, 0))
-            if promised:
+            if outcome.verdict.size_bytes:
                 experience.removed(outcome.duration_seconds)
         self._work_of[outcome.verdict.id].outcomes.append(outcome)
         return disk

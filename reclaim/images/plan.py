@@ -52,10 +52,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
+from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
-from reclaim.types import Action, EventReason, GCEvent, Image, ImageRecord, Kind, Listing, Plan, Reason, Rule, Verdict
+from reclaim.types import (
+    NO_LAYERS,
+    Action,
+    EventReason,
+    GCEvent,
+    Image,
+    ImageOrder,
+    ImageRecord,
+    Kind,
+    Layers,
+    Listing,
+    Plan,
+    Reason,
+    Rule,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +85,7 @@ class ImageGCPolicy:
     filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
     never removed. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
     `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
-    whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35.
+    whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35. `order`: which image goes first.
     """
 
     min_age_seconds: float = 120.0
@@ -79,6 +96,7 @@ class ImageGCPolicy:
     pod_start_seconds: float = 1.0
     keep_newest_per_repository: int = 0
     says_usage: bool = True
+    order: ImageOrder = ImageOrder.LRU
 
     @property
     def has_periodic_work(self) -> bool:
@@ -93,9 +111,12 @@ def plan_image_gc(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse | None = None,
+    layers: Layers = NO_LAYERS,
+    need_bytes: int = 0,
 ) -> Plan:
     """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records are in monotonic seconds;
-    `usage`: that of `listing`, if the caller has it.
+    `usage`: that of `listing`, if the caller has it. `layers`: what images hold on the disk, as far as that is known.
+    `need_bytes`: how much has to be freed; 0: not known.
 
     An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the list
     does not matter.
@@ -110,7 +131,7 @@ def plan_image_gc(
         kubelet_would_wait = now - record.listed_since < policy.min_age_seconds
         return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=kubelet_would_wait)
 
-    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age)
+    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age, layers, need_bytes)
 
 
 def plan_maximum_age(
@@ -153,12 +174,16 @@ def _plan(
     now: float,
     usage: ImagesInUse,
     by_age: Callable[[Image, ImageRecord, float], Verdict],
+    layers: Layers = NO_LAYERS,
+    need_bytes: int = 0,
 ) -> Plan:
     """The plan. `by_age`: the verdict on an image that only its age can keep, given its record and the time at which
-    the first of its entries was detected. Least recently used first, never used before all, then by first detection."""
+    the first of its entries was detected. Least recently used first, never used before all, then by first detection,
+    unless the policy says otherwise."""
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     found: list[tuple[tuple[float, float, str], Verdict]] = []
+    candidates: dict[str, Candidate] = {}
     for entries in entries_by_id(listing.images):
         image, record = one_image(entries), one_record(entries, records, now)
         last_used = float("-inf") if record.last_used is None else record.last_used
@@ -180,7 +205,39 @@ def _plan(
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((last_used, record.first_detected, image.id), verdict))
-    return Plan.of(verdict for _, verdict in sorted(found))
+        unused, own = now - max(record.first_detected, last_used), layers.of_images.get(image.id)
+        candidates[image.id] = Candidate(image.id, image.size_bytes, unused, record.uses, record.returned, own)
+    verdicts = [verdict for _, verdict in sorted(found)]
+    if policy.order is ImageOrder.COST or layers.of_images:
+        verdicts = _in_order(verdicts, candidates, policy.order, layers, need_bytes)
+    return Plan.of(verdicts)
+
+
+def _in_order(
+    verdicts: Iterable[Verdict],
+    candidates: Mapping[str, Candidate],
+    order: ImageOrder,
+    layers: Layers,
+    need_bytes: int,
+) -> list[Verdict]:
+    """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
+    Images that go for different reasons do not change places."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    goes = [verdict for verdict in by_id.values() if verdict.action is Action.REMOVE]
+    stays = [verdict for verdict in by_id.values() if verdict.action is Action.KEEP]
+    held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
+    images = [candidates[verdict.id] for verdict in goes]
+    if order is ImageOrder.COST:
+        groups = groupby(images, lambda image: by_id[image.id].reason)
+        images = [candidates[each.id] for _, group in groups for each in by_cost(group, held, need_bytes)]
+    ranked = zip(images, freed_along(images, held), strict=True)
+    return [
+        by_id[image.id]._replace(
+            frees_bytes=None if image.layers is None else each.frees_bytes,
+            needed_in_seconds=image.needed_in_seconds if order is ImageOrder.COST else None,
+        )
+        for image, each in ranked
+    ] + stays
 
 
 def _verdict(

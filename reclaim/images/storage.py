@@ -1,6 +1,8 @@
 """What the directories of containers/storage tell, in which CRI-O keeps its images.
 
     <store>/overlay-images/<image id>   manifest and configuration of an image: the path that ImageFsInfo names
+    <store>/overlay-images/images.json  the top layer of each image
+    <store>/overlay-layers/layers.json  the parent of each layer, and the size of what it adds, uncompressed
     <store>/overlay-containers          the path that it names for containers if images are in a store of their own
     <store>/overlay                     layers, and writable layers
     <store>/artifacts/blobs/sha256      blobs of OCI artifacts; the id of an artifact is the name of its manifest
@@ -10,20 +12,26 @@ But each pull writes manifest and configuration, to new files that get their nam
 their directory; the kernel stamps a directory with each change (`st_ctime`), and nobody can set that stamp. So it is
 the time of the last pull, or later. For an artifact, the stamp of its manifest is.
 
-Sources: https://github.com/containers/container-libs storage/images.go (create, setBigData, Delete) and
-image/storage/storage_dest.go (CommitWithOptions); https://github.com/cri-o/cri-o server/image_fs_info.go.
+Sources: https://github.com/containers/container-libs storage/images.go (create, setBigData, Delete, Image),
+storage/layers.go (Layer) and image/storage/storage_dest.go (CommitWithOptions); https://github.com/cri-o/cri-o
+server/image_fs_info.go.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+from reclaim.types import Layers
 
 IMAGES: Final = "-images"
 CONTAINERS: Final = "-containers"
 ARTIFACTS: Final = "artifacts/blobs/sha256"
+LAYERS: Final = "-layers"
+LARGEST_BYTES: Final = 64 * 1024**2  # about 100 000 layers
 
 
 def store_of(reported: str) -> str:
@@ -42,3 +50,32 @@ def stored_at(imagefs: str) -> Mapping[str, float]:
                 with suppress(FileNotFoundError):  # just removed
                     times[entry.name] = entry.stat(follow_symlinks=False).st_ctime
     return times
+
+
+def stored_layers(imagefs: str) -> Layers | None:
+    """What each image holds. None if this path that the runtime reports is none of CRI-O's, or cannot be read."""
+    if not imagefs.endswith(IMAGES):
+        return None
+    try:
+        layers = {layer["id"]: layer for layer in _listed(f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json")}
+        of_images: dict[str, dict[str, int]] = {}
+        for image in _listed(f"{imagefs}/images.json"):
+            held = of_images[image["id"]] = {}
+            left = [image.get("layer", ""), *image.get("mapped-layers", ())]
+            while left:
+                layer = left.pop()
+                if layer in layers and layer not in held:
+                    held[layer] = max(int(layers[layer].get("diff-size", 0)), 0)
+                    left.append(layers[layer].get("parent", ""))
+    except (AttributeError, LookupError, OSError, TypeError, ValueError):
+        return None
+    return Layers(of_images)
+
+
+def _listed(path: str) -> Any:
+    """What a file of JSON holds. Raises OSError and ValueError."""
+    with open(path, "rb") as file:
+        text = file.read(LARGEST_BYTES + 1)
+    if len(text) > LARGEST_BYTES:
+        raise ValueError(f"{path} is larger than {LARGEST_BYTES} bytes")
+    return json.loads(text)

@@ -9,12 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containerd import LIST_IMAGES, brought_at, clocks_at_start
+from reclaim.containerd import (
+    LIST_CONTENT,
+    LIST_IMAGES,
+    LIST_SNAPSHOTS,
+    SNAPSHOT_USAGE,
+    HeldLayers,
+    brought_at,
+    clocks_at_start,
+)
+from reclaim.cri import content_pb2, snapshots_pb2
 from reclaim.cri import image_store_pb2 as pb
-from reclaim.cri.status import CallError, Code
+from reclaim.cri.status import CallError, Code, Message
 from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, image_id
+
+ONE, TWO, APP, OTHER = image_id(1), image_id(2), "registry.test/app:1", "registry.test/other:1"
 
 ANSWER = pb.ListImagesResponse(
     images=[pb.Image(name=image_id(1), created_at=pb.Timestamp(seconds=5, nanos=500_000_000))]
@@ -72,3 +83,96 @@ def test_a_socket_that_nobody_serves_tells_nothing(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         assert clocks_at_start(path) is None
+
+
+# ---- what images hold
+
+
+class Content(MemoryRuntime):
+    """A containerd with two images on one base. A container runs on a third image, whose record is gone; a fourth
+    record is one that CRI does not list. `late`: which call is not answered in time."""
+
+    def __init__(self, late: str = "") -> None:
+        super().__init__(SteppedClock())
+        self.late = late
+        self.asked: list[str] = []
+
+    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+        """The answers of a containerd, as the lists that it streams are joined."""
+        assert dict(metadata) == {"containerd-namespace": "k8s.io"}
+        self.asked.append(method)
+        if method == self.late or seconds <= 0:
+            raise CallError(Code.DEADLINE_EXCEEDED, "late")
+        return self._answer(method, request).SerializeToString()
+
+    def _answer(self, method: str, request: bytes) -> Message:
+        if method == LIST_IMAGES:
+            targets = {ONE: "m1", APP: "m1", "registry.test/app@m1": "m1", TWO: "index", OTHER: "m4"}
+            return pb.ListImagesResponse(
+                images=[pb.Image(name=name, target=pb.Descriptor(digest=to)) for name, to in targets.items()]
+            )
+        if method == LIST_CONTENT:
+            info = content_pb2.Info
+            config, first, second = (f"containerd.io/gc.ref.content{end}" for end in (".config", ".l.0", ".l.1"))
+            unpacked = "containerd.io/gc.ref.snapshot.overlayfs"
+            return content_pb2.ListContentResponse(
+                info=[
+                    info(digest="index", size=1, labels={"containerd.io/gc.ref.content.m.0": "m2"}),
+                    info(digest="m1", size=2, labels={config: ONE, first: "base.gz", second: "one.gz"}),
+                    info(digest="m2", size=3, labels={config: TWO, first: "base.gz", second: "discarded.gz"}),
+                    info(digest="m4", size=4, labels={first: "four.gz", "containerd.io/distribution.source.x": "y"}),
+                    info(digest=ONE, size=5, labels={unpacked: "one"}),
+                    info(digest=TWO, size=6, labels={f"{unpacked}/again": "two"}),
+                    info(digest="base.gz", size=100),
+                    info(digest="one.gz", size=10),
+                    info(digest="four.gz", size=40),
+                ]
+            )
+        if method == LIST_SNAPSHOTS:
+            assert snapshots_pb2.ListSnapshotsRequest.FromString(request).snapshotter == "overlayfs"
+            committed = {"base": "", "one": "base", "two": "base", "three": "base"}
+            listed = [(name, parent, snapshots_pb2.COMMITTED) for name, parent in committed.items()]
+            listed.append(("container", "three", snapshots_pb2.ACTIVE))
+            return snapshots_pb2.ListSnapshotsResponse(
+                info=[snapshots_pb2.Info(name=name, parent=parent, kind=kind) for name, parent, kind in listed]
+            )
+        assert method == SNAPSHOT_USAGE
+        sizes = {"base": 300, "one": 30, "two": 20, "three": 70}
+        return snapshots_pb2.UsageResponse(size=sizes[snapshots_pb2.UsageRequest.FromString(request).key])
+
+
+def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
+    """Manifest, configuration, layers as they came and unpacked. What containers and other records hold is held."""
+    layers = HeldLayers(Content()).read(lambda: 1.0)
+    assert layers is not None
+    shared = {"base.gz": 100, "overlayfs base": 300}
+    assert layers.of_images == {
+        ONE: {"m1": 2, ONE: 5, "one.gz": 10, "overlayfs one": 30, **shared},
+        TWO: {"index": 1, "m2": 3, TWO: 6, "overlayfs two": 20, **shared},
+    }
+    assert layers.held >= {"overlayfs three", "overlayfs base", "four.gz"}
+    assert not layers.held & {"overlayfs one", "one.gz", "base.gz"}
+
+
+def test_the_size_of_a_snapshot_is_asked_once() -> None:
+    """What is committed never changes, so a second reading takes three calls."""
+    runtime = Content()
+    held = HeldLayers(runtime)
+    first, asked = held.read(lambda: 1.0), len(runtime.asked)
+    assert held.read(lambda: 1.0) == first
+    assert runtime.asked[asked:] == [LIST_IMAGES, LIST_CONTENT, LIST_SNAPSHOTS]
+
+
+def test_what_was_told_before_the_time_was_over_is_not_asked_again() -> None:
+    """Two sizes at a time: nothing is known until all are."""
+    runtime = Content()
+    held = HeldLayers(runtime)
+    rounds = [held.read(iter([1.0] * 5 + [0.0]).__next__) for _ in range(2)]
+    assert [each is None for each in rounds] == [True, False]
+    assert runtime.asked.count(SNAPSHOT_USAGE) == 5  # one of them came too late
+
+
+@pytest.mark.parametrize("late", [LIST_IMAGES, LIST_CONTENT, LIST_SNAPSHOTS, SNAPSHOT_USAGE])
+def test_a_list_that_does_not_come_tells_nothing(late: str) -> None:
+    """A partial list would make shared layers look unshared."""
+    assert HeldLayers(Content(late)).read(lambda: 1.0) is None

@@ -320,7 +320,9 @@ def test_two_threads_share_the_records() -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert records.update([image(1)], NONE, 2000.0, 0.0) == {ONE: ImageRecord(0.0, 999.0, uses=records.records[ONE].uses)}
+    assert records.update([image(1)], NONE, 2000.0, 0.0) == {
+        ONE: ImageRecord(0.0, 999.0, uses=records.records[ONE].uses)
+    }
 
 
 @given(st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.frozensets(st.integers(1, 4)), st.floats(0, 100))))

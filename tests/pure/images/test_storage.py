@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.images.storage import store_of, stored_at
+from reclaim.images.storage import store_of, stored_at, stored_layers
+from reclaim.types import Layers
 
 IMAGE, ARTIFACT = "a" * 64, "b" * 64
 
@@ -85,3 +87,57 @@ def test_another_runtime_dates_nothing(storage: Storage) -> None:
 def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> None:
     """Other runtimes report the directory that holds it."""
     assert store_of(reported) == store
+
+
+# ---- what images hold
+
+IMAGES = [
+    {"id": IMAGE, "layer": "top", "mapped-layers": ["mapped"]},
+    {"id": "c" * 64, "layer": "other"},
+    {"id": "d" * 64},
+]
+LAYERS = [
+    {"id": "base", "diff-size": 300},
+    {"id": "top", "parent": "base", "diff-size": 30},
+    {"id": "mapped", "parent": "base", "diff-size": 31},
+    {"id": "other", "parent": "base"},
+    {"id": "container", "parent": "top", "diff-size": 5},
+]
+
+
+def held(storage: Storage, images: object, layers: object) -> Layers | None:
+    """What the directories tell with these two files."""
+    beside = storage.root / "overlay-layers"
+    beside.mkdir(exist_ok=True)
+    (storage.images / "images.json").write_text(json.dumps(images))
+    (beside / "layers.json").write_text(json.dumps(layers))
+    return stored_layers(str(storage.images))
+
+
+def test_an_image_holds_its_layers_down_to_the_base(storage: Storage) -> None:
+    """Also the copies of its top layer for user namespaces; one whose size is not said counts nothing."""
+    layers = held(storage, IMAGES, LAYERS)
+    assert layers is not None
+    assert layers.of_images == {
+        IMAGE: {"top": 30, "mapped": 31, "base": 300},
+        "c" * 64: {"other": 0, "base": 300},
+        "d" * 64: {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("images", "layers"),
+    [({}, "no list"), ([{"layer": "top"}], LAYERS), (IMAGES, [{"parent": "base"}]), (IMAGES, [["base"]]), (1, LAYERS)],
+)
+def test_files_that_are_none_of_a_storage_tell_nothing(storage: Storage, images: object, layers: object) -> None:
+    """Nor do files that are not there."""
+    assert held(storage, images, layers) is None
+    assert stored_layers(str(storage.root / "nowhere-images")) is None
+    assert stored_layers("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs") is None
+
+
+def test_a_circle_of_layers_has_an_end(storage: Storage) -> None:
+    """A file that was damaged."""
+    layers = held(storage, [{"id": IMAGE, "layer": "a"}], [{"id": "a", "parent": "b"}, {"id": "b", "parent": "a"}])
+    assert layers is not None
+    assert layers.of_images == {IMAGE: {"a": 0, "b": 0}}
