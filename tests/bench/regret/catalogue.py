@@ -45,8 +45,8 @@ def zipf(count: int, exponent: float = 1.0) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`layers`: from the base on, by their number. `repository`: by its number; its versions share it. `pulled`: whether
-    a registry has it; what was imported by hand cannot be pulled again."""
+    """`layers`: from the base on, by their number. `repository`: by its number; its versions share it. `pulled`: if a
+    registry has it; what was imported by hand cannot be pulled again."""
 
     layers: tuple[int, ...]
     repository: int

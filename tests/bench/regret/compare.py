@@ -1,6 +1,6 @@
 """Compares orders of removal by what is pulled again.
 
-    python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 5] [--to FILE] [--page]
+    python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--to FILE] [--page]
 
 A run of everything goes to `tests/bench/measured` and, with `--page`, into the tests' page; any other to `report`. The
 same seeds give the same figures on every machine. GDSF and LHD need `pip install '.[bench]'`.
@@ -25,7 +25,7 @@ from tests.bench.regret.page import MEASURED, Results, table, write_page
 from tests.bench.regret.policies import POLICIES
 from tests.bench.regret.workloads import WORKLOADS, Trace
 
-NODES = 5
+NODES = 9
 REPORT = Path("report/regret.json")
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.bench.regret.workloads import MIB, Start, Trace
@@ -53,12 +53,9 @@ class Figures:
     evicted: int = 0
 
     @property
-    def again_per_gib(self) -> float:
-        """GiB pulled again for each GiB freed."""
+    def again_per_byte(self) -> float:
+        """Bytes pulled again for each byte freed."""
         return self.again_bytes / self.freed_bytes if self.freed_bytes else 0.0
-
-    def __add__(self, other: Figures) -> Figures:
-        return Figures(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Figures)))
 
 
 @dataclass(slots=True)

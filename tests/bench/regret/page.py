@@ -1,14 +1,17 @@
 """The table and the picture, from the file of a run.
 
-A cell of the table: GiB pulled again for each GiB freed; GiB pulled again; times of DiskPressure; removals of images
-that cannot be pulled again. All nodes of a workload together. `-`: not measured, and the line below says why.
+A cell of the table: bytes pulled again for each byte freed and GiB pulled again (medians of the nodes); times of
+DiskPressure and removals of images that cannot be pulled again (of all nodes together). Ratios are medians of the
+nodes', the worst in brackets. `-`: not measured, and the line below says why.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -39,57 +42,58 @@ INK, OTHERS, OURS, REFERENCE = "#57606a", "#9ec1e8", "#0b5cad", "#c9d1d9"
 
 
 class Results:
-    """What a run has found: `figures[workload][order]` of all its nodes together, `bounds[workload]` in bytes."""
+    """What a run has found: `figures[workload][order]` of each node, `bounds[workload]` in bytes."""
 
     def __init__(self, document: Mapping[str, Any]):
         self.machine: str = document["machine"]
         self.missing: str = document["missing"]
-        self.figures: dict[str, dict[str, Figures]] = {}
-        self.bounds: dict[str, int] = {name: sum(of) for name, of in document["bounds"].items()}
+        self.figures: dict[str, dict[str, list[Figures]]] = {}
+        self.bounds: dict[str, list[int]] = document["bounds"]
         for row in document["rows"]:
-            together = sum((Figures(**each) for each in row["nodes"]), Figures())
-            self.figures.setdefault(row["workload"], {})[row["order"]] = together
+            self.figures.setdefault(row["workload"], {})[row["order"]] = [Figures(**each) for each in row["nodes"]]
 
     @classmethod
     def read(cls, file: Path) -> Results:
         """A whole file."""
         return cls(json.loads(file.read_text()))
 
-    def ratio(self, workload: str, order: str, to: str) -> float | None:
-        """Bytes pulled again under one order as a multiple of those under another; None if one is not there or 0."""
+    def ratios(self, workload: str, order: str, to: str) -> list[float]:
+        """By node: bytes pulled again under one order as a multiple of those under another. Of nodes where the other
+        one has none, and so the ratio is no number, those are left out where both have none."""
         found = self.figures.get(workload, {})
-        if order not in found or to not in found or not found[to].again_bytes:
-            return None
-        return found[order].again_bytes / found[to].again_bytes
+        pairs = zip(found.get(order, []), found.get(to, []), strict=False)
+        of_bytes = [(one.again_bytes, other.again_bytes) for one, other in pairs]
+        return sorted(one / other if other else math.inf for one, other in of_bytes if one or other)
 
 
 def table(results: Results) -> str:
     """The table, in Markdown, and a line about each order that is missing."""
     lines = [HEAD, "|" + "---|" * (len(WORKLOADS) + 1)]
     for order in POLICIES:
-        lines.append(_line(NAMES[order], (_cell(results.figures.get(name, {}).get(order)) for name in WORKLOADS)))
-    lines.append(_line(BOUND, (_gib(results.bounds[name]) if name in results.bounds else "-" for name in WORKLOADS)))
+        lines.append(_line(NAMES[order], (_cell(results.figures.get(name, {}).get(order, [])) for name in WORKLOADS)))
+    bounds = (results.bounds.get(name) for name in WORKLOADS)
+    lines.append(_line(BOUND, (_gib(statistics.median(of)) if of else "-" for of in bounds)))
     for to, most in (("kubelet", OF_THE_KUBELET), ("offline", OF_OFFLINE)):
-        ratios = (results.ratio(name, "cost", to) for name in WORKLOADS)
-        cells = ("-" if ratio is None else f"{ratio:.2f}" + ", **above**" * (ratio > most) for ratio in ratios)
-        lines.append(_line(f"`cost` ÷ {to} (aim {most:g})", cells))
+        ratios = (results.ratios(name, "cost", to) for name in WORKLOADS)
+        lines.append(_line(f"`cost` ÷ {to} (aim {most:g})", (_ratio(each, most) for each in ratios)))
     return "\n".join(lines) + "\n" + (f"\n{results.missing}\n" if results.missing else "")
 
 
 def picture(results: Results) -> str:
-    """GiB pulled again for each workload and order, as a part of the kubelet's. No style sheet, so that it shows in a
-    README as it is."""
-    parts, y = [f'<text x="8" y="18">bytes pulled again; {escape(results.machine)}</text>'], TOP
+    """GiB pulled again for each workload and order: medians of the nodes. No style sheet, so that it shows in a README
+    as it is."""
+    parts, y = [f'<text x="8" y="18">bytes pulled again, medians of {escape(results.machine)}</text>'], TOP
     for name, found in results.figures.items():
-        most = max((each.again_bytes for each in found.values()), default=0)
+        medians = {order: statistics.median(each.again_bytes for each in nodes) for order, nodes in found.items()}
+        most = max(medians.values(), default=0)
         parts.append(f'<text x="8" y="{y + 14}" font-weight="bold">{escape(name)}</text>')
-        for order, figures in found.items():
-            length = (WIDTH - LABELS - 90) * figures.again_bytes / max(most, 1)
+        for order, again in medians.items():
+            length = (WIDTH - LABELS - 90) * again / max(most, 1)
             colour = OURS if order in ("lru", "cost") else REFERENCE if order == "offline" else OTHERS
             parts += [
                 f'<text x="{LABELS - 8}" y="{y + 12}" text-anchor="end">{escape(order)}</text>',
                 f'<rect x="{LABELS}" y="{y + 2}" width="{max(length, 1):.1f}" height="{BAR - 3}" fill="{colour}"/>',
-                f'<text x="{LABELS + length + 6:.1f}" y="{y + 12}">{_gib(figures.again_bytes)} GiB</text>',
+                f'<text x="{LABELS + length + 6:.1f}" y="{y + 12}">{_gib(again)} GiB</text>',
             ]
             y += BAR
         y += GROUP - BAR
@@ -113,14 +117,22 @@ def shown_in(head: str) -> str:
     return head + r"\n(?:\|.*\n)*(?:\nLeft out: .*\n)?"
 
 
-def _cell(figures: Figures | None) -> str:
-    if figures is None:
+def _cell(nodes: Sequence[Figures]) -> str:
+    if not nodes:
         return "-"
-    counts = (figures.again_per_gib, figures.again_bytes / GIB, figures.pressures, figures.lost)
-    return ", ".join([f"{counts[0]:.2f}", *(figure(count) for count in counts[1:])])
+    ratio = statistics.median(each.again_per_byte for each in nodes)
+    counts = (sum(each.pressures for each in nodes), sum(each.lost for each in nodes))
+    return ", ".join([f"{ratio:.2f}", _gib(statistics.median(each.again_bytes for each in nodes)), *map(str, counts)])
 
 
-def _gib(size_bytes: int) -> str:
+def _ratio(ratios: Sequence[float], most: float) -> str:
+    if not ratios:
+        return "-"
+    median = statistics.median(ratios)
+    return f"{median:.2f} ({ratios[-1]:.2f})".replace("inf", "∞") + ", **above**" * (median > most)
+
+
+def _gib(size_bytes: float) -> str:
     return figure(size_bytes / GIB)
 
 

@@ -119,7 +119,6 @@ class ByCost(Reclaimd):
             id=str(image),
             size_bytes=sum(layers.values()),
             unused_seconds=node.now - max(record.last_used, record.detected),
-            known_seconds=node.now - record.detected,
             uses=record.uses,
             returned=record.returned,
             layers=layers,

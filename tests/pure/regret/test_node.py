@@ -214,12 +214,10 @@ def test_the_librarys_orders_name_each_image_that_may_go_once(algorithm: str) ->
     assert set(node.policy.order(node, [1], 0)) == {1}
 
 
-def test_figures_add_up() -> None:
-    """Those of several nodes together; the ratio is of sums."""
-    one, two = Figures(again_bytes=1, freed_bytes=4, lost=1), Figures(again_bytes=2, freed_bytes=2)
-    assert one + two == Figures(again_bytes=3, freed_bytes=6, lost=1)
-    assert (one + two).again_per_gib == 0.5
-    assert Figures().again_per_gib == 0
+def test_where_nothing_was_freed_nothing_was_pulled_again() -> None:
+    """The ratio is 0."""
+    assert Figures(again_bytes=1, freed_bytes=4).again_per_byte == 0.25
+    assert Figures().again_per_byte == 0
 
 
 def test_many_random_removals_keep_the_sums() -> None:
