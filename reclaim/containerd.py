@@ -28,7 +28,8 @@ much.
 reach from the image's record and from nothing else. Records point to a manifest, labels of content to more content and
 to the snapshot of the unpacked image, and each snapshot to the one below it. So three lists tell it, whatever the
 snapshotter; only the sizes of snapshots are asked for one by one, and once, as what is committed never changes. Records
-that CRI does not list hold layers too, and so do containers. What other namespaces share is not known.
+that CRI does not list hold layers too. Which images containers hold, CRI tells. What other namespaces share is not
+known.
 
 Sources: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md (Synchronous Garbage Collection,
 Garbage Collection labels), `api/services/leases/v1/leases.proto`, `api/services/images/v1/images.proto`,
@@ -230,8 +231,7 @@ class HeldLayers:
             for info in told(LIST_SNAPSHOTS, request, snapshots_pb2.ListSnapshotsResponse).info:
                 name = f"{snapshotter} {info.name}"
                 below[name] = [f"{snapshotter} {info.parent}"] if info.parent else []
-                if info.kind != snapshots_pb2.COMMITTED:  # a container's, or of a pull that goes on
-                    roots.append((name, name))
+                if info.kind != snapshots_pb2.COMMITTED:  # a container's: CRI says which image it uses
                     continue
                 if name not in self._sizes:
                     usage = snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=info.name)

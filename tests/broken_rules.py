@@ -299,8 +299,20 @@ BREAKS = (
     Break(
         "what is in flight promises nothing",
         EXECUTOR,
-        "promised = sum(removal.verdict.size_bytes or 0 for removal in self.in_flight.values())",
+        "promised = sum(removal.verdict.promised_bytes for removal in self.in_flight.values())",
         "promised = 0",
+    ),
+    Break(
+        "layers that images share are promised with each",
+        "reclaim/images/order.py",
+        "return sum(size for layer, size in layers.items() if self._count[layer] == 0)\n\n    def restore",
+        "return sum(layers.values())\n\n    def restore",
+    ),
+    Break(
+        "layers that stay are promised",
+        "reclaim/images/plan.py",
+        "held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))",
+        "held = layers.held",
     ),
     # ---- deciding
     Break(

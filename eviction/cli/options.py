@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +24,7 @@ from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
 from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.workers import in_time
+from reclaim.types import RuntimeUnavailable
 from signals.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -171,11 +172,15 @@ def view_of(configuration: Configuration) -> Iterator[tuple[NodeView, str | None
 def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
     """Why the runtime cannot be reached, or None; what was observed; and the decision.
 
-    Shows progress, and mentions why records could not be restored.
+    For a dry run, what images hold on the disk is asked, too; relief does not wait for that. Shows progress, and
+    mentions why records could not be restored.
     """
     mention(node.restore_image_records())
     with Progress("asking the runtime where the images are"):
         problem = node.locate()
+    if node.dry_run and node.summary.paths.imagefs is not None:
+        with Progress("asking the runtime what its images hold"), suppress(RuntimeUnavailable):
+            node.inventory.learn_layers(node.inventory.images(node.clock.monotonic()))
     with Progress("reading the filesystems"):
         observations, decision = node.responder.synchronize()
     return problem, observations, decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,7 +33,6 @@ from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
 from eviction.types import API_VERSION, Extent
 from reclaim.programs import KINDS as OWN
-from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
 from signals.types import Signal
 
@@ -148,8 +147,6 @@ def planned(
         else:
             request = Request(node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
         with Progress("listing containers and images, and planning"):
-            with suppress(RuntimeUnavailable):
-                node.inventory.learn_layers(node.inventory.images(node.clock.monotonic()))
             record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
         if record.errors:
             exit_with(EXIT_RUNTIME, "; ".join(record.errors))

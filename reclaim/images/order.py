@@ -5,9 +5,9 @@ Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998), an instance of La
 SODA 1998; Algorithmica 33, 2002): each object has a credit, which its use renews: what it costs to bring it again,
 times how often it was used. What has the least credit for each of its bytes goes, and whenever something goes, the
 credit of all others falls by as much. What is one growing number there is the time without use here, which outlives a
-restart: an image is expected to be needed again after as long as it was not, sooner the more often it was needed. In
-simulations (`tests/bench/regret`) the square root of that number, up to a bound, did better than the number itself: a
-version that ran every minute is not needed again once there is a newer one.
+restart: an image is expected to be needed again after as long as it was not; sooner the more often it was needed, later
+the more images of its repository have been used since, as those are newer versions. The square root of the one number,
+up to a bound, and the cube of the other are from simulations (`tests/bench/regret`).
 
 **Layers.** A removal frees only layers that no other image holds, and a pull brings only those that are missing. So
 the bytes are counted by layer where they are known. Layers of images that stay count for nothing, and those that
@@ -22,6 +22,7 @@ known from (`reclaim.containerd`, `storage`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ PULL_BYTES = 4 * 1024**2
 """What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
 
 MOST_NEEDS = 36
-"""How often an image was needed counts up to here: it then goes after one needed once and unused for a sixth as long."""
+"""How often an image was needed counts up to here, where it counts as unused for a sixth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Candidate:
 
     `size_bytes`: as the runtime reports it. `unused_seconds`: since its last use, or since it was first detected.
     `uses`: spells of use that were seen. `returned`: how often it came back after a removal. `layers`: bytes on the
-    disk by layer; None: not known, so its size counts.
+    disk by layer; None: not known, so its size counts. `superseded`: how many images of its repository that are on the
+    node were used, or first detected, later.
     """
 
     id: str
@@ -49,11 +51,13 @@ class Candidate:
     uses: int = 0
     returned: int = 0
     layers: Mapping[str, int] | None = None
+    superseded: int = 0
 
     @property
     def needed_in_seconds(self) -> float:
         """How long until it is expected to be needed again. Its first pull counts as a need."""
-        return max(self.unused_seconds, 1.0) / min(1 + self.uses + self.returned, MOST_NEEDS) ** 0.5
+        needs = min(1 + self.uses + self.returned, MOST_NEEDS)
+        return float(max(self.unused_seconds, 1.0) * (1 + self.superseded) ** 3 / math.sqrt(needs))
 
 
 class Ranked(NamedTuple):

@@ -50,6 +50,8 @@ check right before a removal (`unused_images`), stopping (`execution.executor`, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -183,7 +185,7 @@ def _plan(
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     found: list[tuple[tuple[float, float, str], Verdict]] = []
-    candidates: dict[str, Candidate] = {}
+    seen: dict[str, tuple[Image, ImageRecord]] = {}
     for entries in entries_by_id(listing.images):
         image, record = one_image(entries), one_record(entries, records, now)
         last_used = float("-inf") if record.last_used is None else record.last_used
@@ -205,12 +207,36 @@ def _plan(
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((last_used, record.first_detected, image.id), verdict))
-        unused, own = now - max(record.first_detected, last_used), layers.of_images.get(image.id)
-        candidates[image.id] = Candidate(image.id, image.size_bytes, unused, record.uses, record.returned, own)
+        seen[image.id] = image, record
     verdicts = [verdict for _, verdict in sorted(found)]
     if policy.order is ImageOrder.COST or layers.of_images:
-        verdicts = _in_order(verdicts, candidates, policy.order, layers, need_bytes)
+        verdicts = _in_order(verdicts, _candidates(seen, layers, now), policy.order, layers, need_bytes)
     return Plan.of(verdicts)
+
+
+def _used_at(record: ImageRecord) -> float:
+    """When it was last used, or came if it never was."""
+    return record.first_detected if record.last_used is None else max(record.first_detected, record.last_used)
+
+
+def _candidates(seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float) -> dict[str, Candidate]:
+    """What counts for the order of all these images, by id. One that was never used counts as used when it came; one in
+    several repositories as superseded as often as in the one where it is least."""
+    used = {image_id: _used_at(each) for image_id, (_, each) in seen.items()}
+    repositories = {image_id: repositories_of(image) for image_id, (image, _) in seen.items()}
+    times = defaultdict[str, list[float]](list)
+    for image_id in sorted(used, key=used.__getitem__):
+        for repository in repositories[image_id]:
+            times[repository].append(used[image_id])
+
+    def candidate(image: Image, record: ImageRecord) -> Candidate:
+        at, own = used[image.id], layers.of_images.get(image.id)
+        superseded = min(
+            (len(times[each]) - bisect_right(times[each], at) for each in repositories[image.id]), default=0
+        )
+        return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded)
+
+    return {image_id: candidate(*each) for image_id, each in seen.items()}
 
 
 def _in_order(

@@ -53,6 +53,18 @@ def test_what_images_take_is_named_by_what_it_counts() -> None:
     assert "images that may go" in lines[head + 1]
 
 
+def test_what_an_image_frees_and_when_it_is_needed_again_are_said() -> None:
+    """Both say why it has its place in the order; the runtime's size counts layers that stay."""
+    record = planned(1)
+    (function,) = record.functions
+    (outcome,) = function.outcomes
+    foretold = outcome.verdict._replace(frees_bytes=MIB // 2, needed_in_seconds=9 * 86400.0)
+    lines = plan_lines(replace(record, functions=(replace(function, outcomes=(replace(outcome, verdict=foretold),)),)))
+    assert "no container uses it; frees 512.0KiB; expected to be needed again in 9d" in lines[1]
+    where = "may go: 1 object, images of 1.0MiB as the runtime counts them, which free 512.0KiB, in this order"
+    assert where in lines
+
+
 @pytest.mark.parametrize(
     ("kept", "width", "everything"), [(100, None, False), (100, 80, True), (MOST_KEPT_LISTED, 80, False)]
 )

@@ -77,6 +77,18 @@ def test_a_dry_run_sends_nothing_and_credits_nominal_sizes() -> None:
     assert all(outcome.freed_bytes == 0 for outcome in executed.outcomes)
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_pass_does_not_count_on_bytes_that_shared_layers_keep(dry_run: bool) -> None:
+    """10 MiB are wanted, and each of five objects of 10 MiB frees 4: three go."""
+    site = Site(5, wanted_mib=10, dry_run=dry_run, parallel=2)
+    site.store.sizes.update(dict.fromkeys(site.sizes, 4 * MIB))
+    plan = Plan(tuple(verdict._replace(frees_bytes=4 * MIB) for verdict in plan_of(site.sizes).remove))
+    executed = site.execute(plan)
+    assert len(executed.outcomes) == 3
+    assert 4 * MIB in site.disk.credits
+    assert 10 * MIB not in site.disk.credits
+
+
 def test_stopping_lets_the_removal_in_flight_finish() -> None:
     """The stop comes while the first is being removed: it is removed and accounted for, no second one starts."""
     site = Site(3, wanted_mib=100)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 
 from reclaim.images.order import Candidate, Ranked, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
+from reclaim.images.records import ImageRecords
+from reclaim.inventory import LAYERS_SECONDS, Inventory
 from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
-from tests.pure.values import GIB, MIB, container, image
+from reclaim.unused_images import UnusedImages
+from tests.pure.contexts import context_of
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.values import GIB, MIB, SteppedClock, container, image
 
 DAY = 86400.0
-SIZES = {f"layer{number}": 3**number * 1000 for number in range(8)}
+SIZES = {f"layer{number}": size * 1000 for number, size in enumerate((1, 3, 9, 27, 81, 243, 729, 2187))}
 LAYERS = st.sets(st.sampled_from(sorted(SIZES)))
 
 
@@ -33,6 +38,7 @@ def candidates(draw: st.DrawFn) -> tuple[Candidate, ...]:
             draw(st.integers(0, 50)),
             draw(st.integers(0, 5)),
             None if own is None else {layer: SIZES[layer] for layer in own},
+            draw(st.integers(0, 3)),
         )
 
     return tuple(one(number) for number in range(draw(st.integers(0, 8))))
@@ -107,9 +113,19 @@ def test_an_image_that_was_used_later_goes_no_sooner(
         assert ids(by_cost([*others, later], held)).index(one.id) >= ids(by_cost(images, held)).index(one.id)
 
 
-def of(name: str, uses: int, unused: float, size_bytes: int = GIB, **more: int) -> Candidate:
+def of(name: str, uses: int, unused: float, size_bytes: int = GIB, returned: int = 0) -> Candidate:
     """An image whose layers are not known."""
-    return Candidate(name, size_bytes, unused, uses, **more)
+    return Candidate(name, size_bytes, unused, uses, returned)
+
+
+@given(candidates(), LAYERS, st.integers(0, 7))
+def test_an_image_with_a_newer_version_goes_no_later(images: tuple[Candidate, ...], held: set[str], which: int) -> None:
+    """All else being equal."""
+    if which < len(images):
+        one = images[which]
+        others = [image for image in images if image is not one]
+        older = replace(one, superseded=one.superseded + 1)
+        assert ids(by_cost([*others, older], held)).index(one.id) <= ids(by_cost(images, held)).index(one.id)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +210,50 @@ def test_by_cost_what_was_used_once_goes_first() -> None:
     assert often.needed_in_seconds < once.needed_in_seconds
 
 
+def test_a_version_before_the_one_in_use_goes_first() -> None:
+    """A rollback may still need it, but less likely than an image that was used at the same time and has no newer
+    version; one in two repositories counts as the newest of one of them."""
+    tags = {1: "registry.test/app:1", 2: "registry.test/app:2", 3: "registry.test/tool:1", 4: "registry.test/app:0"}
+    old, new, tool, named_twice = (image(number, tag, size_bytes=GIB) for number, tag in tags.items())
+    named_twice = named_twice._replace(repo_tags=("registry.test/app:0", "registry.test/other:1"))
+    listing = replace(LISTING, images=(new, tool, named_twice, old), containers=(container("c", references=(new.id,)),))
+    records = {each.id: ImageRecord(0.0, 10 * DAY, uses=3) for each in (old, tool, named_twice)}
+    records[new.id] = ImageRecord(0.0, NOW, uses=1)
+    first, *others = plan_image_gc(listing, records, ImageGCPolicy(order=ImageOrder.COST), NOW + 1.0).remove
+    assert first.id == old.id
+    assert {each.id for each in others} == {tool.id, named_twice.id}
+
+
 @pytest.mark.parametrize("order", ImageOrder)
 def test_without_layers_the_runtimes_sizes_are_promised(order: ImageOrder) -> None:
     """As on a runtime that tells nothing of them."""
     assert {(each.frees_bytes, each.promised_bytes) for each in goes(order, Layers())} == {(None, GIB)}
+
+
+# ---- who learns the layers, and who uses them
+
+
+def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -> None:
+    """What is not told in time is asked again; a plan uses what is known, in the order of the policy."""
+    asked: list[float] = []
+    answers = iter([None, HOLD, None])
+
+    def read(left: Callable[[], float]) -> Layers | None:
+        asked.append(left())
+        return next(answers)
+
+    clock = SteppedClock(NOW)
+    runtime = MemoryRuntime(clock)
+    runtime.hold(*LISTING.images, *LISTING.containers)
+    inventory = Inventory(runtime, runtime, MemoryPods(), clock, read)
+    policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
+    context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
+    stage = UnusedImages(replace(context, inventory=inventory))
+    assert {each.frees_bytes for each in stage.plan().remove} == {None}
+    for _ in range(3):
+        inventory.learn_layers(LISTING.images)
+    assert asked == [LAYERS_SECONDS] * 2
+    assert [each.frees_bytes for each in stage.plan().remove] == [7 * MIB, 5 * MIB]
+    inventory.learn_layers(LISTING.images[:1], lambda: False)
+    assert asked == [LAYERS_SECONDS] * 2 + [0.0]
+    assert inventory.layers == HOLD
