@@ -26,6 +26,7 @@ import bisect
 import heapq
 import importlib
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,10 +70,7 @@ class Docuum(Alone):
     def order(self, node: Node, images: list[int], need_bytes: int) -> Iterable[int]:
         """By last use of an image or of one that was built on it."""
         by_layers = {node.trace.catalogue.images[image].layers: image for image in node.present}
-        last_used = {
-            image: node.now if record.running else max(record.last_used, record.detected)
-            for image, record in node.present.items()
-        }
+        last_used = {image: _used_at(node, image) for image in node.present}
         ancestors = dict.fromkeys(node.present, 0)
         for layers, image in by_layers.items():
             for count in range(1, len(layers)):
@@ -108,20 +106,25 @@ class ByCost(Reclaimd):
 
     def of_one_kind(self, node: Node, images: list[int], need_bytes: int) -> Iterable[int]:
         """The product's own order, of what its records and the runtime say."""
-        may_go = set(images)
-        candidates = [self._candidate(node, image) for image in images]
+        may_go, catalogue = set(images), node.trace.catalogue
+        used: dict[int, list[float]] = defaultdict(list)  # by repository: when its images on the node were used last
+        for image in node.present:
+            bisect.insort(used[catalogue.images[image].repository], _used_at(node, image))
+        candidates = [self._candidate(node, image, used[catalogue.images[image].repository]) for image in images]
         held = [layer for image in node.exclusive if image not in may_go for layer in self._of(node, image)]
         return (int(ranked.id) for ranked in by_cost(candidates, held, need_bytes))
 
-    def _candidate(self, node: Node, image: int) -> Candidate:
-        record, layers = node.present[image], self._of(node, image)
+    def _candidate(self, node: Node, image: int, used: list[float]) -> Candidate:
+        """As `reclaim.images.plan` makes it of records and names."""
+        record, layers, at = node.present[image], self._of(node, image), _used_at(node, image)
         return Candidate(
             id=str(image),
             size_bytes=sum(layers.values()),
-            unused_seconds=node.now - max(record.last_used, record.detected),
+            unused_seconds=node.now - at,
             uses=record.uses,
             returned=record.returned,
             layers=layers,
+            superseded=len(used) - bisect.bisect_right(used, at),
         )
 
     def _of(self, node: Node, image: int) -> dict[str, int]:
@@ -132,6 +135,12 @@ class ByCost(Reclaimd):
             found = {str(layer): sizes[layer] for layer in node.trace.catalogue.images[image].layers}
             self._layers[image] = found
         return found
+
+
+def _used_at(node: Node, image: int) -> float:
+    """When it was used last, or came if it never was."""
+    record = node.present[image]
+    return node.now if record.running else max(record.last_used, record.detected)
 
 
 class Library(Alone):
