@@ -38,7 +38,7 @@ PLACES = (
     ("/etc/reclaimd/reclaimd.conf.d/*.conf", "drop-ins, in the order of their names"),
     ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, only read"),
     ("/run/reclaimd/control.sock", "the socket on which commands reach the daemon"),
-    ("/var/lib/reclaimd/images.json", "when each image was first seen and last used"),
+    ("/var/lib/reclaimd/images.json", "when each image was first seen and last used, and which are gone"),
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )

@@ -19,6 +19,7 @@ from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import SET_BY_THE_DRILL, UNDER_NODE, Scenario
+from eviction.history_file.regret import RegretJson
 from eviction.reporting.pass_record import LogLineJson, NothingToDo, PassJson
 from eviction.reporting.status import CheckJson, Status
 from eviction.types import API_VERSION
@@ -37,6 +38,7 @@ PRINTED: dict[str, Any] = {
     "pass": PassJson,
     "plan": PlanJson,
     "pod-evictions": PodEvictions,
+    "regret": RegretJson,
     "status": Status,
     "why": WhyJson,
 }

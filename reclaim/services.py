@@ -175,5 +175,10 @@ class Listener:
     def parked_ended(self, outcome: Outcome) -> None:
         """A parked removal has finally ended."""
 
+    def returned(self, image: Image, gone_id: str, by_us: bool, since: float) -> None:
+        """An image that had gone is listed again. `gone_id`: the one that had gone; another one than this if only its
+        tag came back. `by_us`: we had removed it. `since`: when it was listed, or pulled before that, as far as the
+        runtime says, in seconds since the epoch."""
+
     def program_line(self, function: str, line: str) -> None:
         """A configured program printed a line."""

@@ -265,8 +265,9 @@ class ImageRecord:
     never).
 
     `first_listed`: when we first saw it in a list, if another source dates it earlier; None: at `first_detected`.
-    `uses`: spells of use seen: how often it was in use, without having been so at the detection before. `returned`: how
-    often it came back after we had removed it. Both outlive its removal.
+    `uses`: spells of use seen: how often it was in use, and had not been at the detection before. `returned`: how often
+    it came back after we had removed it. Both outlive its removal. `counted_since`: since when, if that is before
+    `first_detected`.
     """
 
     first_detected: float
@@ -274,11 +275,17 @@ class ImageRecord:
     first_listed: float | None = None
     uses: int = 0
     returned: int = 0
+    counted_since: float | None = None
 
     @property
     def listed_since(self) -> float:
         """When it first appeared in a list, which is all that the kubelet knows."""
         return self.first_detected if self.first_listed is None else self.first_listed
+
+    @property
+    def uses_since(self) -> float:
+        """Since when its uses are counted."""
+        return self.first_detected if self.counted_since is None else min(self.counted_since, self.first_detected)
 
 
 @dataclass(frozen=True, slots=True)

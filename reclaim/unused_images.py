@@ -74,7 +74,8 @@ class UnusedImages(Stage):
         listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        context.records.update(listing.images, usage.ids, began, wall)
+        if not context.planned:  # what a dry run leaves out is still there
+            context.records.update(listing.images, usage.ids, began, wall)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         self._references = {each[0].id: removal_references(each) for each in entries_by_id(listing.images)}
@@ -178,7 +179,7 @@ class UnusedImages(Stage):
             gone = not there
         finally:
             if not there or verdict.id in self._answered:
-                self._context.records.forget(verdict.id, removed=gone)
+                self._context.records.forget(verdict.id, self._clock.monotonic() if gone else None)
         return there
 
     def _status(self, image_id: str) -> Image | None:

@@ -1,4 +1,5 @@
-"""`reclaimd history`: every pass and every removal of the last weeks. Reads only the file; needs no daemon."""
+"""`reclaimd history`: every pass and every removal of the last weeks, and what they cost. Reads only files; needs no
+daemon."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import argparse
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
@@ -22,15 +23,20 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
+from eviction.history_file.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
 from eviction.types import API_VERSION
+from reclaim.execution.workers import Workers
+from reclaim.images.records import Loaded, RecordFile, load_in_time
 from signals.clock import SystemClock
-from signals.quantity import QuantityError, format_bytes, parse_duration
+from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
+REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
+WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,30 +66,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="only removals of objects whose name contains TEXT, or whose id begins with it (with or without sha256:)",
     )
-    parser.add_argument("--limit", metavar="N", type=_count, help="only the newest N passes and events")
+    parser.add_argument("--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images")
+    parser.add_argument("--regret", action="store_true", help="what removals cost: which images came back, how soon")
     add_output(parser)
     add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0, even if there is no file yet; 2 if the configuration has none, or it cannot be read."""
-    path = configuration_of(arguments).history_file
+    configuration = configuration_of(arguments)
+    path = configuration.history_file
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
     found: list[Document] = []
     try:
         with Progress("reading the history"):
             documents = documents_of(read_records(path))
-            found = selected(documents, arguments.since or "", arguments.object, arguments.limit)
+            chosen = () if arguments.regret else (arguments.object, arguments.limit)  # what came back needs all others
+            found = selected(documents, arguments.since or "", *chosen)
         if not found:
             mention(f"no such record in the history {path}")
     except NoHistoryYet as error:
         mention(f"{error}; the daemon creates it when it starts")
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
+    if arguments.regret:
+        state_file = configuration.state_file
+        state = load_in_time(RecordFile(state_file, SystemClock()), Workers("records", 1)) if state_file else Loaded()
+        mention(state.problem)
+        joined = removals_of(found, state.gone, state.at)
+        regret = regret_of([each for each in joined if is_about(asdict(each), arguments.object)], arguments.limit)
+        answer(arguments, regret, lambda: regret_lines(regret, columns()))
+        return EXIT_OK
     record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
     answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
     return EXIT_OK
+
+
+def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
+    """A table of images, and one of times. `width`: as in `history_lines`."""
+    images = [_regret_row("all", regret), *(_regret_row(each["name"], each) for each in regret["images"])]
+    windows = [(name, *map(str, fates.values())) for name, fates in regret["within"].items()]
+    return [*table([REGRET_HEADS, *images], width, "regret"), *table([WINDOW_HEADS, *windows], width)]
+
+
+def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
+    soonest = "-" if sums["soonest_seconds"] is None else format_duration(sums["soonest_seconds"])
+    amounts = map(_bytes, (sums["freed_bytes"], sums["returned_bytes"], sums["returned_bytes_per_gib"]))
+    return (shortened(name), str(sums["removed"]), str(sums["returned"]), soonest, *amounts)
 
 
 def since(text: str, now: float) -> str:
@@ -110,15 +140,17 @@ def selected(
     found: deque[Document] = deque(maxlen=limit)
     for document in documents:
         removals = [removal for removal in document.get("removals", ()) if is_about(removal, about)]
-        if str(document.get("time", "")) >= start and (removals or not about):
-            found.append({**document, "removals": removals} if about else document)
+        returned = document["kind"] == "returned" and is_about(document, about)
+        if str(document.get("time", "")) >= start and (removals or returned or not about):
+            found.append({**document, "removals": removals} if removals and about else document)
     return list(found)
 
 
-def is_about(removal: Mapping[str, Any], text: str) -> bool:
-    """Whether the name of the object contains the text, or its id begins with it, with or without `sha256:`."""
-    identity = str(removal.get("id", ""))
-    return text in str(removal.get("name", "")) or identity.startswith((text, f"sha256:{text}"))
+def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
+    """Whether the name of the object contains the text, or its id begins with it, with or without `sha256:`, if it has
+    at least `shortest_id` characters."""
+    begins = str(found.get("id", "")).startswith((text, f"sha256:{text}"))
+    return text in str(found.get("name", "")) or (len(text) >= shortest_id and begins)
 
 
 def history_lines(documents: Iterable[Document], width: int | None = None) -> list[str]:
@@ -142,6 +174,8 @@ def _rows(document: Document) -> Iterator[Sequence[str]]:
         sizes = [_bytes((document.get(each) or {}).get("bytes")) for each in ("nominal", "measured")]
         result, trigger = str(document.get("result", "-")), str(document.get("trigger", "-"))
         yield (time, result, "pass", sentence, *sizes, trigger, identity)
+    elif kind == "returned":
+        yield (time, kind, "image", shortened(document["name"]), _bytes(document["size"]), "-", "-", "-")
     elif kind not in ("removals", "parked_ended"):
         what = f"reclaimd {document.get('version', '')}".rstrip()
         if kind == "dropped":

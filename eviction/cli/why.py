@@ -5,16 +5,19 @@ was removed. Read-only.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Literal
 
+from eviction.cli.history import is_about
 from eviction.cli.options import add_configuration, add_output, answer, configuration_of, mention
 from eviction.cli.plan import planned
 from eviction.cli.progress import Progress
 from eviction.control.reclaim import ReclaimOptions
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.history_file.recorder import Document, documents_of
+from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.record import Pass
 from eviction.reporting.explain import REASONS
@@ -22,10 +25,9 @@ from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from eviction.types import API_VERSION
 from reclaim.types import Outcome, Result, Rule
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import counted, format_bytes, format_duration
 
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
-DIGEST = "sha256:"
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
 
@@ -68,6 +70,8 @@ class WhyJson:
     """The existing objects with that name."""
     went: list[RemovalJson] | LeftOut = LEFT_OUT
     """If there are none: the objects that were removed, the last first."""
+    regret: list[ImageRegretJson]
+    """The images with that name that were removed, and how often they came back."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,14 +87,17 @@ def run(arguments: argparse.Namespace) -> int:
     configuration, name = configuration_of(arguments), arguments.name
     with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
         objects = [why_json(*each) for each in objects_named(record, name)]
-    if objects:
-        answer(arguments, WhyJson(objects=objects), lambda: (line for each in objects for line in why_lines(each)))
-        return EXIT_OK
-    went = removals_named(configuration.history_file, name)
-    mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
-    if went:
-        answer(arguments, WhyJson(objects=[], went=went), lambda: (line for each in went for line in went_lines(each)))
-    return EXIT_NOT_RELIEVED
+    history = history_of(configuration.history_file)
+    removed = [each for each in removals_of(history) if is_about(asdict(each), name, SHORTEST_ID)]
+    whole = [each for each in removed if name in (each.name, each.id)]
+    regret, went = images_of(whole or removed), [] if objects else removals_named(history, name)
+    if not objects:
+        mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
+    if objects or went:
+        found = WhyJson(objects=objects, went=went or LEFT_OUT, regret=regret)
+        blocks = [*map(why_lines, objects), *map(went_lines, went), map(regret_line, regret)]
+        answer(arguments, found, lambda: chain.from_iterable(blocks))
+    return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
 
 def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
@@ -101,20 +108,16 @@ def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
     """
     objects = [*enumerate(record.removals, 1), *((None, outcome) for outcome in record.kept)]
     whole = [each for each in objects if name in (each[1].verdict.name, each[1].verdict.id)]
-    return whole or [each for each in objects if _is_named(each[1].verdict.name, each[1].verdict.id, name)]
+    return whole or [each for each in objects if is_about(each[1].verdict._asdict(), name, SHORTEST_ID)]
 
 
-def _is_named(name: str, identity: str, text: str) -> bool:
-    begins = identity.startswith(text) or identity.removeprefix(DIGEST).startswith(text)
-    return text in name or (len(text) >= SHORTEST_ID and begins)
-
-
-def removals_named(history_file: str, name: str) -> list[RemovalJson]:
-    """The last removal of each object with this name in the history, the last first. Whole names count as in
-    `objects_named`. Problems with the history go to stderr."""
+def removals_named(history: Sequence[Document], name: str) -> list[RemovalJson]:
+    """The last removal of each object with this name in these records, the last first. Whole names count as in
+    `objects_named`."""
     last: dict[tuple[str, str], RemovalJson] = {}
     passes: dict[tuple[str, str], Document] = {}  # the record of a parked removal's end does not contain its pass
-    for document, removal in _history_of(history_file, name):
+    of_it = ((each, one) for each in history for one in each.get("removals", ()) if is_about(one, name, SHORTEST_ID))
+    for document, removal in of_it:
         key = (removal.get("kind", ""), removal.get("id", ""))
         of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
         if removal.get("result") in GONE:
@@ -125,18 +128,14 @@ def removals_named(history_file: str, name: str) -> list[RemovalJson]:
     return [each for each in found if name in (each.removal["name"], each.removal["id"])] or found
 
 
-def _history_of(history_file: str, name: str) -> Iterator[tuple[Document, Any]]:
-    """Each removal of an object with this name, and its record."""
+def history_of(history_file: str) -> list[Document]:
+    """The records of the history; none if there is none. Problems go to stderr."""
     try:
         with Progress("reading the history"):
-            for document in documents_of(read_records(history_file)) if history_file else ():
-                for removal in document.get("removals", ()):
-                    if _is_named(removal.get("name", ""), removal.get("id", ""), name):
-                        yield document, removal
-    except NoHistoryYet:
-        pass
+            return list(documents_of(read_records(history_file))) if history_file else []
     except HistoryUnusable as error:
-        mention(f"historyFile: {error}")
+        mention("" if isinstance(error, NoHistoryYet) else f"historyFile: {error}")
+        return []
 
 
 def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
@@ -184,6 +183,13 @@ def went_lines(went: RemovalJson) -> list[str]:
         f"  why:   {_why(removal)}",
         f"  freed: {format_bytes(freed)}, measured right after it",
     ]
+
+
+def regret_line(regret: ImageRegretJson) -> str:
+    """How often an image was removed and came back."""
+    soonest, back = regret["soonest_seconds"], counted(regret["returned"], "time")
+    after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
+    return f"image {regret['name']}: removed {counted(regret['removed'], 'time')}, seen to come back {back}{after}"
 
 
 def _why(removal: Mapping[str, Any]) -> str:

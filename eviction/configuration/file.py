@@ -364,7 +364,7 @@ class ConfigurationFile(StrictModel):
     assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
     """The fill rate, in bytes per second, that is always assumed to be possible."""
     state_file: NeedsRestart[texts.PathOrEmpty] = setting("stateFile", "/var/lib/reclaimd/images.json")
-    """The file that records when each image was first seen and last used. Empty: none."""
+    """The file that records when each image was first seen and last used, and which are gone. Empty: none."""
     history_file: NeedsRestart[texts.PathOrEmpty] = setting("historyFile", "/var/lib/reclaimd/history")
     """The file that records every pass and every removal of the last weeks. Empty: none."""
     history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")

@@ -43,7 +43,7 @@ class ImageRecordsSaver(Listener):
         if self._file is None:
             return
         loaded = load_in_time(self._file, self._workers)
-        self._records.restore(loaded.records, loaded.saved)
+        self._records.restore(loaded)
         if loaded.missing:
             self._log.info(loaded.problem)
         elif loaded.problem:
@@ -67,7 +67,7 @@ class ImageRecordsSaver(Listener):
         self._saved.wait(SAVE_AT_END_SECONDS)
 
     def _save(self, file: RecordFile) -> None:
-        self._warn(file.save(self._records.records))
+        self._warn(file.save(self._records.records, self._records.gone))
 
     def _warn(self, problem: str) -> None:
         if problem and problem != self._last_problem:

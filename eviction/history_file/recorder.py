@@ -35,8 +35,9 @@ from eviction.reporting.pass_record import (
     outcome_json,
     pass_fields,
     removals_by_result,
+    shortened,
 )
-from reclaim.types import Outcome, ReclaimResult, Result
+from reclaim.types import Image, Outcome, ReclaimResult, Result
 from signals.clock import Clock
 from signals.quantity import counted
 
@@ -102,6 +103,23 @@ class ParkedEndedRecordJson(WrittenJson):
     """The one object."""
 
 
+class ReturnedRecordJson(TypedDict):
+    """An image that had gone is there again."""
+
+    kind: Literal["returned"]
+    """What the record is."""
+    time: Time
+    """When it was listed again, or pulled before that, as far as the runtime says."""
+    id: str
+    """The id of the image."""
+    name: str
+    """Its first tag, else its first digest, else its id."""
+    size: Count
+    """Its size in bytes, as the runtime reports it."""
+    gone_id: str
+    """The id of the image that had gone: another one if only its tag came back."""
+
+
 class DaemonRecordJson(WrittenJson):
     """The daemon has started, or stopped."""
 
@@ -122,7 +140,8 @@ class DroppedRecordJson(WrittenJson):
     """How many."""
 
 
-RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | DaemonRecordJson | DroppedRecordJson
+_EventJson = ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
+RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | _EventJson
 
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
@@ -258,6 +277,11 @@ class HistoryRecorder(Listener):
     def parked_ended(self, outcome: Outcome) -> None:
         ended = ParkedEndedRecordJson(kind="parked_ended", time=self._now(), removals=[outcome_json(outcome)])
         self.put(encoded(ended))
+
+    def returned(self, image: Image, gone_id: str, _: bool, since: float) -> None:
+        name, size = shortened(image.title), image.size_bytes
+        record = {"kind": "returned", "time": timestamp(since), "id": image.id, "name": name, "size": size}
+        self.put(encoded({**record, "gone_id": gone_id}))
 
     def put(self, *records: bytes) -> None:
         """Queues records and drops those that do not fit. Does nothing without a thread."""

@@ -186,7 +186,7 @@ class Node(NodeView):
         self.client.on_call = self._called
         self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
-        self.records = records or ImageRecords(self._pulled_at, earlier=earlier)
+        self.records = records or ImageRecords(self._pulled_at, earlier=earlier, on_return=self.listeners.returned)
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
@@ -280,11 +280,12 @@ class Node(NodeView):
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked
         from time to time; once it is false, GivenUp is raised. Raises RuntimeUnavailable."""
-        listing = self.inventory.snapshot(self.clock.monotonic(), goes_on)
+        detected_at, wall = self.clock.monotonic(), self.clock.wall()
+        listing = self.inventory.snapshot(detected_at, goes_on)
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        self.records.update(listing.images, usage.ids, self.clock.monotonic(), self.clock.wall())
+        self.records.update(listing.images, usage.ids, detected_at, wall)
         began = self.pods.start_times() or {}
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
         self.inventory.learn_layers(listing.images, goes_on)
@@ -369,7 +370,7 @@ class Node(NodeView):
         if self.record_file is None:
             return ""
         loaded = load_in_time(self.record_file, Workers("records", 1))
-        self.records.restore(loaded.records, loaded.saved)
+        self.records.restore(loaded)
         return "" if loaded.missing else loaded.problem
 
     @property

@@ -45,7 +45,7 @@ TEXTS = frozenset(
 
 Kind = Literal[
     "signals", "thresholds", "objects", "counts", "passes", "functions", "uses", "filesystems", "configuration",
-    "ladder", "pods", "history", "other",
+    "ladder", "pods", "history", "regret", "other",
 ]  # fmt: skip
 LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
     "signals": ("FILESYSTEM", "CAPACITY", "HEADROOM", "MARK"),
@@ -60,6 +60,7 @@ LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
     "ladder": ("AVAILABLE", "WHOSE"),
     "pods": ("LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS", "PRIORITY", "REQUEST"),
     "history": ("PASS", "FREED", "REASON", "SIZE", "KIND"),
+    "regret": ("PER GIB FREED", "FREED", "SOONEST", "REMOVED"),
     "other": (),
 }
 """The columns that a table leaves out on a narrow terminal, in this order."""

@@ -32,7 +32,7 @@ from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
 from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.pods.states import Why
-from reclaim.types import Result
+from reclaim.types import Image, Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
@@ -80,6 +80,8 @@ class Metrics(Collector, Listener):
         self._removals = count("removals", "Objects to be removed, by result", ("kind", "result"))
         text = "Bytes freed: measured on the filesystem, and nominal, as the runtime reported"
         self._bytes = count("reclaimed_bytes", text, ("operation", "kind"))
+        self._returned = count("images_returned", "Images that came back after the daemon had removed them")
+        self._returned_bytes = count("image_returned_bytes", "Bytes of those images, as the runtime reports them")
         self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
         self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
         self._watch_events = count("watch_events", "Observations requested by watch events")
@@ -122,6 +124,10 @@ class Metrics(Collector, Listener):
         self._calls.labels(operation).inc()
         self._failed.labels(operation).inc(failed)
         self._call_durations.labels(operation).observe(seconds)
+
+    def returned(self, image: Image, _: str, by_us: bool, __: float) -> None:
+        self._returned.inc(by_us)
+        self._returned_bytes.inc(by_us * image.size_bytes)
 
     def count_watch_event(self) -> None:
         self._watch_events.inc()

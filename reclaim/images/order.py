@@ -5,9 +5,9 @@ Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998), an instance of La
 SODA 1998; Algorithmica 33, 2002): each object has a credit, which its use renews: what it costs to bring it again,
 times how often it was used. What has the least credit for each of its bytes goes, and whenever something goes, the
 credit of all others falls by as much. What is one growing number there is the time without use here, which outlives a
-restart: an image is expected to be needed again after as long as it was not; sooner the more often it was needed, later
-the more images of its repository have been used since, as those are newer versions. The square root of the one number,
-up to a bound, and the cube of the other are from simulations (`tests/bench/regret`).
+restart: an image is expected to be needed again after as long as it took from one need to the next, and the later the
+longer it was not; and much later if images of its repository, newer versions as a rule, have been used since. The
+weights below are from simulations (`tests/bench/regret`).
 
 **Layers.** A removal frees only layers that no other image holds, and a pull brings only those that are missing. So
 the bytes are counted by layer where they are known. Layers of images that stay count for nothing, and those that
@@ -22,7 +22,6 @@ known from (`reclaim.containerd`, `storage`).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,8 +30,14 @@ from typing import NamedTuple
 PULL_BYTES = 4 * 1024**2
 """What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
 
-MOST_NEEDS = 36
-"""How often an image was needed counts up to here, where it counts as unused for a sixth of the time."""
+PRIOR_SECONDS, PRIOR_NEEDS = 86400.0, 0.5
+"""What is assumed of every image before anything was seen: half a need in a day."""
+
+UNUSED_WEIGHT = 0.3
+"""How much the time without use delays the next need, for each need that was seen."""
+
+SUPERSEDED_POWER = 4
+"""Of two images, the one before the other version of it is expected this power of two later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Candidate:
     `size_bytes`: as the runtime reports it. `unused_seconds`: since its last use, or since it was first detected.
     `uses`: spells of use that were seen. `returned`: how often it came back after a removal. `layers`: bytes on the
     disk by layer; None: not known, so its size counts. `superseded`: how many images of its repository that are on the
-    node were used, or first detected, later.
+    node were used, or first detected, later. `counted_seconds`: since when uses are counted, before removals too.
     """
 
     id: str
@@ -52,12 +57,15 @@ class Candidate:
     returned: int = 0
     layers: Mapping[str, int] | None = None
     superseded: int = 0
+    counted_seconds: float = 0.0
 
     @property
     def needed_in_seconds(self) -> float:
-        """How long until it is expected to be needed again. Its first pull counts as a need."""
-        needs = min(1 + self.uses + self.returned, MOST_NEEDS)
-        return float(max(self.unused_seconds, 1.0) * (1 + self.superseded) ** 3 / math.sqrt(needs))
+        """How long until it is expected to be needed again. It came because it was needed."""
+        needs = max(self.uses, 1 + self.returned)
+        seen = max(self.counted_seconds, self.unused_seconds) + UNUSED_WEIGHT * needs * self.unused_seconds
+        later = float((1 + self.superseded) ** SUPERSEDED_POWER)
+        return (PRIOR_SECONDS + seen) / (PRIOR_NEEDS + needs) * later
 
 
 class Ranked(NamedTuple):

@@ -234,7 +234,8 @@ def _candidates(seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, n
         superseded = min(
             (len(times[each]) - bisect_right(times[each], at) for each in repositories[image.id]), default=0
         )
-        return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded)
+        counted = now - record.uses_since
+        return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded, counted)
 
     return {image_id: candidate(*each) for image_id, each in seen.items()}
 
@@ -388,6 +389,7 @@ def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: fl
         max(record.listed_since for record in known),
         max(record.uses for record in known),
         max(record.returned for record in known),
+        min(record.uses_since for record in known),
     )
 
 

@@ -20,6 +20,11 @@ nothing about it. Only the id tells which containers use it, so the use of one e
 
 An id that appears again after it was gone starts a new age.
 
+**What has gone is remembered**: the last 1000 images that are no longer listed, whoever removed them. If one is listed
+again, by its id or else by its first tag, it has returned: that is reported once, and how often it was used and came
+back goes on from there. A list may be a second older than its detection, so within a second of a removal of ours none
+counts as returned.
+
 **The text of the file.** Times are written as seconds since the epoch, so that people can read them. The time of the
 save is recorded in both clocks, with the ids of the boot (`/proc/sys/kernel/random/boot_id`) and of the machine
 (`/etc/machine-id`).
@@ -76,10 +81,29 @@ EarlierClocks = Callable[[], tuple[float, float] | None]
 """How many seconds ago, in this boot, the wall clock showed which time (seconds since the epoch); None if not known."""
 
 
+MOST_GONE = 1000  # some 250 KB in the file
+LONGEST_TAG = 512  # characters; a longer one is not recognised
+NO_TAG = "<none>"  # so begins the tag of an image that has none
+LIST_SECONDS = 1.0  # how much older than its detection a list may be
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What is remembered of an image that is no longer listed. `tag`: its first one, or empty. `by_us`: we removed it.
+    `uses`, `returned`, `counted_since`: as in its record."""
+
+    tag: str = ""
+    by_us: bool = False
+    uses: int = 0
+    returned: int = 0
+    counted_since: float | None = None
+
+
 class ImageRecords:
     """The records of all listed images. Times are monotonic seconds. Thread-safe.
 
     `earlier`: asked once, if there are pull times and nothing else relates the two clocks before the first detection.
+    `on_return`: called for each image that has returned, on the thread of the detection (`Listener.returned`).
     """
 
     def __init__(
@@ -87,16 +111,20 @@ class ImageRecords:
         pull_times: PullTimes = dict,
         seed: Mapping[str, ImageRecord] | None = None,
         earlier: EarlierClocks = lambda: None,
+        on_return: Callable[[Image, str, bool, float], None] = lambda *_: None,
     ):
         self._pull_times = pull_times
         self._earlier = earlier
+        self._on_return = on_return
         self._known_since = float("inf")  # the earliest moment at which both clocks are known
         self._smallest_offset = float("inf")  # between the wall clock and the monotonic clock since then
         self._detected_at = float("-inf")
         self._in_use_at = float("-inf")  # the latest detection, or the latest restored use
         self._lock = threading.Lock()
         self._records: dict[str, ImageRecord] = dict(seed or {})
-        self._removed: dict[str, ImageRecord] = {}  # by us, by the id of the image
+        self._gone: dict[str, Gone] = {}  # by id, those that went last at the end
+        self._removed_at = float("-inf")  # when we last removed one
+        self._tags: dict[str, str] = {}  # of the listed images, by id
         self._unconfirmed: set[str] = set()  # restored, and not yet seen by this process
 
     @property
@@ -105,20 +133,27 @@ class ImageRecords:
         with self._lock:
             return dict(self._records)
 
-    def restore(self, records: Mapping[str, ImageRecord], saved: tuple[float, float] | None = None) -> None:
+    @property
+    def gone(self) -> Mapping[str, Gone]:
+        """What has gone, by id."""
+        with self._lock:
+            return dict(self._gone)
+
+    def restore(self, loaded: Loaded) -> None:
         """Restores what an earlier process remembered; records that this process already has are not changed.
 
-        The next detection checks each against its pull time, and forgets those no longer listed. `saved`: when they
-        were saved in this boot, by the monotonic and the wall clock.
+        The next detection checks each against its pull time, and forgets those no longer listed.
         """
         with self._lock:
-            if saved is not None:
-                self._compare_clocks(*saved)
-            restored = {known: record for known, record in records.items() if known not in self._records}
+            if loaded.saved is not None:
+                self._compare_clocks(*loaded.saved)
+            restored = {known: record for known, record in loaded.records.items() if known not in self._records}
             self._records.update(restored)
             self._unconfirmed.update(restored)
             uses = [record.last_used for record in restored.values() if record.last_used is not None]
             self._in_use_at = max([self._in_use_at, *uses])
+            there = set(map(_id_of, self._records))
+            self._gone = {known: each for known, each in loaded.gone.items() if known not in there} | self._gone
 
     def update(
         self, images: Iterable[Image], in_use: frozenset[str], now: float, wall_now: float
@@ -129,7 +164,7 @@ class ImageRecords:
         `in_use`: ids. `now` is monotonic and `wall_now` since the epoch, both in seconds. A detection that began before
         another thread's finished one forgets nothing and sets no last use back.
         """
-        listed = {image.record_key: image.id for image in images}
+        listed = {image.record_key: image for image in images}
         with self._lock:
             asked = self._to_be_dated(listed)
             alone = self._known_since == float("inf")
@@ -140,39 +175,73 @@ class ImageRecords:
             self._compare_clocks(now, wall_now)
             if earlier is not None:
                 self._compare_clocks(now - earlier[0], earlier[1])
-            seen = {key: pulled[listed[key]] - self._smallest_offset for key in asked if listed[key] in pulled}
-            fresh = dict(self._records) if now < self._detected_at else {}
-            for key, image_id in listed.items():
+            there, returned = {image.id for image in listed.values()}, list[tuple[Image, str, bool, float]]()
+            seen = {key: pulled[listed[key].id] - self._smallest_offset for key in asked if listed[key].id in pulled}
+            newest = now >= self._detected_at
+            fresh = {} if newest else dict(self._records)
+            for key, image in listed.items():
                 record = self._confirmed(key, seen.get(key), now)
-                if key not in self._records and (removed := self._removed.pop(image_id, None)) is not None:
-                    record = replace(record, uses=removed.uses, returned=removed.returned + 1)
-                if image_id in in_use and (record.last_used is None or now > record.last_used):
+                gone_id = None if key in self._records else self._gone_as(image, there)
+                if gone_id is not None:
+                    if now - self._removed_at < LIST_SECONDS:
+                        continue
+                    gone = self._gone.pop(gone_id)
+                    returned.append((image, gone_id, gone.by_us, wall_now - (now - record.first_detected)))
+                    returns = gone.returned + gone.by_us
+                    record = replace(record, uses=gone.uses, returned=returns, counted_since=gone.counted_since)
+                elif key in self._unconfirmed and record.first_detected > self._known_since:  # pulled since the save
+                    returned.append((image, image.id, False, wall_now - (now - record.first_detected)))
+                if image.id in in_use and (record.last_used is None or now > record.last_used):
                     begins = record.last_used != self._in_use_at
                     record = replace(record, last_used=now, uses=record.uses + begins)
                 fresh[key] = record
             self._unconfirmed &= fresh.keys() - listed.keys()
+            for key in self._records.keys() - fresh.keys():
+                if _id_of(key) not in there:
+                    self._remember(_id_of(key), self._records[key], by_us=False)
+            if newest:
+                self._tags = {each.id: each.repo_tags[0][:LONGEST_TAG] for each in listed.values() if each.repo_tags}
             self._records = fresh
             self._detected_at = self._in_use_at = max(now, self._detected_at)
-            return dict(fresh)
+            found = dict(fresh)
+        for each in returned:
+            self._on_return(*each)
+        return found
 
-    def forget(self, image_id: str, removed: bool = False) -> None:
-        """This image is gone, or may be: if it returns before the next detection, it starts a new age. `removed`: it is
-        gone, and we removed it; its next appearance is a return."""
+    def forget(self, image_id: str, removed: float | None = None) -> None:
+        """This image is gone, or may be: if it returns before the next detection, it starts a new age. `removed`: when
+        it was gone after our removal, in monotonic seconds; None: it may be there."""
         with self._lock:
             for key in [key for key in self._records if _id_of(key) == image_id]:
                 record = self._records.pop(key)
                 self._unconfirmed.discard(key)
-                if removed:
-                    self._removed[image_id] = record
+                if removed is not None:
+                    self._remember(image_id, record, by_us=True)
+                    self._removed_at = max(removed, self._removed_at)
 
-    def _to_be_dated(self, listed: Mapping[str, str]) -> list[str]:
+    def _remember(self, image_id: str, record: ImageRecord, *, by_us: bool) -> None:
+        self._gone.pop(image_id, None)  # so that it moves to the end
+        counted = record.uses, record.returned, record.uses_since if record.uses else None
+        self._gone[image_id] = Gone(self._tags.get(image_id, ""), by_us, *counted)
+        while len(self._gone) > MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+
+    def _gone_as(self, image: Image, there: set[str]) -> str | None:
+        """The id of the image that had gone and that this one is, by its id or else by a tag; None if it is new.
+        `there`: the listed ids, which come back by themselves."""
+        if image.id in self._gone:
+            return image.id
+        tags, gone = {tag for tag in image.repo_tags if not tag.startswith(NO_TAG)}, reversed(self._gone.items())
+        return next((known for known, each in gone if each.tag in tags and known not in there), None)
+
+    def _to_be_dated(self, listed: Mapping[str, Image]) -> list[str]:
         """The keys that need a pull time: restored ones, and new ones that are the only entry of their id."""
-        entries = Counter(listed.values())
+        entries = Counter(image.id for image in listed.values())
         entries.update(_id_of(key) for key in self._records.keys() - listed.keys())
         return [
             key
-            for key, image_id in listed.items()
-            if key in self._unconfirmed or (key not in self._records and entries[image_id] == 1)
+            for key, image in listed.items()
+            if key in self._unconfirmed or (key not in self._records and entries[image.id] == 1)
         ]
 
     def _compare_clocks(self, monotonic: float, wall: float) -> None:
@@ -192,7 +261,8 @@ class ImageRecords:
         since = min(pulled, now)
         last_used = known.last_used  # or of an image that was there before this one was pulled?
         last_used = None if last_used is None or last_used < since else last_used
-        return replace(known, first_detected=since, last_used=last_used, first_listed=now)
+        counted = known.uses_since if known.uses else None
+        return replace(known, first_detected=since, last_used=last_used, first_listed=now, counted_since=counted)
 
 
 def _id_of(key: str) -> str:
@@ -235,8 +305,9 @@ class NotRecords(Exception):
     """Bytes that are not records of this version and machine. The message is a sentence without a subject."""
 
 
-def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
-    """The records as text. `saved`: the moment at which they are written. Keys of an unknown form are left out."""
+def records_json(records: Mapping[str, ImageRecord], saved: Moment, gone: Mapping[str, Gone] | None = None) -> bytes:
+    """The records, and what has gone, as text. `saved`: the moment at which they are written. Keys of an unknown form
+    are left out."""
 
     def wall(monotonic: float | None) -> float | None:
         return None if monotonic is None else saved.wall - max(saved.monotonic - monotonic, 0.0)
@@ -246,13 +317,17 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment) -> bytes:
         for key, record in sorted(records.items())
         if _KEY.fullmatch(key)
     }
-    document = {"kind": KIND, "version": VERSION, "saved": asdict(saved), "images": images}
+    no_longer = {
+        key: {**asdict(each), "counted_since": wall(each.counted_since)}
+        for key, each in (gone or {}).items()
+        if _KEY.fullmatch(key)
+    }
+    document = {"kind": KIND, "version": VERSION, "saved": asdict(saved), "images": images, "gone": no_longer}
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def records_from_json(text: bytes, now: Moment) -> tuple[dict[str, ImageRecord], Moment | None]:
-    """The records, in times of `now`'s monotonic clock, and when they were saved, if in this boot. Raises NotRecords
-    for anything else."""
+def records_from_json(text: bytes, now: Moment) -> Loaded:
+    """The records, in times of `now`'s monotonic clock. Raises NotRecords for anything else."""
     if len(text) > LARGEST_BYTES:
         raise NotRecords(f"is larger than {LARGEST_BYTES // 1024**2} MiB")
     try:
@@ -269,22 +344,31 @@ def records_from_json(text: bytes, now: Moment) -> tuple[dict[str, ImageRecord],
         if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
             raise NotRecords("is of another machine")
         records = {_key(key): _record(entry, saved, now) for key, entry in document["images"].items()}
+        went = document.get("gone", {}).items()
+        gone = {_key(key): _gone(each, saved, now) for key, each in went}
     except (AttributeError, LookupError, TypeError, ValueError):
         raise NotRecords("holds what is no record of an image") from None
-    return records, saved if _same_boot(saved, now) else None
+    return Loaded(records, gone, saved=(saved.monotonic, saved.wall) if _same_boot(saved, now) else None, at=saved.wall)
 
 
-def _record(entry: dict[str, object], saved: Moment, now: Moment) -> ImageRecord:
+def _record(entry: Mapping[str, object], saved: Moment, now: Moment) -> ImageRecord:
     """Raises LookupError, TypeError or ValueError if it is not a record; unknown fields are ignored."""
-
-    def moment(name: str) -> float | None:
-        time = entry.get(name)
-        return None if time is None else now.monotonic - _age(_time(time), saved, now)
-
     first_detected = now.monotonic - _age(_time(entry["first_detected"]), saved, now)
-    last_used = moment("last_used")
+    last_used = _moment(entry, "last_used", saved, now)
     was_there = first_detected if last_used is None else min(first_detected, last_used)  # an image in use was there
-    return ImageRecord(was_there, last_used, moment("first_listed"), *(_count(entry.get(name, 0)) for name in _COUNTS))
+    first_listed, counted_since = (_moment(entry, each, saved, now) for each in ("first_listed", "counted_since"))
+    return ImageRecord(was_there, last_used, first_listed, *_counts(entry), counted_since)
+
+
+def _gone(entry: Mapping[str, object], saved: Moment, now: Moment) -> Gone:
+    """Raises as `_record`."""
+    since = _moment(entry, "counted_since", saved, now)
+    return Gone(_text(entry["tag"]), entry["by_us"] is True, *_counts(entry), since)
+
+
+def _moment(entry: Mapping[str, object], name: str, saved: Moment, now: Moment) -> float | None:
+    time = entry.get(name)
+    return None if time is None else now.monotonic - _age(_time(time), saved, now)
 
 
 def _age(time: float, saved: Moment, now: Moment) -> float:
@@ -311,10 +395,10 @@ def _text(value: object) -> str:
     return value
 
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValueError(value)
-    return value
+def _counts(entry: Mapping[str, object]) -> tuple[int, int]:
+    """How often it was used and came back; an older version wrote neither."""
+    uses, returned = (max(int(_time(entry.get(name, 0))), 0) for name in _COUNTS)
+    return uses, returned
 
 
 def _time(value: object) -> float:
@@ -325,13 +409,16 @@ def _time(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The records in a file. `problem`: why there are none, as a sentence, else empty; `missing`: there is no file, as
-    at the first start. `saved`: when they were saved, in monotonic and wall seconds; None if not in this boot."""
+    """The records in a file, and what has gone. `problem`: why there are none, as a sentence, else empty; `missing`:
+    there is no file, as at the first start. `saved`: when they were saved, in monotonic and wall seconds; None if not
+    in this boot. `at`: the same in wall seconds, in any boot; None if there are none."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
+    gone: Mapping[str, Gone] = field(default_factory=dict)
     problem: str = ""
     missing: bool = False
     saved: tuple[float, float] | None = None
+    at: float | None = None
 
 
 def current_boot_id() -> str:
@@ -363,39 +450,39 @@ class RecordFile:
         self._boot_id = current_boot_id() if boot_id is None else boot_id
         self._machine_id = current_machine_id() if machine_id is None else machine_id
         self._lock = threading.Lock()
-        self._on_disk: Mapping[str, ImageRecord] = {}
+        self._on_disk: tuple[Mapping[str, ImageRecord], Mapping[str, Gone]] = ({}, {})
         self._as_of = clock.monotonic()
 
     def load(self) -> Loaded:
         """What was saved, in times of this boot's monotonic clock."""
         try:
-            records, saved = records_from_json(self._file.read(LARGEST_BYTES), self._now())
+            loaded = records_from_json(self._file.read(LARGEST_BYTES), self._now())
         except FileNotFoundError:
             return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
         except (OSError, ValueError, NotRecords) as error:  # ValueError: the path contains a NUL
             why = error if isinstance(error, NotRecords) else f"cannot be read: {reason_of(error)}"
             return Loaded(problem=f"the state file {self._path} {why}; images count as new")
         with self._lock:
-            self._on_disk, self._as_of = records, self._clock.monotonic()
-        return Loaded(records, saved=None if saved is None else (saved.monotonic, saved.wall))
+            self._on_disk, self._as_of = (loaded.records, loaded.gone), self._clock.monotonic()
+        return loaded
 
-    def save(self, records: Mapping[str, ImageRecord]) -> str:
-        """Saves the records, unless the same ones were saved or loaded within the last hour.
+    def save(self, records: Mapping[str, ImageRecord], gone: Mapping[str, Gone] | None = None) -> str:
+        """Saves the records, and what has gone, unless the same ones were saved or loaded within the last hour.
 
         Returns a sentence if saving failed, else an empty string.
         """
         with self._lock:
             recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
-            if records == self._on_disk and (recent or not records):
+            if (records, gone or {}) == self._on_disk and (recent or not (records or gone)):
                 return ""
             try:
-                text = records_json(records, self._now())
+                text = records_json(records, self._now(), gone)
                 if len(text) > LARGEST_BYTES:
                     return f"the state file {self._path} would be larger than {LARGEST_BYTES // 1024**2} MiB"
                 self._file.replace(text)
             except (OSError, ValueError) as error:
                 return f"the state file {self._path} cannot be saved: {reason_of(error)}"
-            self._on_disk, self._as_of = dict(records), self._clock.monotonic()
+            self._on_disk, self._as_of = (dict(records), dict(gone or {})), self._clock.monotonic()
             return ""
 
     def _now(self) -> Moment:

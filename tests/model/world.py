@@ -151,7 +151,7 @@ class World:
     def restart_product(self) -> None:
         """reclaimd is stopped and started again; its records survive in their file. If a call hangs it is killed."""
         if self.product.record_file is not None:
-            self.product.record_file.save(self.product.records.records)
+            self.product.record_file.save(self.product.records.records, self.product.records.gone)
         self._end_product()
         self._start_product()
 

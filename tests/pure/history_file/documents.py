@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eviction.history_file.recorder import DaemonRecordJson, DroppedRecordJson, ParkedEndedRecordJson, encoded
+from eviction.history_file.recorder import (
+    DaemonRecordJson,
+    DroppedRecordJson,
+    ParkedEndedRecordJson,
+    ReturnedRecordJson,
+    encoded,
+)
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import outcome_json
@@ -66,3 +72,16 @@ def daemon_record(wall: float) -> bytes:
 def dropped_record(records: int, wall: float) -> bytes:
     """So many records were not written."""
     return encoded(DroppedRecordJson(kind="dropped", time=timestamp(wall), records=records))
+
+
+def returned_record(number: int, wall: float, gone: int | None = None) -> bytes:
+    """An image is there again: by its id, or by its tag in place of the one numbered `gone`."""
+    record = ReturnedRecordJson(
+        kind="returned",
+        time=timestamp(wall),
+        id=image_id(number),
+        name=f"registry.example/app:{number}",
+        size=20 * MIB,
+        gone_id=image_id(number if gone is None else gone),
+    )
+    return encoded(record)

@@ -9,7 +9,7 @@ import pytest
 
 from eviction.cli.history import is_about, selected, since
 from eviction.history_file.recorder import documents_of, pass_records
-from tests.pure.history_file.documents import outcome, parked_ended_record, pass_of
+from tests.pure.history_file.documents import outcome, parked_ended_record, pass_of, returned_record
 from tests.pure.values import image_id
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
@@ -73,6 +73,14 @@ def test_of_an_object_only_its_removals_are_shown() -> None:
     assert selected(documents(), about="no such") == []
 
 
+def test_an_appearance_is_found_by_the_image() -> None:
+    """Beside its removals; not by the id of a pass."""
+    whole = [*documents(), *documents_of([returned_record(10, NOW + 400)])]
+    assert [document["kind"] for document in selected(whole, about="app:10")] == ["pass", "returned"]
+    assert selected(whole, about=image_id(10)[:16])[-1] == whole[-1]
+    assert selected(whole, about="pass-1") == []
+
+
 def test_an_object_is_named_by_a_part_of_its_name_or_the_beginning_of_its_id() -> None:
     """With the algorithm of a digest or without it; no other part of an id."""
     removal = {"id": image_id(7), "name": "registry.example/team/app:1.2"}
@@ -81,3 +89,5 @@ def test_an_object_is_named_by_a_part_of_its_name_or_the_beginning_of_its_id() -
         assert is_about(removal, text)
     for text in ("other", digest[1:13], "sha256:" + digest[1:]):
         assert not is_about(removal, text)
+    assert not is_about(removal, digest[:7], shortest_id=8)
+    assert is_about(removal, digest[:8], shortest_id=8)

@@ -10,7 +10,14 @@ from eviction.cli.history import history_lines
 from eviction.history_file.recorder import documents_of, pass_records, periodic_records
 from eviction.reporting.tables import LEFT_OUT_FIRST
 from reclaim.types import ReclaimResult, Result
-from tests.pure.history_file.documents import daemon_record, dropped_record, outcome, parked_ended_record, pass_of
+from tests.pure.history_file.documents import (
+    daemon_record,
+    dropped_record,
+    outcome,
+    parked_ended_record,
+    pass_of,
+    returned_record,
+)
 
 FIRST = LEFT_OUT_FIRST["history"]
 WALL = 1_800_000_000.0
@@ -23,6 +30,7 @@ DOCUMENTS = list(
             *periodic_records("periodic-1", ReclaimResult("container GC", (outcome(3),)), WALL),
             parked_ended_record(outcome(4), WALL),
             dropped_record(3, WALL),
+            returned_record(5, WALL + 60),
         ]
     )
 )
@@ -50,6 +58,7 @@ def test_with_room_each_line_has_everything() -> None:
     assert lines[6][-2:] == ["periodic", "periodic-1"]
     assert lines[7][4] == "registry.example/app:4"
     assert lines[8][2:6] == ["dropped", "daemon", "3", "records"]
+    assert lines[9][1:6] == ["08:01:00", "returned", "image", "registry.example/app:5", "20.0MiB"]
 
 
 @pytest.mark.parametrize("width", [200, 120, 100, 80, 60])

@@ -30,15 +30,16 @@ def candidates(draw: st.DrawFn) -> tuple[Candidate, ...]:
     """Images over a few layers; some of whose layers nothing is known."""
 
     def one(number: int) -> Candidate:
-        own = draw(st.none() | LAYERS)
+        unused, own = draw(st.floats(0.0, 1e7)), draw(st.none() | LAYERS)
         return Candidate(
             f"image{number}",
             draw(st.integers(0, 10**9)),
-            draw(st.floats(0.0, 1e7)),
+            unused,
             draw(st.integers(0, 50)),
             draw(st.integers(0, 5)),
             None if own is None else {layer: SIZES[layer] for layer in own},
             draw(st.integers(0, 3)),
+            unused + draw(st.floats(0.0, 1e7)),
         )
 
     return tuple(one(number) for number in range(draw(st.integers(0, 8))))

@@ -15,7 +15,7 @@ from reclaim.execution.executor import Executor
 from reclaim.execution.removals import Removals
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.images.records import ImageRecords
+from reclaim.images.records import ImageRecords, Loaded
 from reclaim.periodic_image_gc import IMAGE_GC, ImageGC, ImageGCResult
 from reclaim.types import (
     Action,
@@ -141,7 +141,7 @@ def test_a_pass_tells_what_took_how_long_and_when_the_next_image_is_old_enough()
     story = Story(1)
     story.available = 200 * MIB - 50 * MIB
     story.runtime.hold(image(2, "young:1"))
-    story.records.restore({image_id(2): ImageRecord(story.clock.monotonic() - 100.0)})
+    story.records.restore(Loaded({image_id(2): ImageRecord(story.clock.monotonic() - 100.0)}))
     story.runtime.call_seconds = 1.0
     reclaim = story.run().reclaim
     assert (reclaim.list_seconds, reclaim.plan_seconds) == (3.0, 0.0)
@@ -210,7 +210,7 @@ def test_an_image_exactly_at_the_minimum_age_may_go(known_seconds: float, goes: 
     """As the kubelet: equal is old enough."""
     story = Story()
     story.runtime.hold(image(1, "young:1"))
-    story.records.restore({image_id(1): ImageRecord(story.clock.monotonic() - known_seconds)})
+    story.records.restore(Loaded({image_id(1): ImageRecord(story.clock.monotonic() - known_seconds)}))
     story.run()
     assert (story.left() == set()) is goes
 
@@ -230,7 +230,7 @@ def test_never_used_is_removed_before_least_recently_used() -> None:
     """As the kubelet: a time of last use that is not set comes first."""
     story = Story(1, 2)
     story.runtime.hold(image(7, size_bytes=50 * MIB))
-    story.records.restore({image_id(7): ImageRecord(90_000.0)})
+    story.records.restore(Loaded({image_id(7): ImageRecord(90_000.0)}))
     story.run()
     assert story.removal_calls() == [image_id(7), image_id(1)]
 
@@ -307,7 +307,7 @@ def test_a_full_disk_after_the_age_sweep_is_freed_in_the_same_pass() -> None:
     story.available = 170 * MIB
     lately = ImageRecord(10_000.0, story.clock.monotonic() - 60.0)
     story.runtime.hold(image(5, size_bytes=50 * MIB))
-    story.records.restore({image_id(5): lately})
+    story.records.restore(Loaded({image_id(5): lately}))
     policy = ImageGCPolicy(max_age_seconds=HOUR, high_threshold_percent=83, low_threshold_percent=80)
     result = story.run(policy)
     assert [(o.verdict.id, o.verdict.reason) for o in result.reclaim.outcomes] == [
@@ -475,7 +475,7 @@ def test_a_dry_run_is_the_same_pass_without_the_one_call() -> None:
         made = Story(1, 2, dry_run=dry_run)
         made.runtime.hold(*(image(n, f"recent:{n}", size_bytes=50 * MIB) for n in (5, 6)))
         recent = made.clock.monotonic() - 60.0
-        made.records.restore({image_id(n): ImageRecord(10_000.0, recent + n) for n in (5, 6)})
+        made.records.restore(Loaded({image_id(n): ImageRecord(10_000.0, recent + n) for n in (5, 6)}))
         made.available = 30 * MIB
         return made
 

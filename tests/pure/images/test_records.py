@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.executor import never_relieved
+from reclaim.execution.executor import Executor, never_relieved
+from reclaim.execution.removals import Removals
 from reclaim.functions import FUNCTIONS, Call
-from reclaim.images.records import ImageRecords
+from reclaim.images.records import MOST_GONE, Gone, ImageRecords, Loaded
 from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, image, image_id
+from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
@@ -48,21 +50,121 @@ def test_a_use_that_goes_on_is_one_spell() -> None:
 def test_a_use_that_goes_on_over_a_restart_is_one_spell() -> None:
     """ONE was in use at the last detection before it, TWO was not: its use is a new one."""
     records = ImageRecords()
-    records.restore({ONE: ImageRecord(-500.0, -100.0, uses=3), TWO: ImageRecord(-500.0, -200.0, uses=3)})
+    records.restore(Loaded({ONE: ImageRecord(-500.0, -100.0, uses=3), TWO: ImageRecord(-500.0, -200.0, uses=3)}))
     found = records.update([image(1), image(2)], frozenset({ONE, TWO}), 10.0, 5000.0)
     assert (found[ONE].uses, found[TWO].uses) == (3, 4)
 
 
+Returned = tuple[str, str, bool, float]
+"""The id of the image, of the one that had gone, whether we removed it, and since when it is there."""
+
+
+def reporting(**witness: Any) -> tuple[ImageRecords, list[Returned]]:
+    """Records, and what they report as returned."""
+    returned: list[Returned] = []
+    return ImageRecords(**witness, on_return=lambda one, *rest: returned.append((one.id, *rest))), returned
+
+
 def test_an_image_that_we_removed_and_that_comes_back_has_returned() -> None:
-    """It starts a new age, but how often it was used and came back is kept. What others removed does not return."""
-    records = ImageRecords()
+    """It starts a new age, but how often it was used and came back is kept. Each return is reported once. Of what
+    something else has removed that is reported too, but not counted."""
+    records, returned = reporting()
     for now in (100.0, 200.0):
-        records.update([image(1), image(2)], frozenset({ONE, TWO}), now, 0.0)
-        records.forget(ONE, removed=True)
-        records.forget(TWO)
-        records.update([], NONE, now + 10, 0.0)
-    found = records.update([image(1), image(2)], NONE, 300.0, 0.0)
-    assert found == {ONE: ImageRecord(300.0, uses=2, returned=2), TWO: ImageRecord(300.0)}
+        records.update([image(1), image(2)], frozenset({ONE, TWO}), now, now + 5000.0)
+        records.forget(ONE, now + 1)
+        records.update([], NONE, now + 10, now + 5010.0)
+    found = records.update([image(1), image(2)], NONE, 300.0, 5300.0)
+    assert found == {ONE: ImageRecord(300.0, uses=2, returned=2), TWO: ImageRecord(300.0, uses=2)}
+    assert records.update([image(1), image(2)], NONE, 310.0, 5310.0) == found
+    assert returned == [(one, one, by_us, at) for at in (5200.0, 5300.0) for one, by_us in ((ONE, True), (TWO, False))]
+
+
+def test_a_return_is_dated_by_the_pull() -> None:
+    """The runtime says that it was pulled 60 s after the last detection, 40 s before this one."""
+    records, returned = reporting(pull_times=lambda: {ONE: 5160.0}, earlier=lambda: (9000.0, -3950.0))
+    records.update([image(1)], NONE, 50.0, 5050.0)
+    records.forget(ONE, 60.0)
+    records.update([], NONE, 100.0, 5100.0)
+    records.update([image(1)], NONE, 200.0, 5200.0)
+    assert returned == [(ONE, ONE, True, 5160.0)]
+
+
+def test_what_may_be_there_has_not_returned() -> None:
+    """Nobody knows whether the removal did anything: a new age, but nothing came back."""
+    records, returned = reporting()
+    records.update([image(1)], NONE, 100.0, 0.0)
+    records.forget(ONE)
+    assert records.update([image(1)], NONE, 110.0, 0.0) == {ONE: ImageRecord(110.0)}
+    assert returned == []
+
+
+def test_an_older_list_does_not_bring_back_what_was_removed_since() -> None:
+    """The list began before the removal, or up to a second before its detection. The next one counts."""
+    records, returned = reporting()
+    records.update([image(1), image(2)], NONE, 100.0, 0.0)
+    records.forget(ONE, 110.0)
+    for began in (109.0, 110.5):
+        assert records.update([image(1), image(2)], NONE, began, 0.0).keys() == {TWO}
+    assert (returned, records.gone) == ([], {ONE: Gone(by_us=True)})
+    assert records.update([image(1)], NONE, 111.0, 0.0)[ONE] == ImageRecord(111.0, returned=1)
+
+
+def test_a_tag_that_comes_back_with_other_content_has_returned() -> None:
+    """Unless the image itself is there again: then the tag has only moved. An image without a tag is nobody's."""
+    records, returned = reporting()
+    records.update([image(1, "app:1"), image(2, "<none>:<none>"), image(3)], NONE, 100.0, 0.0)
+    for number in (1, 2, 3):
+        records.forget(image_id(number), 110.0)
+    found = records.update([image(4, "other:1", "app:1"), image(5, "<none>:<none>"), image(6)], NONE, 200.0, 0.0)
+    assert [each[:2] for each in returned] == [(image_id(4), ONE)]
+    assert found[image_id(4)].returned == 1
+    records.forget(image_id(4), 210.0)
+    records.update([image(7, "other:1"), image(4)], NONE, 300.0, 0.0)
+    assert [each[:2] for each in returned[1:]] == [(image_id(4), image_id(4))]
+
+
+def test_an_image_is_gone_when_no_runtime_handler_has_it() -> None:
+    """One of two entries goes and comes back: the image was there all along."""
+    records, returned = reporting()
+    for listed in ([image(1), KATA], [KATA], [image(1), KATA]):
+        records.update(listed, NONE, 100.0, 0.0)
+    assert (returned, records.gone) == ([], {})
+    records.forget(ONE, 110.0)
+    assert records.update([image(1), KATA], NONE, 200.0, 0.0)[ONE].returned == 1
+    assert len(returned) == 1
+
+
+def test_what_has_gone_is_remembered_over_a_restart() -> None:
+    """Also an image that went while no process looked: its record was restored, and it is not listed."""
+    records, returned = reporting()
+    gone = {ONE: Gone("app:1", True, uses=4, returned=2), image_id(3): Gone()}
+    records.restore(Loaded({TWO: ImageRecord(-500.0, uses=7), image_id(3): ImageRecord(-9.0)}, gone))
+    assert records.gone.keys() == {ONE}, "an image with a record is not gone"
+    records.update([], NONE, 10.0, 0.0)
+    assert records.gone[TWO] == Gone(uses=7)
+    found = records.update([image(1), image(2)], NONE, 20.0, 0.0)
+    assert (found[ONE].uses, found[ONE].returned, found[TWO].uses, found[TWO].returned) == (4, 3, 7, 0)
+    assert [by_us for _, _, by_us, _ in returned] == [True, False]
+
+
+def test_what_was_pulled_again_while_no_process_looked_has_returned() -> None:
+    """A process was killed after a removal, before it saved that. Reported once; what stayed has not returned."""
+    pulls = {ONE: 4950.0, TWO: 4490.1}  # of TWO a moment after its first detection, as far as clocks can say
+    records, returned = reporting(pull_times=lambda: pulls)
+    saved = {ONE: ImageRecord(-500.0, uses=3), TWO: ImageRecord(-500.0, uses=3)}
+    records.restore(Loaded(saved, saved=(-100.0, 4890.0)))
+    found = records.update([image(1), image(2)], NONE, 10.0, 5000.0)
+    assert (found[ONE].uses, found[ONE].returned) == (3, 0)
+    assert records.update([image(1), image(2)], NONE, 20.0, 5010.0) == found
+    assert returned == [(ONE, ONE, False, 4950.0)]
+
+
+def test_the_last_thousand_that_went_are_remembered() -> None:
+    """A node that pulls for ever needs no more memory."""
+    records = ImageRecords()
+    for number in range(3 * MOST_GONE):
+        records.update([image(number)], NONE, float(number), 0.0)
+    assert list(records.gone) == [image_id(number) for number in range(2 * MOST_GONE - 1, 3 * MOST_GONE - 1)]
 
 
 def test_an_image_that_comes_back_starts_a_new_age() -> None:
@@ -70,7 +172,7 @@ def test_an_image_that_comes_back_starts_a_new_age() -> None:
     records = ImageRecords()
     records.update([image(1), image(2)], frozenset({ONE}), 100.0, 0.0)
     assert records.update([image(2)], NONE, 200.0, 0.0) == {TWO: ImageRecord(100.0)}
-    assert records.update([image(1), image(2)], NONE, 300.0, 0.0)[ONE] == ImageRecord(300.0)
+    assert records.update([image(1), image(2)], NONE, 300.0, 0.0)[ONE] == ImageRecord(300.0, uses=1)
 
 
 def test_what_is_in_use_but_not_listed_gets_no_record() -> None:
@@ -186,7 +288,7 @@ def test_what_was_missing_in_the_detection_before_is_no_older_than_that() -> Non
 def test_the_clocks_at_the_save_vouch_for_a_pull_since(saved: tuple[float, float], first_detected: float) -> None:
     """The file of records is of this boot: since then the clock was not set, or an hour ahead."""
     records = telling((ONE, 4000.0), earlier=None)
-    records.restore({TWO: ImageRecord(-800.0)}, saved)
+    records.restore(Loaded({TWO: ImageRecord(-800.0)}, saved=saved))
     found = records.update([image(1), image(2)], NONE, 100.0, 5000.0)
     assert (found[ONE].first_detected, found[TWO].first_detected) == (first_detected, -800.0)
 
@@ -228,7 +330,7 @@ def test_a_removed_image_that_is_pulled_again_before_the_next_detection_starts_a
     records = ImageRecords()
     records.update([image(1)], frozenset({ONE}), 100.0, 0.0)
     records.forget(ONE)
-    records.forget(TWO)
+    records.forget(TWO, 100.0)
     assert records.records == {}
     assert records.update([image(1)], NONE, 900.0, 0.0) == {ONE: ImageRecord(900.0)}
 
@@ -254,7 +356,7 @@ def test_a_record_that_a_late_look_confirmed_is_not_forgotten_by_an_earlier_one(
 def test_what_was_brought_back_keeps_its_times_until_it_is_no_longer_listed() -> None:
     """After a restart: the first detection confirms one image and forgets the other."""
     records = ImageRecords()
-    records.restore({ONE: ImageRecord(-500.0, -100.0), TWO: ImageRecord(-500.0)})
+    records.restore(Loaded({ONE: ImageRecord(-500.0, -100.0), TWO: ImageRecord(-500.0)}))
     assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: ImageRecord(-500.0, -100.0)}
 
 
@@ -262,7 +364,7 @@ def test_what_this_process_knows_is_not_overwritten_by_what_is_brought_back() ->
     """A file that is read late brings back only what is not known."""
     records = ImageRecords()
     records.update([image(1)], NONE, 10.0, 5000.0)
-    records.restore({ONE: ImageRecord(-500.0), TWO: ImageRecord(-500.0)})
+    records.restore(Loaded({ONE: ImageRecord(-500.0), TWO: ImageRecord(-500.0)}))
     assert records.records == {ONE: ImageRecord(10.0), TWO: ImageRecord(-500.0)}
 
 
@@ -281,7 +383,7 @@ def test_what_was_brought_back_is_no_older_than_the_witness_says(
 ) -> None:
     """It may have been removed and pulled again while no process detected images."""
     records = ImageRecords(pull_times=lambda: {} if witnessed is None else {ONE: witnessed})
-    records.restore({ONE: ImageRecord(-500.0, -100.0)})
+    records.restore(Loaded({ONE: ImageRecord(-500.0, -100.0)}))
     assert records.update([image(1)], NONE, 10.0, 5000.0) == {ONE: expected}
     assert records.update([image(1)], NONE, 20.0, 5000.0) == {ONE: expected}  # asked once
 
@@ -301,6 +403,20 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
     assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
 
 
+@pytest.mark.regression
+def test_a_dry_run_forgets_nothing_of_what_it_would_remove() -> None:
+    """Its row plans images twice, the second time without those of the first: they are not gone."""
+    clock = SteppedClock()
+    runtime = MemoryRuntime(clock)
+    runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
+    records = ImageRecords(seed={ONE: ImageRecord(0.0, uses=3)})
+    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, dry_run=True)
+    context = context_of(runtime, clock, records=records, executor=executor)
+    planned = [Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved).count(Result.PLANNED) for _ in "12"]
+    assert planned == [1, 0]
+    assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3), {})
+
+
 def test_two_threads_share_the_records() -> None:
     """A thousand detections and removals on each of two threads: no error, and no record of what is not listed."""
     records, errors = ImageRecords(), list[BaseException]()
@@ -309,7 +425,7 @@ def test_two_threads_share_the_records() -> None:
         try:
             for step in range(1000):
                 records.update([image(1), image(own)], frozenset({ONE}), float(step), 0.0)
-                records.forget(image_id(own), removed=True)
+                records.forget(image_id(own), float(step))
                 assert records.records[ONE].last_used is not None
         except BaseException as error:  # noqa: BLE001 # the test reports what a thread raised
             errors.append(error)

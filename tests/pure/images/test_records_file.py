@@ -15,6 +15,7 @@ from reclaim.execution.workers import Workers
 from reclaim.images.records import (
     LARGEST_BYTES,
     SAVE_AGAIN_SECONDS,
+    Gone,
     Loaded,
     RecordFile,
     current_boot_id,
@@ -57,6 +58,15 @@ def test_what_was_saved_is_loaded_by_the_next_process(path: Path) -> None:
         {known: record.first_detected for known, record in RECORDS.items()}, abs=1e-3
     )
     assert loaded.records[ONE].last_used == pytest.approx(900.0, abs=1e-3)
+
+
+def test_what_has_gone_is_saved_and_loaded_too(path: Path) -> None:
+    """A change of it alone is one; without any record as well."""
+    file = RecordFile(str(path), SteppedClock(), "boot-1")
+    assert file.save({}, {ONE: Gone("app:1", by_us=True)}) == ""
+    assert RecordFile(str(path), SteppedClock(), "boot-1").load().gone == {ONE: Gone("app:1", by_us=True)}
+    assert file.save({}, {}) == ""
+    assert RecordFile(str(path), SteppedClock(), "boot-1").load().gone == {}
 
 
 def test_the_directory_and_the_file_are_for_their_owner_only(path: Path) -> None:

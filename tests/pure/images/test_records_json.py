@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.images import records as json_of
-from reclaim.images.records import LARGEST_BYTES, Moment, NotRecords, records_json
+from reclaim.images.records import LARGEST_BYTES, Gone, Moment, NotRecords, records_json
 from reclaim.types import ImageRecord
 from tests.pure.values import image_id
 
@@ -27,7 +27,7 @@ TEXT = records_json(RECORDS, SAVED)
 
 def records_from_json(text: bytes, now: Moment) -> dict[str, ImageRecord]:
     """The records alone."""
-    return json_of.records_from_json(text, now)[0]
+    return dict(json_of.records_from_json(text, now).records)
 
 
 def ages(records: dict[str, ImageRecord], now: float) -> dict[str, tuple[float, float | None]]:
@@ -91,7 +91,21 @@ def test_how_often_an_image_was_used_and_returned_survives() -> None:
 )
 def test_the_moment_of_the_save_is_known_in_the_same_boot(now: Moment, known: bool) -> None:
     """In another one its monotonic time means nothing."""
-    assert json_of.records_from_json(TEXT, now)[1] == (SAVED if known else None)
+    loaded = json_of.records_from_json(TEXT, now)
+    assert loaded.saved == ((SAVED.monotonic, SAVED.wall) if known else None)
+    assert loaded.at == SAVED.wall
+
+
+def test_what_has_gone_survives() -> None:
+    """In its order, in any boot. An older file has none."""
+    gone = {TWO: Gone("app:1", True, 3, 1), ONE: Gone()}
+    text = records_json(RECORDS, SAVED, gone)
+    found = json_of.records_from_json(text, SAVED)
+    assert (found.gone, list(found.gone)) == (gone, [TWO, ONE])
+    assert json_of.records_from_json(text, Moment(50.0, SAVED.wall + DAY, "boot-2")).gone == gone
+    older = json.loads(text)
+    del older["gone"]
+    assert json_of.records_from_json(json.dumps(older).encode(), SAVED).gone == {}
 
 
 def test_times_in_the_text_are_wall_time() -> None:
@@ -200,9 +214,12 @@ def changed(change: dict[str, object], image: object = None) -> bytes:
         (changed({}, {"first_detected": 10**400}), "no record"),
         (changed({}, {"first_detected": 1.0, "last_used": -1e300}), "no record"),
         (changed({}, {"first_detected": 1.0, "last_used": "x"}), "no record"),
-        (changed({}, {"first_detected": 1.0, "uses": -1}), "no record"),
         (changed({}, {"first_detected": 1.0, "uses": True}), "no record"),
-        (changed({}, {"first_detected": 1.0, "returned": 1.5}), "no record"),
+        (changed({}, {"first_detected": 1.0, "returned": "1"}), "no record"),
+        (changed({"gone": []}), "no record"),
+        (changed({"gone": {ONE: {"tag": 7, "by_us": True}}}), "no record"),
+        (changed({"gone": {ONE: {"by_us": True}}}), "no record"),
+        (changed({"gone": {"../x": {"tag": "", "by_us": True}}}), "no record"),
         (b" " * (LARGEST_BYTES + 1), "larger than 16 MiB"),
     ],
 )

@@ -18,7 +18,7 @@ from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, 
 from signals.interval import update_fill_rate
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.pages import EVICTION, words
-from tests.pure.values import GIB, MIB, observation, observations_of, threshold
+from tests.pure.values import GIB, MIB, image, image_id, observation, observations_of, threshold
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 SEEN = observations_of(
@@ -82,6 +82,16 @@ def test_a_scrape_has_the_last_observation() -> None:
     assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 0
     assert found["reclaimd_heartbeat_age_seconds"] == 0.5
     assert found["reclaimd_held_off"] == 0
+
+
+def test_what_came_back_after_our_removals_is_counted() -> None:
+    """Not what something else had removed."""
+    metrics = Metrics(lambda: QUIET)
+    assert scraped(metrics)["reclaimd_images_returned_total"] == 0
+    for by_us in (True, False, True):
+        metrics.returned(image(1, size_bytes=3 * MIB), image_id(1), by_us, 0.0)
+    found = scraped(metrics)
+    assert (found["reclaimd_images_returned_total"], found["reclaimd_image_returned_bytes_total"]) == (2, 6 * MIB)
 
 
 @pytest.mark.parametrize(("known", "reported", "value"), [(False, set(), None), (True, set(), 0.0), (True, {1}, 1.0)])

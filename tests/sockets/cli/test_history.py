@@ -19,6 +19,7 @@ from tests.reclaimd_process import (
     Daemon,
     answer,
     came_true,
+    reclaimd,
     reclaimd_here,
     write_configuration,
 )
@@ -61,6 +62,43 @@ def test_what_the_daemon_removed_is_listed_by_name_and_survives_it(small_node: S
     assert history_of(file, "--limit", "1") == [stopped]
     assert history_of(file, "--since", "1h") == [started, passed, stopped]
     assert (path.stat().st_size, path.stat().st_mode & 0o777) == (MIB, 0o600)
+
+
+def test_regret_counts_the_removals_of_daemon_and_commands(small_node: SmallNode, tmp_path: Path) -> None:
+    """One image comes back after the daemon has removed it, and again after a command beside it has. Without a state
+    file nobody remembers what is gone; without a history nothing was removed."""
+    state = tmp_path / "images.json"
+    fields: dict[str, Any] = {"historyFile": str(tmp_path / "history"), "historySize": "1Mi", "stateFile": str(state)}
+    fields |= {"controlSocket": str(tmp_path / "control.sock"), "holdOffAfterStart": "1h"}
+    nothing = reclaimd_here("history", "--regret", "--config", small_node.configuration(**fields))
+    assert (nothing.returncode, nothing.stdout.splitlines()[1].split()[:2]) == (0, ["all", "0"])
+    small_node.add_images(3)
+    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -MIB, **fields)
+    signal = ("reclaim", "--config", file, "--signal", "nodefs.available")
+
+    def regret(*arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = answer(reclaimd_here("history", "--regret", "--config", file, "-o", "json", *arguments))
+        return found
+
+    def lists_the_images() -> bool:
+        return reclaimd(*signal, "--dry-run").returncode == 0
+
+    def has_returned(times: int) -> bool:
+        return came_true(lambda: lists_the_images() and regret()["returned"] == times, every_seconds=0.3)
+
+    with Daemon("--config", file):
+        assert came_true(lambda: state.exists() and (tmp_path / "control.sock").exists()), "it knows the images"
+        for times, standalone in ((1, ()), (2, ("--standalone",))):
+            assert reclaimd(*signal, "--all", "--now", *standalone).returncode == 0
+            assert lists_the_images(), "which shows the daemon what a command has removed"
+            small_node.add_images(1)
+            assert has_returned(times)
+    found = regret()
+    assert (found["removed"], found["within"]["1h"]["returned"]) == (5, 2), "three images and the node's own, one twice"
+    assert regret("--object", "old/0")["removed"] == 2
+    assert len(regret("--limit", "1")["images"]) == 1
+    file = small_node.configuration(**{**fields, "stateFile": ""})
+    assert regret()["within"]["1h"] == {"returned": 2, "not_returned": 0, "not_over": 0, "unknown": 3}
 
 
 @pytest.mark.regression

@@ -58,7 +58,7 @@ def test_its_records_of_images_are_restored() -> None:
     document = json.loads(text)
     saved = document["saved"]
     now = Moment(5.0, saved["wall"] + 100.0, "another boot")
-    records, _ = records_from_json(text, now)
+    records = records_from_json(text, now).records
     assert records.keys() == document["images"].keys()
     for key, record in records.items():
         at_save = saved["wall"] - document["images"][key]["first_detected"]
