@@ -60,12 +60,14 @@ class Figures:
 
 @dataclass(slots=True)
 class Record:
-    """What is remembered of an image, also while it is gone. Times in seconds; `last_used`: when its last use ended."""
+    """What is remembered of an image, also while it is gone. Times in seconds; `last_used`: when its last use ended;
+    `counted_since`: since when uses are counted, before removals too."""
 
     detected: float = 0.0
     last_used: float = -math.inf
     uses: int = 0
     returned: int = 0
+    counted_since: float = 0.0
     running: int = 0
 
 
@@ -201,6 +203,8 @@ class Node:
             self.figures.missed += 1
         self._fill(missing)
         record.detected, record.last_used = self.now, -math.inf
+        if not record.uses:
+            record.counted_since = self.now
         record.returned += known
         self.present[image] = record
         return record

@@ -125,6 +125,7 @@ class ByCost(Reclaimd):
             returned=record.returned,
             layers=layers,
             superseded=len(used) - bisect.bisect_right(used, at),
+            counted_seconds=node.now - record.counted_since,
         )
 
     def _of(self, node: Node, image: int) -> dict[str, int]:

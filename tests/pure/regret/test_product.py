@@ -24,7 +24,9 @@ def test_ours_is_the_order_of_the_plan(order: ImageOrder, ours: type[Reclaimd], 
         tag = f"registry.example/repository-{catalogue.images[number].repository}:{number}"
         images.append(Image(str(number), (tag,), size_bytes=catalogue.bytes_of(number)))
         used = node.now if each.running else max(each.last_used, each.detected)
-        records[str(number)] = ImageRecord(each.detected, used, uses=each.uses, returned=each.returned)
+        records[str(number)] = ImageRecord(
+            each.detected, used, uses=each.uses, returned=each.returned, counted_since=each.counted_since
+        )
     in_use = frozenset(str(number) for number, each in node.present.items() if each.running)
     plan = plan_image_gc(
         Listing(tuple(images)),
