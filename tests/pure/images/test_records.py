@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,15 +67,16 @@ def reporting(**witness: Any) -> tuple[ImageRecords, list[Returned]]:
 
 
 def test_an_image_that_we_removed_and_that_comes_back_has_returned() -> None:
-    """It starts a new age, but how often it was used and came back is kept. Each return is reported once. Of what
-    something else has removed that is reported too, but not counted."""
+    """It starts a new age, but how often it was used and came back, and since when, is kept. Each return is reported
+    once. Of what something else has removed that is reported too, but not counted."""
     records, returned = reporting()
     for now in (100.0, 200.0):
         records.update([image(1), image(2)], frozenset({ONE, TWO}), now, now + 5000.0)
         records.forget(ONE, now + 1)
         records.update([], NONE, now + 10, now + 5010.0)
     found = records.update([image(1), image(2)], NONE, 300.0, 5300.0)
-    assert found == {ONE: ImageRecord(300.0, uses=2, returned=2), TWO: ImageRecord(300.0, uses=2)}
+    used = ImageRecord(300.0, uses=2, counted_since=100.0)
+    assert found == {ONE: replace(used, returned=2), TWO: used}
     assert records.update([image(1), image(2)], NONE, 310.0, 5310.0) == found
     assert returned == [(one, one, by_us, at) for at in (5200.0, 5300.0) for one, by_us in ((ONE, True), (TWO, False))]
 
@@ -141,7 +143,7 @@ def test_what_has_gone_is_remembered_over_a_restart() -> None:
     records.restore(Loaded({TWO: ImageRecord(-500.0, uses=7), image_id(3): ImageRecord(-9.0)}, gone))
     assert records.gone.keys() == {ONE}, "an image with a record is not gone"
     records.update([], NONE, 10.0, 0.0)
-    assert records.gone[TWO] == Gone(uses=7)
+    assert records.gone[TWO] == Gone(uses=7, counted_since=-500.0)
     found = records.update([image(1), image(2)], NONE, 20.0, 0.0)
     assert (found[ONE].uses, found[ONE].returned, found[TWO].uses, found[TWO].returned) == (4, 3, 7, 0)
     assert [by_us for _, _, by_us, _ in returned] == [True, False]
@@ -172,7 +174,8 @@ def test_an_image_that_comes_back_starts_a_new_age() -> None:
     records = ImageRecords()
     records.update([image(1), image(2)], frozenset({ONE}), 100.0, 0.0)
     assert records.update([image(2)], NONE, 200.0, 0.0) == {TWO: ImageRecord(100.0)}
-    assert records.update([image(1), image(2)], NONE, 300.0, 0.0)[ONE] == ImageRecord(300.0, uses=1)
+    found = records.update([image(1), image(2)], NONE, 300.0, 0.0)
+    assert found[ONE] == ImageRecord(300.0, uses=1, counted_since=100.0)
 
 
 def test_what_is_in_use_but_not_listed_gets_no_record() -> None:

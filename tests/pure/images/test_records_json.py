@@ -97,12 +97,13 @@ def test_the_moment_of_the_save_is_known_in_the_same_boot(now: Moment, known: bo
 
 
 def test_what_has_gone_survives() -> None:
-    """In its order, in any boot. An older file has none."""
-    gone = {TWO: Gone("app:1", True, 3, 1), ONE: Gone()}
+    """In its order, in any boot, where times are ages. An older file has none."""
+    gone = {TWO: Gone("app:1", True, 3, 1, SAVED.monotonic - DAY), ONE: Gone()}
     text = records_json(RECORDS, SAVED, gone)
     found = json_of.records_from_json(text, SAVED)
     assert (found.gone, list(found.gone)) == (gone, [TWO, ONE])
-    assert json_of.records_from_json(text, Moment(50.0, SAVED.wall + DAY, "boot-2")).gone == gone
+    rebooted = json_of.records_from_json(text, Moment(50.0, SAVED.wall + DAY, "boot-2")).gone
+    assert rebooted == {**gone, TWO: replace(gone[TWO], counted_since=50.0 - DAY)}
     older = json.loads(text)
     del older["gone"]
     assert json_of.records_from_json(json.dumps(older).encode(), SAVED).gone == {}
@@ -112,7 +113,7 @@ def test_times_in_the_text_are_wall_time() -> None:
     """They can be read by people, and the moment of the save stands beside them in both clocks."""
     document = json.loads(TEXT)
     times = {"first_detected": SAVED.wall - 10_000.0, "last_used": SAVED.wall - 1_000.0, "first_listed": None}
-    assert document["images"][ONE] == {**times, "uses": 0, "returned": 0}
+    assert document["images"][ONE] == {**times, "uses": 0, "returned": 0, "counted_since": None}
     assert document["images"][TWO]["last_used"] is None
     assert document["saved"] == {"monotonic": 50_000.0, "wall": SAVED.wall, "boot_id": "boot-1", "machine_id": ""}
     assert (document["kind"], document["version"]) == ("reclaimd.io/image-records", 1)
