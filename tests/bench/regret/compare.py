@@ -3,7 +3,8 @@
     python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--disk 1] [--to FILE] [--page]
 
 A run of everything goes to `tests/bench/measured` and, with `--page`, into the tests' page; any other to `report`. The
-same seeds give the same figures on every machine. GDSF and LHD need `pip install '.[bench]'`.
+same seeds give the same figures on every machine. GDSF and LHD need `pip install '.[test,bench]'`, in an environment
+without `dev`: libcachesim's botocore and kubernetes want different versions of python-dateutil.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def test_offline_removes_what_is_needed_latest() -> None:
 @pytest.mark.parametrize("algorithm", LIBRARY)
 def test_the_librarys_orders_name_each_image_that_may_go_once(algorithm: str) -> None:
     """Those in use stay known to it."""
-    pytest.importorskip("libcachesim", reason="libcachesim is not installed (pip install '.[bench]')")
+    pytest.importorskip("libcachesim", reason="libcachesim is not installed (pip install '.[test,bench]')")
     of = trace(singles(1, 1, 1), *at_intervals(0, 1, 2))
     node = Node(of, POLICIES[algorithm](of))
     node.run()
