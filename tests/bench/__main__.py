@@ -1,8 +1,8 @@
 """Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the times.
 
-`python -m tests.bench NAME …` runs only some of them, `python -m tests.bench ablate` what is not among them, the engine
-with and without each of its rules (`ablate`), and `RECLAIMD_BENCH=short` a little of each, to check that it
-runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
+`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine with and without
+each of its rules, and `regret`, a simulator of what removals cost later. `RECLAIMD_BENCH=short` runs a little of each,
+to check that it runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.bench.growth import growth
 from tests.bench.hook import asking, hooks, real_hooks
 from tests.bench.measure import Row, command_milliseconds, seconds_of
 from tests.bench.ratios import ratios
+from tests.bench.regret import compare
 from tests.bench.removals import removals
 from tests.bench.rest import at_rest, storm
 from tests.bench.side_by_side import side_by_side
@@ -105,6 +106,8 @@ def main(names: Sequence[str]) -> int:
     """Measures, prints, writes. Returns 2 for a name that is not one of the measurements."""
     if names[:1] == ["ablate"]:
         return ablate.main(names[1:])
+    if names[:1] == ["regret"]:
+        return compare.main(names[1:])
     known, effort = EVERYWHERE | ON_A_REAL_NODE, effort_of()
     if unknown := set(names) - known.keys():
         print(f"no measurement {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
