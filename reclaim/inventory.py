@@ -168,10 +168,6 @@ def _always() -> bool:
     return True
 
 
-def _not_known(_: Callable[[], float]) -> None:
-    return None
-
-
 class Inventory:
     """The containers, sandboxes and images of one node, and what is known of its pods. Thread-safe.
 
@@ -184,7 +180,7 @@ class Inventory:
         images: ImageService,
         pods: PodStateProvider,
         clock: Clock,
-        read_layers: ReadLayers = _not_known,
+        read_layers: ReadLayers = lambda _: None,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""

@@ -30,6 +30,7 @@ from reclaim.types import (
     NO_LAYERS,
     Action,
     GCEvent,
+    Layers,
     Outcome,
     Plan,
     Reason,
@@ -87,7 +88,8 @@ class ImageGC:
             failed = f"maximum age of images: {_removals_failed(aged)}" if _failures(aged) else ""
             result = _result(aged, plan, error=failed)
         else:
-            result = self._free_space(found, aged, stats, exact=exact)
+            layers = NO_LAYERS if exact else self._inventory.layers
+            result = self._free_space(found, aged, stats, layers)
         timings = replace(
             result.reclaim,
             list_seconds=found.list_seconds,
@@ -97,11 +99,10 @@ class ImageGC:
         return replace(result, reclaim=timings)
 
     def _free_space(
-        self, found: ListedImages, aged: list[Outcome], stats: ImageFsStats, *, exact: bool
+        self, found: ListedImages, aged: list[Outcome], stats: ImageFsStats, layers: Layers
     ) -> ImageGCResult:
         """The second part. In a dry run, what the first part would remove counts as freed."""
         rest = found.listing.without(outcome.verdict for outcome in aged)
-        layers = NO_LAYERS if exact else self._inventory.layers
         plan = plan_image_gc(rest, self._records.records, self._policy, found.detected_at, layers=layers)
         unread = [*aged, *_kept(plan.remove, Reason.UNREADABLE)]
         try:

@@ -20,7 +20,7 @@ from eviction.history_file.recorder import Document, documents_of
 from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.record import Pass
-from eviction.reporting.explain import REASONS
+from eviction.reporting.explain import REASONS, in_words
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time, Versioned
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from reclaim.types import Outcome, Result, Rule
@@ -36,7 +36,7 @@ class ObjectJson(OutcomeJson):
     place: Count | None
     """Its position in the order of removal, from 1; null if it is kept."""
     in_words: str
-    """Its reason in words."""
+    """Its reason in words, and what is known of its place in the order."""
     eligible_in_seconds: float | None
     """How long until it is old enough; null if its age is not what keeps it."""
 
@@ -139,7 +139,7 @@ def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
     return {
         **outcome_json(outcome),
         "place": place,
-        "in_words": REASONS.get(outcome.verdict.reason, outcome.verdict.reason),
+        "in_words": in_words(outcome),
         "eligible_in_seconds": None if eligible is None else round(eligible, 3),
     }
 
@@ -156,10 +156,6 @@ def why_lines(found: ObjectJson) -> list[str]:
         lines.append(f"  age:   {format_duration(round(found['age_seconds']))}")
     lines.append(f"  {'goes' if goes else 'stays'}: {_why(found)}")
     if goes:
-        if "frees" in found:
-            lines.append(f"  frees: {format_bytes(found['frees'])}")
-        if "needed_in_seconds" in found:
-            lines.append(f"  needed: again in {format_duration(round(found['needed_in_seconds']))}, as expected")
         lines.append(f"  when:  under pressure, as number {found['place']}; fewer removals may be enough")
     elif found["eligible_in_seconds"] is not None:
         lines.append(f"  when:  may go in {format_duration(round(found['eligible_in_seconds']))}")
@@ -192,4 +188,4 @@ def _why(removal: Mapping[str, Any]) -> str:
     """The reason, and whose rule it is. An older history may lack them."""
     reason = str(removal.get("reason", "-"))
     whose = "as the kubelet would decide" if removal.get("rule") == Rule.KUBELET else "by a guard of reclaimd's"
-    return f"{REASONS.get(reason, reason)} ({reason}), {whose}"
+    return f"{removal.get('in_words') or REASONS.get(reason, reason)} ({reason}), {whose}"

@@ -18,7 +18,7 @@ from eviction.reporting.pass_record import MOST_REPORTED, shortened
 from eviction.reporting.space import WORDS, Attribution
 from eviction.reporting.tables import acted_on_sentence, amount, table
 from eviction.types import Threshold
-from reclaim.types import Outcome, Reason, Result, Verdict
+from reclaim.types import Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
@@ -227,21 +227,22 @@ def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVE
     return f"{names} and {more} more" if more > 0 else names
 
 
-def order_words(verdict: Verdict) -> Iterator[str]:
-    """Why an object has its place in the order, as far as that is known."""
-    if verdict.frees_bytes is not None:
-        yield f"frees {format_bytes(verdict.frees_bytes)}"
-    if verdict.needed_in_seconds is not None:
-        yield f"expected to be needed again in {format_duration(round(verdict.needed_in_seconds))}"
+def in_words(outcome: Outcome) -> str:
+    """Why an object is removed or kept; of one that would be removed also what is known of its place in the order."""
+    verdict = outcome.verdict
+    words = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have its own reasons
+    if outcome.result is Result.PLANNED and verdict.frees_bytes is not None:
+        words += f"; frees {format_bytes(verdict.frees_bytes)}"
+    if outcome.result is Result.PLANNED and verdict.needed_in_seconds is not None:
+        words += f"; expected to be needed again in {format_duration(round(verdict.needed_in_seconds))}"
+    return words
 
 
 def outcome_row(outcome: Outcome) -> list[str]:
     """One object of a pass or a plan, as cells of the table."""
     verdict = outcome.verdict
     word = str(outcome.result) if outcome.result is not None else str(verdict.action)
-    why = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have its own reasons
-    if outcome.result is Result.PLANNED:
-        why = "; ".join([why, *order_words(verdict)])
+    why = in_words(outcome)
     if outcome.error:
         why = f"{why}; {outcome.error}"
     size = "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes)

@@ -262,19 +262,14 @@ def _candidates(seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, n
 
 
 def _in_order(
-    verdicts: Iterable[Verdict],
-    candidates: Mapping[str, Candidate],
-    order: ImageOrder,
-    layers: Layers,
-    need_bytes: int,
+    verdicts: Iterable[Verdict], candidates: Mapping[str, Candidate], order: ImageOrder, layers: Layers, need_bytes: int
 ) -> list[Verdict]:
     """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
     Images that go for different reasons do not change places."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    goes = [verdict for verdict in by_id.values() if verdict.action is Action.REMOVE]
+    images = [candidates[verdict.id] for verdict in by_id.values() if verdict.action is Action.REMOVE]
     stays = [verdict for verdict in by_id.values() if verdict.action is Action.KEEP]
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
-    images = [candidates[verdict.id] for verdict in goes]
     if order is ImageOrder.COST:
         groups = groupby(images, lambda image: by_id[image.id].reason)
         images = [candidates[each.id] for _, group in groups for each in by_cost(group, held, need_bytes)]
