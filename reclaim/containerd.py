@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from reclaim.cri import content_pb2, image_store_pb2, leases_pb2, snapshots_pb2
+from reclaim.cri import image_store_pb2, leases_pb2, stores_pb2
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.execution.removals import Ready, Stage
@@ -222,20 +222,20 @@ class HeldLayers:
             return parsed(answer_type, _call(self._runtime, method, request, left()))
 
         images = told(LIST_IMAGES, image_store_pb2.ListImagesRequest(), image_store_pb2.ListImagesResponse).images
-        content = told(LIST_CONTENT, content_pb2.ListContentRequest(), content_pb2.ListContentResponse).info
+        content = told(LIST_CONTENT, stores_pb2.Contents(), stores_pb2.Contents).each
         roots = [(image.name, image.target.digest) for image in images]
-        sizes = {info.digest: info.size for info in content}
-        below = {info.digest: [*_references(info.labels)] for info in content}
+        sizes = {each.id: each.size for each in content}
+        below = {each.id: [*_references(each.labels)] for each in content}
         for snapshotter in {to.partition(" ")[0] for each in below.values() for to in each if " " in to}:
-            request = snapshots_pb2.ListSnapshotsRequest(snapshotter=snapshotter)
-            for info in told(LIST_SNAPSHOTS, request, snapshots_pb2.ListSnapshotsResponse).info:
-                name = f"{snapshotter} {info.name}"
-                below[name] = [f"{snapshotter} {info.parent}"] if info.parent else []
-                if info.kind != snapshots_pb2.COMMITTED:  # a container's: CRI says which image it uses
+            request = stores_pb2.SnapshotRequest(snapshotter=snapshotter)
+            for each in told(LIST_SNAPSHOTS, request, stores_pb2.Snapshots).each:
+                name = f"{snapshotter} {each.id}"
+                below[name] = [f"{snapshotter} {each.target}"] if each.target else []
+                if each.kind != stores_pb2.COMMITTED:  # a container's: CRI says which image it uses
                     continue
                 if name not in self._sizes:
-                    usage = snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=info.name)
-                    self._sizes[name] = told(SNAPSHOT_USAGE, usage, snapshots_pb2.UsageResponse).size
+                    usage = stores_pb2.SnapshotRequest(snapshotter=snapshotter, key=each.id)
+                    self._sizes[name] = told(SNAPSHOT_USAGE, usage, stores_pb2.Usage).size
                 sizes[name] = self._sizes[name]
         self._sizes = {name: size for name, size in self._sizes.items() if name in sizes}
         return _layers(roots, below, sizes)

@@ -50,7 +50,6 @@ CONTENT, SNAPSHOTTER = "io.containerd.content.v1.content", "io.containerd.snapsh
 GC, REFERENCE = "containerd.io/gc.", "containerd.io/gc.ref."
 OF_CONTENT, OF_SNAPSHOT = f"{REFERENCE}content", f"{REFERENCE}snapshot."
 OVERLAYFS = "snapshots/overlayfs"
-COMMITTED = 3
 SECTOR = 512
 VOLATILE = "/run/containers/storage"  # where a transient_store keeps its records by default
 _IN_MOUNT = re.compile(r"/snapshots/([0-9]+)/fs")
@@ -188,7 +187,7 @@ class ContainerdReading:
             for one in self._ask("snapshots.v1.Snapshots/List", namespace, pb.Snapshots, asked, *none).each:
                 key = (namespace, each, one.id)
                 self._add(LeakKind.SNAPSHOT, key, one, (namespace, each, one.target))
-                self._active += [key] if one.kind != COMMITTED else []
+                self._active += [key] if one.kind != pb.COMMITTED else []
         for lease in self._ask("leases.v1.Leases/List", namespace, leases_pb2.ListResponse).leases:
             if not _is_over(lease.labels.get(f"{GC}expire", ""), self._now):
                 request, method = pb.LeaseRequest(id=lease.id), "leases.v1.Leases/ListResources"

@@ -74,11 +74,12 @@ class UnusedImages(Stage):
     def read(self) -> ListedImages:
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
         began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
-        listing = self._inventory.snapshot(context.not_older_than()).without(context.planned)
+        found = self._inventory.snapshot(context.not_older_than())
+        listing = found.without(context.planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        if not context.planned:  # what a dry run leaves out is still there
-            context.records.update(listing.images, usage.ids, began, wall, listing.containers)
+        in_use = None if context.planned else usage.ids  # what a dry run leaves out is still there
+        context.records.update(found.images, in_use, began, wall, found.containers)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         self._references = {each[0].id: removal_references(each) for each in entries_by_id(listing.images)}

@@ -131,10 +131,6 @@ class CriClient:
                     raise CallError(Code.RESOURCE_EXHAUSTED, f"more than {LARGEST_MESSAGE_BYTES} bytes in one answer")
         return bytes(answer)
 
-    def call_stream(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """The same for an answer in any number of messages, joined: joined lists are one list to protobuf."""
-        return b"".join(self._channel(method).stream(method, request, seconds, metadata))
-
     # ---- RuntimeService
 
     def version(self) -> RuntimeVersion:

@@ -1,9 +1,21 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNKNOWN: _ClassVar[Kind]
+    VIEW: _ClassVar[Kind]
+    ACTIVE: _ClassVar[Kind]
+    COMMITTED: _ClassVar[Kind]
+UNKNOWN: Kind
+VIEW: Kind
+ACTIVE: Kind
+COMMITTED: Kind
 
 class Timestamp(_message.Message):
     __slots__ = ("seconds", "nanos")
@@ -101,12 +113,12 @@ class Snapshot(_message.Message):
     SIZE_FIELD_NUMBER: _ClassVar[int]
     id: str
     target: str
-    kind: int
+    kind: Kind
     created_at: Timestamp
     updated_at: Timestamp
     labels: _containers.ScalarMap[str, str]
     size: int
-    def __init__(self, id: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[int] = ..., created_at: _Optional[_Union[Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., size: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., created_at: _Optional[_Union[Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., size: _Optional[int] = ...) -> None: ...
 
 class SnapshotRequest(_message.Message):
     __slots__ = ("snapshotter", "key")

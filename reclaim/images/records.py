@@ -165,7 +165,7 @@ class ImageRecords:
     def update(
         self,
         images: Iterable[Image],
-        in_use: frozenset[str],
+        in_use: frozenset[str] | None,
         now: float,
         wall_now: float,
         containers: Iterable[Container] = (),
@@ -173,10 +173,10 @@ class ImageRecords:
         """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
         longer listed are forgotten.
 
-        `in_use`: ids. `now` is monotonic and `wall_now` since the epoch, both in seconds. A detection that began before
-        another thread's finished one forgets nothing and sets no last use back. Whether the kubelet has not pulled an
-        image is decided when it is first dated beside known records of pulls, and remembered: a record may be pruned
-        later. `containers`: all that were listed, for that.
+        `in_use`: ids; None: images are only dated. `now` is monotonic and `wall_now` since the epoch, both in seconds.
+        A detection that began before another thread's finished one forgets nothing and sets no last use back. Whether
+        the kubelet has not pulled an image is decided when it is first dated beside known records of pulls, and
+        remembered: a record may be pruned later. `containers`: all that were listed, for that.
         """
         pulls, listed = self._pulls(containers), {image.record_key: image for image in images}
         with self._lock:
@@ -211,7 +211,7 @@ class ImageRecords:
                     record = replace(record, returned=gone.returned + gone.by_us)
                 elif key in self._unconfirmed and record.first_detected > self._known_since:  # pulled since the save
                     returned.append((image, image.id, False, wall_now - (now - record.first_detected)))
-                if image.id in in_use and (record.last_used is None or now > record.last_used):
+                if in_use and image.id in in_use and (record.last_used is None or now > record.last_used):
                     begins = record.last_used != self._in_use_at
                     record = replace(record, last_used=now, uses=record.uses + begins)
                 fresh[key] = record
@@ -222,7 +222,8 @@ class ImageRecords:
             if newest:
                 self._tags = {each.id: each.repo_tags[0][:LONGEST_TAG] for each in listed.values() if each.repo_tags}
             self._records = fresh
-            self._detected_at = self._in_use_at = max(now, self._detected_at)
+            self._detected_at = max(now, self._detected_at)
+            self._in_use_at = self._in_use_at if in_use is None else self._detected_at
             found = dict(fresh)
         for each in returned:
             self._on_return(*each)

@@ -18,8 +18,8 @@ from reclaim.containerd import (
     brought_at,
     clocks_at_start,
 )
-from reclaim.cri import content_pb2, snapshots_pb2
 from reclaim.cri import image_store_pb2 as pb
+from reclaim.cri import stores_pb2
 from reclaim.cri.status import CallError, Code, Message
 from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime
@@ -112,33 +112,33 @@ class Content(MemoryRuntime):
                 images=[pb.Image(name=name, target=pb.Descriptor(digest=to)) for name, to in targets.items()]
             )
         if method == LIST_CONTENT:
-            info = content_pb2.Info
+            info = stores_pb2.Content
             config, first, second = (f"containerd.io/gc.ref.content{end}" for end in (".config", ".l.0", ".l.1"))
             unpacked = "containerd.io/gc.ref.snapshot.overlayfs"
-            return content_pb2.ListContentResponse(
-                info=[
-                    info(digest="index", size=1, labels={"containerd.io/gc.ref.content.m.0": "m2"}),
-                    info(digest="m1", size=2, labels={config: ONE, first: "base.gz", second: "one.gz"}),
-                    info(digest="m2", size=3, labels={config: TWO, first: "base.gz", second: "discarded.gz"}),
-                    info(digest="m4", size=4, labels={first: "four.gz", "containerd.io/distribution.source.x": "y"}),
-                    info(digest=ONE, size=5, labels={unpacked: "one"}),
-                    info(digest=TWO, size=6, labels={f"{unpacked}/again": "two"}),
-                    info(digest="base.gz", size=100),
-                    info(digest="one.gz", size=10),
-                    info(digest="four.gz", size=40),
+            return stores_pb2.Contents(
+                each=[
+                    info(id="index", size=1, labels={"containerd.io/gc.ref.content.m.0": "m2"}),
+                    info(id="m1", size=2, labels={config: ONE, first: "base.gz", second: "one.gz"}),
+                    info(id="m2", size=3, labels={config: TWO, first: "base.gz", second: "discarded.gz"}),
+                    info(id="m4", size=4, labels={first: "four.gz", "containerd.io/distribution.source.x": "y"}),
+                    info(id=ONE, size=5, labels={unpacked: "one"}),
+                    info(id=TWO, size=6, labels={f"{unpacked}/again": "two"}),
+                    info(id="base.gz", size=100),
+                    info(id="one.gz", size=10),
+                    info(id="four.gz", size=40),
                 ]
             )
         if method == LIST_SNAPSHOTS:
-            assert snapshots_pb2.ListSnapshotsRequest.FromString(request).snapshotter == "overlayfs"
+            assert stores_pb2.SnapshotRequest.FromString(request).snapshotter == "overlayfs"
             committed = {"base": "", "one": "base", "two": "base", "three": "base"}
-            listed = [(name, parent, snapshots_pb2.COMMITTED) for name, parent in committed.items()]
-            listed.append(("container", "one", snapshots_pb2.ACTIVE))
-            return snapshots_pb2.ListSnapshotsResponse(
-                info=[snapshots_pb2.Info(name=name, parent=parent, kind=kind) for name, parent, kind in listed]
+            listed = [(name, parent, stores_pb2.COMMITTED) for name, parent in committed.items()]
+            listed.append(("container", "one", stores_pb2.ACTIVE))
+            return stores_pb2.Snapshots(
+                each=[stores_pb2.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed]
             )
         assert method == SNAPSHOT_USAGE
         sizes = {"base": 300, "one": 30, "two": 20, "three": 70}
-        return snapshots_pb2.UsageResponse(size=sizes[snapshots_pb2.UsageRequest.FromString(request).key])
+        return stores_pb2.Usage(size=sizes[stores_pb2.SnapshotRequest.FromString(request).key])
 
 
 def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:

@@ -422,6 +422,9 @@ def test_a_dry_run_forgets_nothing_of_what_it_would_remove() -> None:
     planned = [Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved).count(Result.PLANNED) for _ in "12"]
     assert planned == [1, 0]
     assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3), {})
+    runtime.hold(image(3, "new:1"))
+    Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
+    assert image_id(3) in records.records, "an image is dated also once something was left out"
 
 
 def test_two_threads_share_the_records() -> None:
