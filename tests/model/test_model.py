@@ -24,7 +24,7 @@ from tests.nodes.model_node import SharedParts
 STEPS_OF_A_RUN = 60
 RUNS_AT_A_TIME = 25
 SUITE_STEPS = 1_000
-SUITE_SEED = 20261121
+SUITE_SEED = 2
 SOAK_STEPS = 200_000
 SOAK_PROCESSES = 2
 
