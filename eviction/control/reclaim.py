@@ -141,7 +141,8 @@ def respond(
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     document, lines = pass_json(record), pass_lines(record, width=options.width)
     if options.room:
-        room = _room(options, node, record.after or observations, record.nominal_bytes if options.dry_run else 0)
+        promised = sum(each.verdict.promised_bytes for each in record.removals) if options.dry_run else 0
+        room = _room(options, node, record.after or observations, promised)
         if room is None:
             code = EXIT_READING
         else:
