@@ -119,7 +119,9 @@ def content(digest: str, **labels: str) -> pb.Content:
 def snapshot(key: str, parent: str = "", kind: int = 3, label: str = "") -> pb.Snapshot:
     """A snapshot, committed unless `kind` says another. `label`: the name of one that it has."""
     labels = {label: "2020-01-01T00:00:00Z"} if label else {}
-    return pb.Snapshot(id=key, target=parent, kind=pb.Kind.Name(kind), created_at=SINCE, updated_at=SINCE, labels=labels)
+    return pb.Snapshot(
+        id=key, target=parent, kind=pb.Kind.Name(kind), created_at=SINCE, updated_at=SINCE, labels=labels
+    )
 
 
 @pytest.fixture
