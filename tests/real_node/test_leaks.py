@@ -357,7 +357,7 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
     tars, clock = write_images(images, tmp_path), Ahead(YOUNG_SECONDS - STILL_SECONDS)
     seen: list[Leaks] = []
     with serving(tars, slow_seconds=0.2) as references, KubeletServer(listed()) as kubelet:
-        hosts = node.containerd.run_directory / "certs.d" / references[0].partition("/")[0] / "hosts.toml"
+        hosts = node.containerd.run_directory / "hosts" / references[0].partition("/")[0] / "hosts.toml"
         hosts.parent.mkdir(parents=True)
         hosts.write_text(f'server = "http://{hosts.parent.name}"\n[host."http://{hosts.parent.name}"]\n')
         with product(node, kubelet) as made, Load(node, tmp_path, references) as load_on_it:
@@ -376,28 +376,16 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
             assert names(find(made, Ahead(YOUNG_SECONDS + HOUR))[0]) == Counter([("pod_directory", "uid-gone")])
 
 
-@pytest.fixture
-def pulling(containerd_on_ext4: RealNode) -> RealNode:
-    """A containerd that may be told to pull without TLS."""
-    runtime = containerd_on_ext4.containerd
-    runtime.kill()
-    with (runtime.run_directory / "config.toml").open("a") as file:
-        file.write('  [plugins."io.containerd.grpc.v1.cri".registry]\n')
-        file.write(f'    config_path = "{runtime.run_directory}/certs.d"\n')
-    runtime.start()
-    return containerd_on_ext4
-
-
-def test_under_load_nothing_on_a_containerd_is_named(pulling: RealNode, tmp_path: Path) -> None:
+def test_under_load_nothing_on_a_containerd_is_named(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Three pairs of readings."""
-    readings_under_load(pulling, tmp_path, 3)
+    readings_under_load(containerd_on_ext4, tmp_path, 3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_under_long_load_nothing_on_a_containerd_is_named(pulling: RealNode, tmp_path: Path) -> None:
+def test_under_long_load_nothing_on_a_containerd_is_named(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
     """Forty pairs of readings."""
-    readings_under_load(pulling, tmp_path, 40)
+    readings_under_load(containerd_on_ext4, tmp_path, 40)
 
 
 @pytest.fixture
@@ -405,7 +393,7 @@ def crio(tmp_path: Path) -> Iterator[RealNode]:
     """A CRI-O that may pull from loopback without TLS."""
     with running_node(tmp_path / "node", GIB, crio=crio_program()) as node:
         registries = node.containerd.run_directory / "registries"
-        registries.mkdir()
+        registries.mkdir(exist_ok=True)
         (registries / "loopback.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
         node.containerd.kill()
         node.containerd.start()

@@ -63,7 +63,7 @@ class KubeletSocket(Injector):
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        self._root = bench.directory / "kubelet-socket"
+        self._root = bench.directory / "k"  # the path of a socket is short
         self._whole = pods_answer(*bench.node.pods())
         self._server: PodsAPIServer | None = None
         self.end()
