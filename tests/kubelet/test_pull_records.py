@@ -19,8 +19,8 @@ from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.every_kind import MIB
 from tests.kubelet.node import PODS, KubeletNode
 from tests.kubelet.programs import kubelet_version
-from tests.kubelet.registry import Registry
 from tests.real_node.oci import BASE, Image, random_layer
+from tests.real_node.registry import Registry
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, write_configuration
 
 SIDE, SPARE = "reclaimd.test/side:1", "reclaimd.test/spare:1"

@@ -25,8 +25,8 @@ from signals.clock import SystemClock
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.crio import crio_program
 from tests.real_node.loopfs import ToolError, find_tool, mounts_below, run_tool, unmount
-from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
-from tests.real_node.registry import serving
+from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer
+from tests.real_node.registry import Registry
 from tests.real_node.runtime import ContainerRuntimeError
 from tests.real_node.test_relief import configure
 from tests.reclaimd_process import answer, reclaimd_here
@@ -350,16 +350,13 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
     """Takes it through pairs of readings while everything comes and goes, and shows that none names anything; once it
     is quiet, a volume that is left behind is named alone."""
     populated(node)
-    images = [
-        Image(f"reclaimd.test/pulled:{number}", tuple(random_layer(100 + number + more, 2 * MIB) for more in range(3)))
-        for number in range(4)
-    ]
-    tars, clock = write_images(images, tmp_path), Ahead(YOUNG_SECONDS - STILL_SECONDS)
-    seen: list[Leaks] = []
-    with serving(tars, slow_seconds=0.2) as references, KubeletServer(listed()) as kubelet:
-        hosts = node.containerd.run_directory / "hosts" / references[0].partition("/")[0] / "hosts.toml"
-        hosts.parent.mkdir(parents=True)
-        hosts.write_text(f'server = "http://{hosts.parent.name}"\n[host."http://{hosts.parent.name}"]\n')
+    seen, clock = list[Leaks](), Ahead(YOUNG_SECONDS - STILL_SECONDS)
+    with Registry(slow_seconds=0.2) as registry, KubeletServer(listed()) as kubelet:
+        node.containerd.speaks_plainly_to(registry.address)
+        pulled = [f"pulled-{number}:1" for number in range(4)]
+        for number, name in enumerate(pulled):
+            registry.add(name, *(random_layer(100 + number + more, 2 * MIB) for more in range(3)))
+        references = [f"{registry.address}/{name}" for name in pulled]
         with product(node, kubelet) as made, Load(node, tmp_path, references) as load_on_it:
             kubelet.script = load_on_it
             for _ in range(times):
@@ -390,13 +387,8 @@ def test_under_long_load_nothing_on_a_containerd_is_named(containerd_on_ext4: Re
 
 @pytest.fixture
 def crio(tmp_path: Path) -> Iterator[RealNode]:
-    """A CRI-O that may pull from loopback without TLS."""
+    """A CRI-O."""
     with running_node(tmp_path / "node", GIB, crio=crio_program()) as node:
-        registries = node.containerd.run_directory / "registries"
-        registries.mkdir(exist_ok=True)
-        (registries / "loopback.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
-        node.containerd.kill()
-        node.containerd.start()
         yield node
 
 
