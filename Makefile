@@ -25,7 +25,7 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 MADE := $(VENV)/made
-PROTOS := $(foreach name,cri leases image_store stores pods,reclaim/cri/$(name).proto)
+PROTOS := $(foreach name,cri leases stores pods,reclaim/cri/$(name).proto)
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 

@@ -48,7 +48,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from reclaim.cri import image_store_pb2, leases_pb2, stores_pb2
+from reclaim.cri import leases_pb2
+from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.execution.removals import Ready, Stage
@@ -185,19 +186,20 @@ def _call(runtime: RuntimeService, method: str, request: Message, seconds: float
 def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the runtime does not say,
     because it is not containerd or does not answer in time."""
-    request = image_store_pb2.ListImagesRequest(filters=[ID_FILTER])
+    request = pb.ImagesRequest(filters=[ID_FILTER])
     try:
-        listed = parsed(image_store_pb2.ListImagesResponse, _call(runtime, LIST_IMAGES, request, ASK_SECONDS))
+        listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, ASK_SECONDS))
     except CallError:
         return {}
-    return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.images}
+    return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.each}
 
 
 LIST_CONTENT = "/containerd.services.content.v1.Content/List"
 LIST_SNAPSHOTS = "/containerd.services.snapshots.v1.Snapshots/List"
 SNAPSHOT_USAGE = "/containerd.services.snapshots.v1.Snapshots/Usage"
-CONTENT_LABEL = "containerd.io/gc.ref.content"
-SNAPSHOT_LABEL = "containerd.io/gc.ref.snapshot."
+REFERENCE = "containerd.io/gc.ref."
+OF_CONTENT, OF_SNAPSHOT = f"{REFERENCE}content", f"{REFERENCE}snapshot."
+SNAPSHOTS = "snapshots/"
 IMAGE_ID = "sha256:"
 
 
@@ -221,33 +223,38 @@ class HeldLayers:
         def told(method: str, request: Message, answer_type: type[Answer]) -> Answer:
             return parsed(answer_type, _call(self._runtime, method, request, left()))
 
-        images = told(LIST_IMAGES, image_store_pb2.ListImagesRequest(), image_store_pb2.ListImagesResponse).images
-        content = told(LIST_CONTENT, stores_pb2.Contents(), stores_pb2.Contents).each
+        images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
+        content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
         roots = [(image.name, image.target.digest) for image in images]
         sizes = {each.id: each.size for each in content}
-        below = {each.id: [*_references(each.labels)] for each in content}
+        below = {each.id: [_layer(*to) for to in references(each.labels)] for each in content}
         for snapshotter in {to.partition(" ")[0] for each in below.values() for to in each if " " in to}:
-            request = stores_pb2.SnapshotRequest(snapshotter=snapshotter)
-            for each in told(LIST_SNAPSHOTS, request, stores_pb2.Snapshots).each:
+            request = pb.SnapshotRequest(snapshotter=snapshotter)
+            for each in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
                 name = f"{snapshotter} {each.id}"
                 below[name] = [f"{snapshotter} {each.target}"] if each.target else []
-                if each.kind != stores_pb2.COMMITTED:  # a container's: CRI says which image it uses
+                if each.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
                     continue
                 if name not in self._sizes:
-                    usage = stores_pb2.SnapshotRequest(snapshotter=snapshotter, key=each.id)
-                    self._sizes[name] = told(SNAPSHOT_USAGE, usage, stores_pb2.Usage).size
+                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=each.id)
+                    self._sizes[name] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
                 sizes[name] = self._sizes[name]
         self._sizes = {name: size for name, size in self._sizes.items() if name in sizes}
         return _layers(roots, below, sizes)
 
 
-def _references(labels: Mapping[str, str]) -> Iterator[str]:
-    """What keeps content or a snapshot with the content that has these labels."""
+def references(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What the labels of an object refer to, by containerd's rules for their names: type and id, the type as a lease
+    names it (`content`, `snapshots/overlayfs`)."""
     for label, value in labels.items():
-        if label.startswith(SNAPSHOT_LABEL):
-            yield f"{label.removeprefix(SNAPSHOT_LABEL).partition('/')[0]} {value}"
-        elif label.startswith(CONTENT_LABEL):
-            yield value
+        if label.startswith(OF_CONTENT):
+            yield "content", value
+        elif label.startswith(OF_SNAPSHOT):
+            yield f"{SNAPSHOTS}{label[len(OF_SNAPSHOT) :].partition('/')[0]}", value
+
+
+def _layer(kind: str, name: str) -> str:
+    return f"{kind.removeprefix(SNAPSHOTS)} {name}" if kind.startswith(SNAPSHOTS) else name
 
 
 def _layers(roots: Iterable[tuple[str, str]], below: Mapping[str, list[str]], sizes: Mapping[str, int]) -> Layers:

@@ -37,6 +37,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
+from reclaim.containerd import REFERENCE, references
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
@@ -47,8 +48,7 @@ from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
 ASK_SECONDS = 10.0
 NOTHING: Final = pb.Namespace()  # a request for a whole list is empty
 CONTENT, SNAPSHOTTER = "io.containerd.content.v1.content", "io.containerd.snapshotter.v1."
-GC, REFERENCE = "containerd.io/gc.", "containerd.io/gc.ref."
-OF_CONTENT, OF_SNAPSHOT = f"{REFERENCE}content", f"{REFERENCE}snapshot."
+GC = "containerd.io/gc."
 OVERLAYFS = "snapshots/overlayfs"
 SECTOR = 512
 VOLATILE = "/run/containers/storage"  # where a transient_store keeps its records by default
@@ -131,15 +131,6 @@ def unowned_in_store(
 # ---- containerd
 
 
-def references(namespace: str, labels: Mapping[str, str]) -> Iterator[Key]:
-    """What the labels of an object refer to, by containerd's rules for the names of labels."""
-    for label, value in labels.items():
-        if label.startswith(OF_CONTENT):
-            yield namespace, "content", value
-        elif label.startswith(OF_SNAPSHOT):
-            yield namespace, f"snapshots/{label[len(OF_SNAPSHOT) :].partition('/')[0]}", value
-
-
 class ContainerdReading:
     """One reading of a containerd. `root`: its directory. The rest is as in `unowned_in_store`."""
 
@@ -194,17 +185,17 @@ class ContainerdReading:
                 held = self._ask(method, namespace, pb.Resources, request, Code.NOT_FOUND).each  # it has just ended
                 self._roots += [(namespace, resource.type, resource.id) for resource in held]
         for image in self._ask("images.v1.Images/List", namespace, pb.Images).each:
-            self._roots += [(namespace, "content", image.target.digest), *references(namespace, image.labels)]
+            self._roots += [(namespace, "content", image.target.digest), *_needs(namespace, image.labels)]
         for container in self._ask("containers.v1.Containers/ListStream", namespace, pb.Containers).each:
             snapshot = (namespace, f"snapshots/{container.snapshotter}", container.target)
-            self._roots += [snapshot, *references(namespace, container.labels)]
+            self._roots += [snapshot, *_needs(namespace, container.labels)]
         for sandbox in self._ask("sandbox.v1.Store/List", namespace, pb.Sandboxes, NOTHING, Code.UNIMPLEMENTED).each:
-            self._roots += references(namespace, sandbox.labels)
+            self._roots += _needs(namespace, sandbox.labels)
 
     def _add(self, kind: LeakKind, key: Key, one: pb.Content | pb.Ingest | pb.Snapshot, *needs: Key) -> None:
         since = max(each.seconds + each.nanos / 1e9 for each in (one.created_at, one.updated_at))
         self._objects[key] = Unowned(kind, one.id, since, key[0], one.size)
-        self._needs[key] = [*references(key[0], one.labels), *needs]
+        self._needs[key] = [*_needs(key[0], one.labels), *needs]
         if any(label.startswith(GC) and not label.startswith(REFERENCE) for label in one.labels):
             self._roots.append(key)
 
@@ -243,6 +234,10 @@ class ContainerdReading:
         strays = {name for name in numbered if _inodes(f"{overlayfs}/{name}/fs") not in usual}
         known = 0 not in usual and len(strays) <= surplus  # no answer is 0: the snapshot has just gone
         return unfinished | strays if known else unfinished
+
+
+def _needs(namespace: str, labels: Mapping[str, str]) -> Iterator[Key]:
+    return ((namespace, kind, name) for kind, name in references(labels))
 
 
 def _request(key: Key) -> pb.SnapshotRequest:

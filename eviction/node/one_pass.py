@@ -79,8 +79,8 @@ class Setting:
     """What all passes of a node have in common.
 
     `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
-    `context`: makes what the stages of
-    one pass may use, from its executor and what the pass is about. `lead_seconds`: how long removals have taken lately.
+    `context`: makes what the stages of one pass may use, from its executor and what the pass is about. `lead_seconds`:
+    how long removals have taken lately.
     """
 
     observe: Callable[[], SignalObservations]
@@ -266,7 +266,7 @@ class OnePass:
         """The observations, once the runtime has counted its images after the last removal on the node, or before that
         while what the disks have gained since its last count cannot be enough. 30 s after it the count is stale.
 
-        Where a removed image shows no gain (btrfs, until it commits), only the next count says more."""
+        Where a removed image shows no gain, only the next count says more."""
         clock, executor, signal = self._setting.clock, self._executor, Signal.IMAGESTORE_AVAILABLE
         ask = self._at_count is None
         while True:

@@ -133,7 +133,7 @@ class Room:
     asked: Count
     """How much was to be available."""
     available: int
-    """How much is. After a dry run: would be, by the reported sizes of what would be removed."""
+    """How much is. After a dry run: would be, by what each removal is to free."""
     kept_free: Count
     """Of that, the marks with their minimum reclaim: using it makes reclaimd remove more."""
     dry_run: bool

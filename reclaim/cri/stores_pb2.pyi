@@ -183,7 +183,7 @@ class Descriptor(_message.Message):
     def __init__(self, digest: _Optional[str] = ...) -> None: ...
 
 class Image(_message.Message):
-    __slots__ = ("labels", "target")
+    __slots__ = ("name", "labels", "target", "created_at")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -191,11 +191,21 @@ class Image(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
     labels: _containers.ScalarMap[str, str]
     target: Descriptor
-    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., target: _Optional[_Union[Descriptor, _Mapping]] = ...) -> None: ...
+    created_at: Timestamp
+    def __init__(self, name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., target: _Optional[_Union[Descriptor, _Mapping]] = ..., created_at: _Optional[_Union[Timestamp, _Mapping]] = ...) -> None: ...
+
+class ImagesRequest(_message.Message):
+    __slots__ = ("filters",)
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    filters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, filters: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Images(_message.Message):
     __slots__ = ("each",)

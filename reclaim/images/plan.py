@@ -219,7 +219,7 @@ def _plan(
         seen[image.id] = image, record
     verdicts = sorted((verdict for _, verdict in sorted(found)), key=_goes_last)
     if policy.order is ImageOrder.COST or layers.of_images:
-        verdicts = _in_order(verdicts, _candidates(seen, layers, now), policy.order, layers, need_bytes)
+        verdicts = _in_order(verdicts, _candidates(seen, layers, now, policy.order), policy.order, layers, need_bytes)
     return Plan.of(verdicts)
 
 
@@ -240,20 +240,23 @@ def _used_at(record: ImageRecord) -> float:
     return record.first_detected if record.last_used is None else max(record.first_detected, record.last_used)
 
 
-def _candidates(seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float) -> dict[str, Candidate]:
-    """What counts for the order of all these images, by id. One that was never used counts as used when it came; one in
-    several repositories as superseded as often as in the one where it is least."""
+def _candidates(
+    seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float, order: ImageOrder
+) -> dict[str, Candidate]:
+    """What counts for this order of all these images, by id. One that was never used counts as used when it came; one
+    in several repositories as superseded as often as in the one where it is least."""
     used = {image_id: _used_at(each) for image_id, (_, each) in seen.items()}
-    repositories = {image_id: repositories_of(image) for image_id, (image, _) in seen.items()}
+    weighed = seen.items() if order is ImageOrder.COST else ()
+    repositories = {image_id: repositories_of(image) for image_id, (image, _) in weighed}
     times = defaultdict[str, list[float]](list)
-    for image_id in sorted(used, key=used.__getitem__):
+    for image_id in sorted(repositories, key=used.__getitem__):
         for repository in repositories[image_id]:
             times[repository].append(used[image_id])
 
     def candidate(image: Image, record: ImageRecord) -> Candidate:
         at, own = used[image.id], layers.of_images.get(image.id)
         superseded = min(
-            (len(times[each]) - bisect_right(times[each], at) for each in repositories[image.id]), default=0
+            (len(times[each]) - bisect_right(times[each], at) for each in repositories.get(image.id, ())), default=0
         )
         counted = now - record.uses_since
         return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded, counted)

@@ -206,9 +206,8 @@ class ImageRecords:
                 if gone_id is not None:
                     gone = self._gone.pop(gone_id)
                     returned.append((image, gone_id, gone.by_us, wall_now - (now - record.first_detected)))
-                    counted = gone.counted_since
-                    record = replace(record, uses=record.uses + gone.uses, counted_since=counted)
-                    record = replace(record, returned=gone.returned + gone.by_us)
+                    uses, returns = record.uses + gone.uses, gone.returned + gone.by_us
+                    record = replace(record, uses=uses, returned=returns, counted_since=gone.counted_since)
                 elif key in self._unconfirmed and record.first_detected > self._known_since:  # pulled since the save
                     returned.append((image, image.id, False, wall_now - (now - record.first_detected)))
                 if in_use and image.id in in_use and (record.last_used is None or now > record.last_used):

@@ -21,8 +21,6 @@ HOMES = {
         "reclaim/cri/status.py",
         "reclaim/cri/cri_pb2.py",
         "reclaim/cri/cri_pb2.pyi",
-        "reclaim/cri/image_store_pb2.py",
-        "reclaim/cri/image_store_pb2.pyi",
         "reclaim/cri/leases_pb2.py",
         "reclaim/cri/leases_pb2.pyi",
         "reclaim/cri/pods_api.py",

@@ -34,7 +34,7 @@ from grpc import StatusCode
 from eviction.drill.runtime.faults import Distortion, Failpoint, distorted
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
-from reclaim.cri import cri_pb2, image_store_pb2, leases_pb2
+from reclaim.cri import cri_pb2, leases_pb2, stores_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
@@ -82,7 +82,7 @@ def _own_methods(leases: Leases) -> Iterator[Method]:
     for name in ("Create", "Delete", "List"):
         request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
         yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
-    images = image_store_pb2.ListImagesRequest, image_store_pb2.ListImagesResponse
+    images = stores_pb2.ImagesRequest, stores_pb2.Images
     yield Method(IMAGE_STORE, "ImagesList", *images, _stored_images)
 
 
@@ -430,9 +430,9 @@ class EmbeddedServer:
 
 def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
     """containerd's list of images by id. The filter is ignored."""
-    answer = image_store_pb2.ListImagesResponse()
+    answer = stores_pb2.Images()
     for name, at in runtime.images_created_at().items():
-        image = answer.images.add(name=name)
+        image = answer.each.add(name=name)
         image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
     return answer
 

@@ -18,8 +18,7 @@ from reclaim.containerd import (
     brought_at,
     clocks_at_start,
 )
-from reclaim.cri import image_store_pb2 as pb
-from reclaim.cri import stores_pb2
+from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message
 from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime
@@ -27,9 +26,7 @@ from tests.pure.values import SteppedClock, image_id
 
 ONE, TWO, APP, OTHER = image_id(1), image_id(2), "registry.test/app:1", "registry.test/other:1"
 
-ANSWER = pb.ListImagesResponse(
-    images=[pb.Image(name=image_id(1), created_at=pb.Timestamp(seconds=5, nanos=500_000_000))]
-)
+ANSWER = pb.Images(each=[pb.Image(name=image_id(1), created_at=pb.Timestamp(seconds=5, nanos=500_000_000))])
 
 
 class Store(MemoryRuntime):
@@ -42,7 +39,7 @@ class Store(MemoryRuntime):
     def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
         """The answer, within the time that is left to it, in CRI's namespace."""
         assert (method, dict(metadata)) == (LIST_IMAGES, {"containerd-namespace": "k8s.io"})
-        assert pb.ListImagesRequest.FromString(request).filters == ['name~="^sha256:"']
+        assert pb.ImagesRequest.FromString(request).filters == ['name~="^sha256:"']
         assert seconds <= 2.0
         if isinstance(self._answer, CallError):
             raise self._answer
@@ -108,14 +105,14 @@ class Content(MemoryRuntime):
     def _answer(self, method: str, request: bytes) -> Message:
         if method == LIST_IMAGES:
             targets = {ONE: "m1", APP: "m1", "registry.test/app@m1": "m1", TWO: "index", OTHER: "m4"}
-            return pb.ListImagesResponse(
-                images=[pb.Image(name=name, target=pb.Descriptor(digest=to)) for name, to in targets.items()]
+            return pb.Images(
+                each=[pb.Image(name=name, target=pb.Descriptor(digest=to)) for name, to in targets.items()]
             )
         if method == LIST_CONTENT:
-            info = stores_pb2.Content
+            info = pb.Content
             config, first, second = (f"containerd.io/gc.ref.content{end}" for end in (".config", ".l.0", ".l.1"))
             unpacked = "containerd.io/gc.ref.snapshot.overlayfs"
-            return stores_pb2.Contents(
+            return pb.Contents(
                 each=[
                     info(id="index", size=1, labels={"containerd.io/gc.ref.content.m.0": "m2"}),
                     info(id="m1", size=2, labels={config: ONE, first: "base.gz", second: "one.gz"}),
@@ -129,16 +126,14 @@ class Content(MemoryRuntime):
                 ]
             )
         if method == LIST_SNAPSHOTS:
-            assert stores_pb2.SnapshotRequest.FromString(request).snapshotter == "overlayfs"
+            assert pb.SnapshotRequest.FromString(request).snapshotter == "overlayfs"
             committed = {"base": "", "one": "base", "two": "base", "three": "base"}
-            listed = [(name, parent, stores_pb2.COMMITTED) for name, parent in committed.items()]
-            listed.append(("container", "one", stores_pb2.ACTIVE))
-            return stores_pb2.Snapshots(
-                each=[stores_pb2.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed]
-            )
+            listed = [(name, parent, pb.COMMITTED) for name, parent in committed.items()]
+            listed.append(("container", "one", pb.ACTIVE))
+            return pb.Snapshots(each=[pb.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed])
         assert method == SNAPSHOT_USAGE
         sizes = {"base": 300, "one": 30, "two": 20, "three": 70}
-        return stores_pb2.Usage(size=sizes[stores_pb2.SnapshotRequest.FromString(request).key])
+        return pb.Usage(size=sizes[pb.SnapshotRequest.FromString(request).key])
 
 
 def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
