@@ -12,7 +12,7 @@
 # make kubelet  runs the tests beside a real kubelet, and a few fills of a node. KUBELET=, KUBE_APISERVER= and ETCD= name the
 #               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
 #               in place of containerd (pinns beside it)
-# make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench picture)
+# make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench page)
 # make manual   regenerates man page and shell completions from the parsers
 # make schema   regenerates the JSON Schemas from the types
 # make proto    regenerates the message code from the .proto files

@@ -32,7 +32,7 @@ from eviction.cli.progress import StatusLine
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.document import Report, read_report, report_of, result_json
-from eviction.drill.report.lines import comparison_table, verdict_lines
+from eviction.drill.report.lines import before_rows, checks_table, comparison_table, rows_table, story_rows
 from eviction.drill.report.page import comparison_page, comparison_picture, junit_xml, page, picture
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario import (
@@ -46,7 +46,7 @@ from eviction.drill.scenario import (
 )
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.record import Pass
-from eviction.reporting.explain import outcomes_table, pass_lines
+from eviction.reporting.explain import pass_lines
 from eviction.reporting.log import Log
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--with-margin", help="observe the marks of reclaimd with this configuration, not the kubelet's own")
     add_configuration(parser)
     add_output(parser)
-    add_logging(parser)
+    add_logging(parser, "1: show every pass, object and expectation; 2 or more: log, too")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -177,46 +177,26 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     show(f"{scenario.name}: {scenario.why}")
     try:
         with EmbeddedNode(scenario, mounts) as embedded:
-            first = scenario.pressures[0]
-            display = ProgressDisplay(scenario.node.role(first.where), show, inodes=first.counts_inodes)
-            for line in _head(scenario, embedded.describe()):
+            pressures, faults = map(describe_pressure, scenario.pressures), map(describe_fault, scenario.faults)
+            for line in rows_table(before_rows(_node(scenario, embedded.describe()), pressures, faults), columns()):
                 show(line)
-            for fault in scenario.faults:
-                show(f"  fault       {describe_fault(fault)}")
+            first = scenario.pressures[0]
+            display = ProgressDisplay(scenario.node.role(first.where), arguments, inodes=first.counts_inodes)
             result = Drill(scenario, embedded, drill_log(arguments), display.show_pass, display.progress).run()
             display.end()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
-    answer_result(result, lambda report: [*_kept(result), "", *verdict_lines(report, columns())], arguments)
+    answer_result(result, arguments)
     return result.held
 
 
-def _kept(result: DrillResult) -> list[str]:
-    passes = [one.record for one in result.measurements.passes]
-    kept = {o.verdict.id: o for record in passes for o in record.kept}
-    gone = {o.verdict.id for record in passes for o in record.removals}
-    left = outcomes_table((o for i, o in kept.items() if i not in gone), columns())
-    return ["", "what stayed, and why:", *left] if left else []
-
-
-def _head(scenario: Scenario, filesystem: str) -> list[str]:
-    """The node, and what fills it."""
+def _node(scenario: Scenario, filesystem: str) -> str:
+    """What the node has."""
     node = scenario.node
-    sizes = [
-        f"{role} of {format_bytes(spec.size_bytes)} and {counted(spec.inodes, 'inode')}"
-        for role, spec in node.filesystems.items()
-    ]
+    sizes = [f"{role} of {format_bytes(spec.size_bytes)}" for role, spec in node.filesystems.items()]
     images = counted(sum(image.count for image in node.images), "image")
     pods = counted(sum(pod.count for pod in node.pods), "pod")
-    thresholds = [*node.configuration["evictionHard"].items(), *node.configuration["evictionSoft"].items()]
-    marks = [f"{signal}<{value}" for signal, value in thresholds if value != "0%"]
-    collectors = f"; {node.collectors} collectors" if node.collectors > 1 else ""
-    return [
-        f"  filesystem  {', '.join(sizes)} (layout {node.layout}); {filesystem}",
-        f"  runtime     embedded, CRI v1 over a unix socket; {images}, {pods}{collectors}",
-        f"  thresholds  {', '.join(marks)}",
-        *(f"  pressure    {describe_pressure(pressure)}" for pressure in scenario.pressures),
-    ]
+    return f"{', '.join(sizes)} ({filesystem}); {images} and {pods} on a CRI runtime in this process"
 
 
 # ---- the output of every drill
@@ -228,20 +208,24 @@ def shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
 
 
 def drill_log(arguments: argparse.Namespace) -> Log:
-    """The log of the daemon in a drill, shown only with `-v`."""
-    return log_of(arguments) if arguments.verbosity else Log(time.time, stream=io.StringIO())
+    """The log of the daemon in a drill, shown only with `-v 2`."""
+    return log_of(arguments) if arguments.verbosity > 1 else Log(time.time, stream=io.StringIO())
 
 
-def answer_result(result: DrillResult, lines_of: Callable[[Report], list[str]], arguments: argparse.Namespace) -> None:
-    """Prints the document or the lines, writes the report, and prints the paths of its files, or why it cannot be
-    written."""
+def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
+    """Prints the document or the story of the run, writes the report, and prints the paths of its files, or why it
+    cannot be written."""
     document = result_json(result)
     report = report_of(document, "the report")
-    answer(arguments, document, lambda: lines_of(report))
+    details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
+    answer(arguments, document, lambda: [*details, *rows_table(story_rows(report), columns())])
+    show = shown_by(arguments)
     try:
-        shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
+        show(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
     except OSError as error:
         print_message(f"the report could not be written: {error}")
+    if not arguments.verbosity:
+        show("next: -v 1 shows every pass, object and expectation; `reclaimd drill --list` has more scenarios")
 
 
 def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
@@ -268,8 +252,8 @@ def write(texts: Mapping[str, str], directory: str) -> list[str]:
 class ProgressDisplay:
     """A progress bar on the last line of a terminal, below permanent lines. `role`: the filesystem that it shows."""
 
-    def __init__(self, role: FilesystemRole, show: Callable[[str], None], *, inodes: bool):
-        self._show = show
+    def __init__(self, role: FilesystemRole, arguments: argparse.Namespace, *, inodes: bool):
+        self._show = shown_by(arguments) if arguments.verbosity else None
         self._line = StatusLine()
         self._inodes = inodes
         self._role = role
@@ -288,8 +272,11 @@ class ProgressDisplay:
         self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def show_pass(self, record: Pass) -> None:
+        """Prints a pass, with `-v`."""
+        if self._show is None:
+            return
         self.end()
-        for line in ("", *pass_lines(record, with_kept=False, width=columns())):
+        for line in ("", *pass_lines(record, columns())):
             self._show(line)
 
     def end(self) -> None:

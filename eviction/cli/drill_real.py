@@ -17,15 +17,13 @@ from functools import partial
 from typing import NoReturn
 
 from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
-from eviction.cli.options import columns, configuration_of, exit_unread, exit_with, log_of, print_message
+from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
-from eviction.drill.report.document import Report
-from eviction.drill.report.lines import observation_lines, verdict_lines
 from eviction.drill.run.real import (
     QUIET_SECONDS,
     DrillStillRunning,
@@ -83,7 +81,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     with ExitStack() as held:  # released in reverse order, however the command ends
         if not arguments.observe:
             held.enter_context(hold_node(configuration, log_of(arguments)))
-        display = ProgressDisplay(first.where, show, inodes=first.counts_inodes)
+        display = ProgressDisplay(first.where, arguments, inodes=first.counts_inodes)
         observation = held.enter_context(observation_of(configuration, display.progress))
         hold_off = None if arguments.observe else _hold_off(configuration)
         problem = "" if arguments.observe else observation.node.restore_image_records()
@@ -104,7 +102,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         except Interrupted:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; the fill was removed")
-    answer_result(result, lambda report: [*_measured(report), "", *verdict_lines(report, columns())], arguments)
+    answer_result(result, arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
@@ -212,7 +210,7 @@ def observe(arguments: argparse.Namespace) -> int:
     if not arguments.with_margin:
         configuration = without_margin(configuration)
     show = shown_by(arguments)
-    display = ProgressDisplay(FilesystemRole.NODEFS, show, inodes=False)
+    display = ProgressDisplay(FilesystemRole.NODEFS, arguments, inodes=False)
     block_termination()
     with observation_of(configuration, display.progress) as observation:
         on_signals(observation.stopping.set)
@@ -235,12 +233,8 @@ def observe(arguments: argparse.Namespace) -> int:
             response=Response.OBSERVED,
             lists_apart_seconds=observation.inventory.longest_gap_seconds,
         )
-    answer_result(result, _measured, arguments)
+    answer_result(result, arguments)
     return EXIT_OK
-
-
-def _measured(report: Report) -> list[str]:
-    return ["", *observation_lines(report, columns())]
 
 
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:

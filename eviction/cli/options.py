@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -36,6 +37,15 @@ if TYPE_CHECKING:
 
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 READ_DEADLINE_SECONDS = 2.0
+
+PLAIN = "\x1b[0m"
+STYLES = {"plain": "", "faint": "\x1b[2m", "good": "\x1b[32m", "warning": "\x1b[33m", "bad": "\x1b[1;31m"}
+# The first words of lines that are in colour, if a gap follows.
+STYLE_OF = {
+    "removed": "warning", "planned": "warning", "kept": "good", "keep": "good", "ok": "good", "NOT": "bad",
+    "failed": "bad", "ERROR": "bad", "WARNING": "warning", "NOTE": "faint",
+}  # fmt: skip
+COLOURED = re.compile(rf"^(?:{'|'.join(STYLE_OF)})(?=  )")
 
 # option -> field of the configuration file; help text
 _TEXT_FLAGS = {
@@ -91,11 +101,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="output format")
 
 
-def add_logging(parser: argparse.ArgumentParser) -> None:
+def add_logging(parser: argparse.ArgumentParser, verbosity: str = "1 or more: log debug events too") -> None:
     parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="log format")
-    parser.add_argument(
-        "-v", "--verbosity", type=whole_number, default=0, metavar="N", help="1 or more: log debug events too"
-    )
+    parser.add_argument("-v", "--verbosity", type=whole_number, default=0, metavar="N", help=verbosity)
 
 
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -246,10 +254,23 @@ def columns() -> int | None:
 
 
 def answer_lines(lines: Iterable[str]) -> None:
-    """Prints lines for people on stdout, wrapped and with control characters escaped."""
+    """Prints lines for people on stdout, wrapped and with control characters escaped; on a terminal some of their first
+    words are in colour."""
+    coloured = in_colour()
     for line in wrap_lines(map(escaped, lines), columns()):
-        print(line)  # noqa: T201 # data on stdout
+        shown = COLOURED.sub(lambda found: styled(found[0], STYLE_OF[found[0]]), line) if coloured else line
+        print(shown)  # noqa: T201 # data on stdout
     sys.stdout.flush()  # a drill prints while it runs
+
+
+def in_colour() -> bool:
+    """Whether stdout is a terminal that shows colours, and NO_COLOR (https://no-color.org) is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, style: str) -> str:
+    """A text in a style of `STYLES`, for a terminal in colour."""
+    return f"{STYLES[style]}{text}{PLAIN}"
 
 
 def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:

@@ -29,7 +29,9 @@ from eviction.cli.options import (
     columns,
     configuration_of,
     exit_on,
+    in_colour,
     mention_other_configuration,
+    styled,
     whole_number,
 )
 from eviction.cli.progress import Progress
@@ -44,9 +46,6 @@ from signals.types import Signal
 
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # without the cursor, and with it
-PLAIN = "\x1b[0m"
-STYLES = {"plain": "", "faint": "\x1b[2m", "good": "\x1b[32m", "warning": "\x1b[33m", "bad": "\x1b[1;31m"}
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 LONGEST_PAST = 240
 LATEST_PASSES = 6
@@ -161,13 +160,11 @@ def _terminal() -> Iterator[tuple[Callable[[Sequence[Panel]], None], Callable[[f
     """Yields a function that draws panels, in colour on a terminal's alternate screen, else as text; and one that waits
     for some seconds and returns whether q was pressed. Restores the terminal at the end."""
     live = sys.stdout.isatty()
-    coloured = live and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    coloured = in_colour()
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
     def draw(shown: Sequence[Panel]) -> None:
-        lines = [
-            f"{STYLES[line.style]}{line.text}{PLAIN}" if coloured else line.text for each in shown for line in each
-        ]
+        lines = [styled(line.text, line.style) if coloured else line.text for each in shown for line in each]
         sys.stdout.write((HOME_AND_CLEAR if live else "") + "\n".join(lines) + "\n")
         sys.stdout.flush()
 

@@ -227,10 +227,15 @@ def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVE
     return f"{names} and {more} more" if more > 0 else names
 
 
+def reason_in_words(reason: str) -> str:
+    """A reason; a function may have its own."""
+    return REASONS.get(reason, reason.replace("_", " "))
+
+
 def in_words(outcome: Outcome) -> str:
     """Why an object is removed or kept; of one that would be removed also what is known of its place in the order."""
     verdict = outcome.verdict
-    words = REASONS.get(verdict.reason, verdict.reason.replace("_", " "))  # a function may have its own reasons
+    words = reason_in_words(verdict.reason)
     if outcome.result is Result.PLANNED and verdict.frees_bytes is not None:
         words += f"; frees {format_bytes(verdict.frees_bytes)}"
     if outcome.result is Result.PLANNED and verdict.needed_in_seconds is not None:
@@ -302,8 +307,8 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
     return [f"{head} ({roles})", *table(rows, width, "uses"), *remarks]
 
 
-def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None) -> list[str]:
-    """A pass for people: the threshold that was acted on, the removals, the result."""
+def pass_lines(record: Pass, width: int | None = None) -> list[str]:
+    """A pass for people: the threshold that was acted on, what was removed and kept, the result."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
         acted_on = record.decision.acted_on
@@ -311,8 +316,7 @@ def pass_lines(record: Pass, *, with_kept: bool = True, width: int | None = None
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
-    outcomes = record.removals + (record.kept if with_kept else ())
-    lines += outcomes_table(outcomes, width)
+    lines += outcomes_table(record.removals + record.kept, width)
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(

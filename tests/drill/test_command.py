@@ -122,7 +122,7 @@ def test_a_drill_that_is_stopped_removes_its_node(tmp_path: Path) -> None:
         )
         assert process.stdout is not None
         with process.stdout:
-            built = any("pressure" in line for line in process.stdout)
+            built = any(line.startswith("filled ") for line in process.stdout)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60.0) == 130
         assert built

@@ -1,39 +1,27 @@
 """The kubelet alone, and with somebody beside it, under the same fill: `python -m tests.kubelet.bench WHAT`.
 
 `matrix`: kubelets, runtimes, filesystems, responders and rates, a file a run (`tests.kubelet.matrix`). May be stopped
-and started again. `page` makes the table and the picture of the tests' page from such files.
-
-`picture` draws one run of each side: `drill --observe` measures both by the marks of the kubelet, and `drill compare`
-lays them over each other.
+and started again. `page` makes the table and the picture of the tests' page, and the root page's picture, from such
+files.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from eviction.drill.runtime.private_mounts import enter_private_mounts
-from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.duel import Responder, duel
-from tests.kubelet.matrix import Matrix, Program, combinations, filesystems, in_words, say
+from tests.kubelet.duel import Responder
+from tests.kubelet.matrix import Matrix, Program, combinations, filesystems, say
 from tests.kubelet.matrix_page import MEASURED, read_all, table, write_page
-from tests.kubelet.node import KubeletNode
 from tests.kubelet.programs import what_is_missing
-from tests.observing import Observing
 from tests.real_node.loopfs import ToolError
-from tests.reclaimd_process import reclaimd, write_configuration
 
 RATES_MIB = (20, 100, 300)
 RUNS = 5
-PICTURE_RATE_MIB = 100
-PICTURE = "config/pictures/kubelet.svg"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,10 +42,6 @@ def main(arguments: Sequence[str]) -> int:
     if sentence := what_is_missing():
         say(sentence)
         return 1
-    if asked.what == "picture":
-        enter_private_mounts()  # so that no process that makes a namespace of its own holds a node's filesystem
-        with tempfile.TemporaryDirectory(prefix="duel-") as name, ControlPlane(Path(name) / "plane") as plane:
-            return picture(Path(name), plane, asked.svg)
     asked.into.mkdir(parents=True, exist_ok=True)
     chosen = (
         asked.filesystem or filesystems(),
@@ -75,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.kubelet.bench")
-    parser.add_argument("what", choices=("matrix", "page", "picture"))
+    parser.add_argument("what", choices=("matrix", "page"))
     add = partial(parser.add_argument, action="append", metavar="PATH")
     add("--kubelet", help="may be repeated (KUBELET, or that on PATH)")
     add("--containerd", help="with its shim and ctr beside it; may be repeated (CONTAINERD, or that on PATH)")
@@ -85,32 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rate", type=int, metavar="MIB", help="MiB a second; may be repeated (20, 100, 300)")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each combination ({RUNS})")
     parser.add_argument("--into", type=Path, default=MEASURED, metavar="DIRECTORY", help="where the files are")
-    parser.add_argument("--svg", type=Path, default=Path(PICTURE), metavar="FILE", help="where the picture goes")
     return parser
-
-
-def picture(directory: Path, plane: ControlPlane, svg: Path) -> int:
-    """One run of each side at `PICTURE_RATE_MIB`, as one picture."""
-    reports = []
-    for name, responder in (("kubelet-alone", Responder.NOBODY), ("kubelet-with-reclaimd", Responder.RECLAIMD)):
-        reports.append(directory / f"drill-{name}-observed.json")
-        observe = partial(_observed, directory=directory, name=name)
-        say(in_words(duel(directory / name, plane, PICTURE_RATE_MIB, responder=responder, observe=observe)))
-    compared = reclaimd("drill", "compare", *map(str, reports), "--report", str(directory))
-    say(compared.stdout + compared.stderr)
-    shutil.copy(directory / "comparison.svg", svg)
-    return compared.returncode
-
-
-@contextmanager
-def _observed(node: KubeletNode, *, directory: Path, name: str) -> Iterator[None]:
-    """The node is observed by the kubelet's own marks."""
-    configuration = write_configuration(directory / f"{name}.yaml", **node.reclaimd_fields())
-    observing = Observing(directory, "--config", str(configuration), "--quiet", "10m", name=name)
-    try:
-        yield
-    finally:
-        observing.stopped()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The table and the picture of the matrix, from its files.
+"""The table and the picture of the matrix, and the picture of the root page, from its files.
 
 A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark; the median of the
 lowest point, above the kubelet's mark; how many images were left.
@@ -11,9 +11,12 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from eviction.drill.report.timeline import Event, Lane, MarkLine, Series, chart_svg, lanes_svg, sheet
+from signals.quantity import counted, format_bytes, format_duration
 from tests.bench.chart import chart
 from tests.bench.measure import Row, figure
 from tests.kubelet.duel import MIB, Responder
@@ -22,6 +25,8 @@ from tests.repository import ROOT
 MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"
 PICTURE = MEASURED.with_suffix(".svg")
 PAGE = ROOT / "tests" / "README.md"
+DUEL_PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
+DUEL = ("1.36.2", "containerd 2.3.4", "ext4", 100)
 HEAD = ("Kubelet", "Runtime", "Filesystem", "MiB/s", *Responder)
 ABSENT = "-"
 
@@ -46,6 +51,42 @@ class Recorded:
         samples = [tuple(line) for line in lines if isinstance(line, list)]
         events = [line for line in lines[:-1] if isinstance(line, dict)]
         return cls(head, samples, events, summary)
+
+    @property
+    def ended(self) -> float:
+        """When something was last seen, in seconds since the fill began."""
+        return max(self.samples[-1][0], *(event["at"] for event in self.events))
+
+    def line(self, ended: float) -> list[tuple[float, float]]:
+        """What was available. A reading that is as the last one is not in the file, so the last one holds to the
+        end."""
+        points: list[tuple[float, float]] = [(at, available) for at, available, _ in self.samples]
+        return [*points, (ended, points[-1][1])]
+
+    def said(self, whose: str, what: str) -> list[tuple[float, str]]:
+        """When somebody said something that begins so, and the whole."""
+        found = [(each["at"], each["what"].strip('"')) for each in self.events if each["whose"] == whose]
+        return [(at, said) for at, said in found if re.match(what, said)]
+
+    @property
+    def pressure(self) -> list[Event]:
+        """When the node had DiskPressure."""
+        changes = [(at, said == "DiskPressure") for at, said in self.said("node", "(no )?DiskPressure")]
+        periods = pairwise([*changes, (self.ended, False)])
+        return [Event("DiskPressure", "condition", began, ended) for (began, has), (ended, _) in periods if has]
+
+    def lanes(self, side: str) -> list[Lane]:
+        """DiskPressure, removals (of the kubelet each image, of reclaimd each pass) and evictions."""
+        gone = [*self.said("kubelet", "Removing image"), *self.said("reclaimd", ".*removed")]
+        evicted = self.said("kubelet", ".*pod is evicted successfully")
+        images = str(self.summary["images_before"] - self.summary["images_left"])
+        if self.head["responder"] == Responder.RECLAIMD:
+            images += f", in {len(gone)} pass{'es' * (len(gone) > 1)}"
+        return [
+            Lane(f"{side}: DiskPressure", self.pressure),
+            Lane(f"{side}: images removed", [Event(said, "image", at) for at, said in gone], images),
+            Lane(f"{side}: pods evicted", [Event(said, "pod", at) for at, said in evicted]),
+        ]
 
     @property
     def node(self) -> tuple[str, str, str, int]:
@@ -90,8 +131,68 @@ def picture(runs: Sequence[Recorded]) -> str:
     return chart(rows, f"from the own mark to the first freed byte; {processors} processors, Linux {kernel}")
 
 
+def duel_picture(runs: Sequence[Recorded]) -> str:
+    """The root page's picture: of the node `DUEL`, a run of the kubelet alone and one with reclaimd beside it. Of each
+    side, that whose first byte is the median."""
+    kubelet, runtime, filesystem, rate = DUEL
+    alone, beside = (_median_run(runs, who) for who in (Responder.NOBODY, Responder.RECLAIMD))
+    sides = {"A": alone, "B": beside}
+    ended = max(run.ended for run in sides.values())
+    node = f"Kubelet {kubelet}, {runtime}, {filesystem}"
+    lines = [
+        f"A, the kubelet alone: {_told(alone)}.",
+        f"B, with reclaimd beside it: {_told(beside)}.",
+        f"{node}; {alone.head['date'][:10]}, one run of {len(_of(runs, Responder.NOBODY))} each.",
+    ]
+    capacity, threshold = alone.summary["capacity_bytes"], beside.head["thresholds"]["imagefs.available"]
+    ours = f"reclaimd's mark {threshold} + {beside.head['margin']}"
+    marks = [
+        MarkLine(f"kubelet's mark {threshold}", alone.summary["mark_bytes"]),
+        MarkLine(ours, beside.summary["own_mark_bytes"], "soft-mark"),
+    ]
+    series = [
+        Series("A: the kubelet alone", alone.line(ended), "line-a"),
+        Series("B: with reclaimd", beside.line(ended), "line-b"),
+    ]
+    room = f"bytes available on the disk (of {format_bytes(capacity)})"
+    lanes = [lane for side, run in sides.items() for lane in run.lanes(side)]
+    drawings = [
+        (room, chart_svg(room, 0.0, ended, series, marks)),
+        ("what happened", lanes_svg("what happened", 0.0, ended, lanes, "seconds since the file began to grow")),
+    ]
+    title = f"A disk fills at {rate} MiB/s: the kubelet alone, and with reclaimd"
+    return sheet(title, lines, drawings)
+
+
+def _told(run: Recorded) -> str:
+    """What became of it."""
+    told = run.summary
+    first = told["first_freed_seconds"]
+    pressure = sum((event.ended or 0.0) - event.began for event in run.pressure)
+    return ", ".join(
+        [
+            f"first byte freed {format_duration(first)} after its mark is crossed" if first else "nothing freed",
+            f"{format_bytes(told['lowest_bytes'])} left at the lowest point",
+            f"DiskPressure for {pressure:.0f} s" if told["pressure"] else "no DiskPressure",
+            f"{told['images_before'] - told['images_left']} of {told['images_before']} images removed",
+            f"{counted(len(told['evicted']), 'pod')} evicted" if told["evicted"] else "no pod evicted",
+        ]
+    )
+
+
+def _of(runs: Sequence[Recorded], who: Responder) -> list[Recorded]:
+    """The runs of one side of the picture."""
+    return [run for run in runs if run.node == DUEL and run.head["responder"] == who]
+
+
+def _median_run(runs: Sequence[Recorded], who: Responder) -> Recorded:
+    """The run of one side whose first byte is the median."""
+    mine = sorted(_of(runs, who), key=lambda run: run.summary["first_freed_seconds"])
+    return mine[len(mine) // 2]
+
+
 def write_page(directory: Path) -> None:
-    """Puts the table into the tests' page in place of the one that is there, and writes the picture. ValueError if
+    """Puts the table into the tests' page in place of the one that is there, and writes the pictures. ValueError if
     there are no files, or the page has no such table."""
     runs = read_all(directory)
     if not runs:
@@ -101,6 +202,7 @@ def write_page(directory: Path) -> None:
         raise ValueError(f"{PAGE}: no table whose head is {_line(HEAD)!r}")
     PAGE.write_text(page)
     PICTURE.write_text(picture(runs))
+    DUEL_PICTURE.write_text(duel_picture(runs))
 
 
 def _cell(runs: Sequence[Recorded]) -> str:

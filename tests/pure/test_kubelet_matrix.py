@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.kubelet.duel import DuelRun, Event, Responder, Sample
 from tests.kubelet.matrix import Program, Run, combinations, is_whole, thinned, write
-from tests.kubelet.matrix_page import MEASURED, PAGE, PICTURE, Recorded, picture, read_all, table
+from tests.kubelet.matrix_page import (
+    DUEL,
+    DUEL_PICTURE,
+    MEASURED,
+    PAGE,
+    PICTURE,
+    Recorded,
+    duel_picture,
+    picture,
+    read_all,
+    table,
+)
 
 pytestmark = pytest.mark.house("tests/README.md", "tests/bench", "tests/kubelet")
 
@@ -142,6 +155,33 @@ def test_the_table_has_a_row_for_each_node_and_leaves_out_what_is_as_above(tmp_p
     ]
 
 
+def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_some(tmp_path: Path) -> None:
+    """Of a kubelet that evicts, and of reclaimd, beside which it has nothing to do; what is not there is `none`."""
+    said = [
+        Event(3.0, "node", "DiskPressure"),
+        Event(3.1, "kubelet", '"Removing image to free bytes" imageID="sha256:1"'),
+        Event(3.2, "kubelet", '"Eviction manager: pod is evicted successfully" pod="default/a"'),
+        Event(5.5, "node", "no DiskPressure"),
+    ]
+    evicts = replace(a_run(Responder.NOBODY, 8.0), events=tuple(said), evicted=("a",), lowest_bytes=700 * MIB)
+    passed = Event(2.1, "reclaimd", "imagefs.available: removed 3 objects, freed 234.1MiB and 24 inodes")
+    kubelet, runtime, filesystem, rate = DUEL
+    node = {"kubelet": kubelet, "runtime": runtime, "filesystem": filesystem, "rate_mib": rate, "date": "2026-11-27T"}
+    node |= {"thresholds": {"imagefs.available": "15%"}, "margin": "5%"}
+    write(tmp_path / "n.jsonl", header(Responder.NOBODY, **node), evicts)
+    write(tmp_path / "r.jsonl", header(**node), replace(a_run(), events=(passed,)))
+    svg = duel_picture(read_all(tmp_path))
+    shown = re.findall(r"<text[^>]*>(.*?)</text>", svg)
+    rows = dict(pairwise(shown))
+    whats = ("DiskPressure", "images removed", "pods evicted")
+    assert [rows[f"A: {what}"] for what in whats] == ["2.5s", "16", "1"]
+    assert [rows[f"B: {what}"] for what in whats] == ["none", "16, in 1 pass", "none"]
+    assert svg.count('class="condition"') == svg.count('class="tick pod"') == 1
+    told = " ".join(shown)
+    assert "8s after its mark is crossed, 700.0MiB left at the lowest point, DiskPressure for 2 s" in told
+    assert "no DiskPressure, 16 of 31 images removed, no pod evicted" in told
+
+
 # ---- what is published
 
 
@@ -156,6 +196,7 @@ def test_published_runs_agree_with_the_picture_and_with_themselves() -> None:
     """The lowest point of each is among its samples; none has paths of the machine; all are small; those on one
     filesystem are of one commit."""
     assert PICTURE.read_text() == picture(PUBLISHED)
+    assert DUEL_PICTURE.read_text() == duel_picture(PUBLISHED)
     assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
     ran = {
         (recorded.head["filesystem"], recorded.head["reclaimd"]) for recorded in PUBLISHED if recorded.head["reclaimd"]

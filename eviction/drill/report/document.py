@@ -38,7 +38,7 @@ from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePe
 from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
 from eviction.reporting.pass_record import PassJson, pass_json
-from eviction.types import NodeCondition, Threshold
+from eviction.types import Threshold
 from signals.types import FsLayout, SignalObservations, in_order
 
 KIND = "DrillReport"
@@ -249,6 +249,7 @@ class DrawnMark:
 
     signal: str
     value: str
+    margin: str | None = None
     filesystem: str | None = None
     effective: Amount | None = None
     effective_with_min_reclaim: Amount | None = None
@@ -257,6 +258,11 @@ class DrawnMark:
     @property
     def counts_inodes(self) -> bool:
         return self.signal.endswith(".inodesFree")
+
+    @property
+    def text(self) -> str:
+        """The value with its margin."""
+        return " + ".join(filter(None, (self.value, self.margin)))
 
 
 class ActedOn(Model):
@@ -270,6 +276,15 @@ class Freed(Model):
 
     bytes: Sum | None = None
     inodes: Sum | None = None
+
+
+class DrawnObject(Model):
+    """What is shown of an object of a pass."""
+
+    kind: str
+    id: str
+    name: str
+    reason: str
 
 
 class Timings(Model):
@@ -286,7 +301,7 @@ class DrawnPass(Model):
 
     from_seconds: Moment
     row: list[str]
-    removals: list[Any]
+    removals: list[DrawnObject]
     measured: Freed
     nominal: Freed
     result: str
@@ -294,6 +309,7 @@ class DrawnPass(Model):
     timings: Timings
     collector: int = 1
     acted_on: ActedOn | None = None
+    kept: tuple[DrawnObject, ...] = Field((), strict=False)
 
 
 def _with_seconds(point: dict[str, Any]) -> dict[str, Any]:
@@ -319,16 +335,6 @@ class Report(_Run):
     timeline: list[DrawnPoint]
 
     @property
-    def reclaim_pressure(self) -> list[ConditionPeriod]:
-        """The periods of ReclaimPressure. Older reports have it under the kubelet's name."""
-        return [one for one in self.conditions if one.condition != NodeCondition.DISK_PRESSURE] or self.conditions
-
-    @property
-    def disk_pressure(self) -> list[ConditionPeriod]:
-        ours = self.reclaim_pressure
-        return [one for one in self.conditions if one not in ours]
-
-    @property
     def verdict(self) -> str:
         """The verdict, with the number of expectations that could not be judged."""
         verdict = "everything held" if self.held else "NOT everything held"
@@ -343,7 +349,7 @@ class Report(_Run):
         """How long after the first crossing each of these came; None: never."""
         return {
             "first removal": self.from_crossing_to_first_removal_seconds,
-            "first relief": self.from_crossing_to_first_relief_seconds,
+            "first byte": self.from_crossing_to_first_relief_seconds,
             "relief": self.from_crossing_to_relief_seconds,
         }
 

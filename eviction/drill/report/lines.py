@@ -1,50 +1,86 @@
-"""What a drill measured, as lines for a terminal: one run, or two side by side."""
+"""What a drill measured, for people: the story of a run, its expectations, or two runs side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import Report
+from eviction.reporting.explain import reason_in_words
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
+from eviction.types import NodeCondition
+from reclaim.types import Reason
 from signals.quantity import counted, format_bytes, format_duration
 
-NAMED = 5  # objects of each kind that a terminal names; the report names all
+Row = tuple[str, str]
+"""A word and what it is about."""
 
 
-def verdict_lines(report: Report, width: int | None = None) -> list[str]:
-    """The expectations with what was measured, the times, and the verdict."""
+def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> list[Row]:
+    """What a run is to show: the node, what fills it, what goes wrong."""
+    return [("node", node), *(("filled", what) for what in pressures), *(("fault", what) for what in faults)]
+
+
+def story_rows(report: Report) -> list[Row]:
+    """What happened, in its order: the mark and its row, what went and what stayed, how long that took, the verdict."""
+    crossed, acted = report.crossed_seconds, next((one for one in report.passes if one.acted_on), None)
+    signal = acted.acted_on.signal if acted and acted.acted_on else ""
+    mark = next((one for one in report.marks if one.signal == signal and one.effective is not None), None)
+    which = f"the mark of {signal}, {mark.text} = {amount_text(signal, mark.effective or 0)}," if mark else "a mark"
+    rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
+    if acted:
+        rows.append(("row", ", ".join(acted.row)))
+    reasons = {one.id: one.reason for each in report.passes for one in each.removals}
+    rows += _by_kind("removed", [(one.kind, one.name, reasons.get(one.id, "")) for one in report.removals])
+    gone = {one.id for one in report.removals}
+    kept = {one.id: one for each in report.passes for one in each.kept if one.id not in gone}
+    rows += _by_kind("kept", [(one.kind, one.name, one.reason) for one in kept.values()])
+    rows += _by_kind("ended", [("pod", pod.name, "") for pod in report.ended_pods])
+    if crossed is not None:
+        rows.append(("relief", outcome_text(report)))
+    rows += [("NOT", f"{one.name} {one.expected}: {one.seen}") for one in report.checks if one.held is False]
+    return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
+
+
+def outcome_text(report: Report) -> str:
+    """How long after the first crossing everything came, what was available at the lowest point, and how much went."""
+    if report.crossed_seconds is None:
+        return "no mark was crossed"
+    times = [f"{what} {seconds_text(took, 'never')}" for what, took in report.times.items()]
+    acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
+    least = {text: None for signal, text in lowest(report).items() if signal == acted_on or not acted_on}
+    gone = f"{counted(len(report.removals), 'object')} removed, {counted(len(report.ended_pods), 'pod')} ended"
+    return f"from crossing the mark: {', '.join(times)}; {', '.join(least)} left at the lowest point; {gone}"
+
+
+def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
+    """Objects (kind, name and reason): for each kind their number, and one with the most frequent reason. Those that
+    were spared, as enough was freed without them, are counted only."""
+    rows = []
+    for kind in dict.fromkeys(kind for kind, *_ in objects):
+        mine = [(name, reason) for each, name, reason in objects if each == kind]
+        telling = [one for one in mine if one[1] != Reason.RELIEVED] or mine
+        ((most, _),) = Counter(reason for _, reason in telling).most_common(1)
+        name = next(name for name, reason in telling if reason == most)
+        shown = f"{len(mine)} {PLURALS.get(kind, f'{kind}s')}, such as {name}" if len(mine) > 1 else f"{kind} {name}"
+        why = f": {reason_in_words(most)}" if most else ""
+        spared = len(mine) - len(telling)
+        rows.append((word, f"{shown}{why}{f'; enough was freed without {spared} of them' if spared else ''}"))
+    return rows
+
+
+def rows_table(rows: Iterable[Row], width: int | None = None) -> list[str]:
+    """Rows as lines."""
+    return table([["", "WHAT"], *rows], width)[1:]
+
+
+def checks_table(report: Report, width: int | None = None) -> list[str]:
+    """The expectations with what was measured."""
     words = {True: "ok", False: "NOT", None: "-"}
     rows = [[words[check.held], check.name, check.expected, check.seen] for check in report.checks]
-    lines = table([["HELD", "WHAT", "EXPECTED", "MEASURED"], *rows], width) if rows else []
-    removal, relief = report.from_crossing_to_first_removal_seconds, report.from_crossing_to_relief_seconds
-    if removal is not None and relief is not None:
-        acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
-        lines += [
-            "",
-            f"from crossing the mark to the first removal: {format_duration(removal)}",
-            f"from crossing the mark to relief:            {format_duration(relief)}",
-            f"lowest point:                                {lowest(report).get(acted_on, '-')}",
-        ]
-    return [*lines, "", f"{report.scenario}: {report.verdict}"]
-
-
-def observation_lines(report: Report, width: int | None = None) -> list[str]:
-    """What was measured on a real node, in a run without expectations."""
-    crossed = report.crossed_seconds
-    rows = [
-        ["WHAT", "MEASURED"],
-        ["crossed a mark", "never" if crossed is None else f"after {format_duration(crossed)}"],
-    ]
-    for what, took in report.times.items() if crossed is not None else ():
-        rows.append([f"from crossing to {what.replace('first', 'the first')}", seconds_text(took, "not measured")])
-    rows += [[f"lowest {signal}", text] for signal, text in lowest(report, "not measured").items()]
-    for kind, plural in PLURALS.items():
-        rows.append([f"{plural} removed", _counted_names([one.name for one in report.removals if one.kind == kind])])
-    rows.append(["pods that ended", _counted_names([pod.name for pod in report.ended_pods])])
-    rows += [["meanwhile", f"{fault.what}, after {format_duration(fault.seconds)}"] for fault in report.faults]
-    return table(rows, width)
+    return table([["HELD", "WHAT", "EXPECTED", "MEASURED"], *rows], width) if rows else []
 
 
 def comparison_rows(first: Report, second: Report) -> list[list[str]]:
@@ -67,7 +103,8 @@ def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
     beyond, least = report.images_lost_beyond_need, lowest(report)
     reported = [
         (report.ended_seconds if one.to_seconds is None else one.to_seconds) - one.from_seconds
-        for one in report.reclaim_pressure
+        for one in report.conditions
+        if one.condition == NodeCondition.RECLAIM_PRESSURE
     ]
     return {
         "held": "yes" if report.held else "no",
@@ -94,7 +131,3 @@ def amount_text(signal: str, amount: int) -> str:
 
 def seconds_text(seconds: float | None, unknown: str = "-") -> str:
     return unknown if seconds is None else format_duration(seconds)
-
-
-def _counted_names(names: Sequence[str]) -> str:
-    return ", ".join([str(len(names)), *names[:NAMED], *["…"] * (len(names) > NAMED)])

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import DrawnPass, Report
-from eviction.drill.report.lines import comparison_rows, lowest, seconds_text
-from eviction.drill.report.timeline import CLASSES, COLOURS, Run, html_text, sheet, timeline
+from eviction.drill.report.lines import before_rows, comparison_rows, lowest, outcome_text, seconds_text, story_rows
+from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, Run, html_text, sheet, timeline
 from eviction.reporting.log import escaped
 from signals.quantity import counted, format_bytes, format_duration
 
@@ -36,7 +35,8 @@ p {{ margin: 0.4rem 0; }}
 figure {{ margin: 0 0 1rem; padding: 0.6rem; background: var(--sheet); border: 1px solid var(--edge);
   border-radius: 6px; overflow-x: auto; }}
 figure, tr {{ break-inside: avoid; }}
-svg {{ display: block; width: 100%; min-width: 40rem; height: auto; font: 11px system-ui, sans-serif; }}
+{FONTS}
+svg {{ display: block; width: 100%; min-width: 40rem; height: auto; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; width: 100%; background: var(--sheet); }}
 th, td {{ text-align: left; vertical-align: top; padding: 0.3rem 0.6rem; border: 1px solid var(--edge); }}
@@ -44,15 +44,7 @@ td.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space:
 td.name {{ overflow-wrap: anywhere; min-width: 9rem; }}
 dl {{ display: grid; grid-template-columns: max-content 1fr; gap: 0.15rem 1rem; margin: 0.8rem 0; }}
 dd {{ margin: 0; overflow-wrap: anywhere; }}
-.key span {{ display: inline-block; margin-right: 1.2rem; white-space: nowrap; }}
-.key i {{ display: inline-block; width: 1.1rem; height: 0.6rem; margin-right: 0.4rem; }}
 {CLASSES}
-i.image {{ background: var(--image); }} i.container {{ background: var(--container); }}
-i.sandbox {{ background: var(--sandbox); }} i.log {{ background: var(--log); }}
-i.fault {{ background: var(--fault); }} i.band {{ background: var(--band); border: 1px solid var(--mark); }}
-i.release, i.line-a, i.line-b {{ height: 0; vertical-align: middle; border-top: 2px dotted var(--soft); }}
-i.line-a {{ border-top: 3px solid var(--a); }}
-i.line-b {{ border-top: 3px dashed var(--b); }}
 @media (max-width: 40rem) {{ body {{ padding: 0.8rem; }} dl {{ grid-template-columns: 1fr; }} }}
 @media print {{ body {{ max-width: none; padding: 0; font-size: 10pt; }} svg {{ min-width: 0; }} }}
 """
@@ -64,8 +56,7 @@ def page(report: Report) -> str:
         f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
         _facts(report),
         "<h2>Timeline</h2>",
-        _key(report),
-        *_figures([Run(report)]),
+        *_figures(timeline([Run(report)])),
         "<h2>Expectations</h2>",
         _checks(report),
         "<h2>Passes</h2>",
@@ -83,8 +74,8 @@ def comparison_page(first: Report, second: Report) -> str:
     body = [
         _table(["What", *(run.name for run in runs)], rows),
         "<h2>Timeline</h2>",
-        *(f'<p class="key">{_sample(run.style, html_text(f"{run.name}: {run.report.why}"))}</p>' for run in runs),
-        *_figures(runs),
+        *(f"<p>{html_text(f'{run.name}: {run.report.why}')}</p>" for run in runs),
+        *_figures(timeline(runs, origin)),
     ]
     title = f"drills {first.scenario} and {second.scenario}"
     return _html(title, " and ".join(run.name for run in runs), f"Seconds count from {origin}.", body)
@@ -92,22 +83,14 @@ def comparison_page(first: Report, second: Report) -> str:
 
 def picture(report: Report) -> str:
     """The first chart and the events of one run, as an SVG file."""
-    first, relief = report.from_crossing_to_first_removal_seconds, report.from_crossing_to_relief_seconds
-    facts = [report.verdict]
-    if first is not None:
-        facts.append(f"the first removal {format_duration(first)} after the mark was crossed")
-    if relief is not None:
-        facts.append(f"relieved after {format_duration(relief)}")
-    outcome = f"{', '.join(facts)}; {counted(len(report.removals), 'object')} removed"
-    return sheet(report.scenario, (report.why, outcome), timeline([Run(report)]))
+    return sheet(f"{report.title}: {report.verdict}", (report.why, outcome_text(report)), timeline([Run(report)]))
 
 
 def comparison_picture(first: Report, second: Report) -> str:
     """The first chart and the events of both runs, as an SVG file for a README, a ticket or a slide."""
     runs, origin = _beside(first, second)
-    lines = [f"{run.name[0]}: {_outcome(run.report)}" for run in runs]
-    lines.append(f"A is solid, B is dashed; seconds from {origin}")
-    return sheet(" and ".join(run.name for run in runs), lines, timeline(runs))
+    lines = [f"{run.name[0]}: {outcome_text(run.report)}" for run in runs]
+    return sheet(" and ".join(run.name for run in runs), lines, timeline(runs, origin))
 
 
 def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
@@ -119,16 +102,6 @@ def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
         origin = "the start of each run, as not both crossed a mark"
     names = f"A ({first.title})", f"B ({second.title})"
     return [Run(first, names[0], "line-a", crossed), Run(second, names[1], "line-b", other)], origin
-
-
-def _outcome(run: Report) -> str:
-    """The outcome of a run, in one line."""
-    known = {signal: text for signal, text in lowest(run, "").items() if text and not signal.endswith("inodesFree")}
-    least = [f"lowest {signal} {text}" for signal, text in known.items()]
-    relief = run.from_crossing_to_first_relief_seconds
-    freed = [] if relief is None else [f"first byte freed {format_duration(relief)} after its mark was crossed"]
-    images = sum(removal.kind == "image" for removal in run.removals)
-    return ", ".join([*least[:1], *freed, f"pods ended: {len(run.ended_pods)}", f"images removed: {images}"])
 
 
 def junit_xml(report: Report) -> str:
@@ -186,44 +159,24 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
     return f'<div class="scroll"><table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _figures(runs: Sequence[Run]) -> list[str]:
-    return [
-        f"<figure><figcaption>{html_text(caption)}</figcaption>{drawing}</figure>"
-        for caption, drawing in timeline(runs)
-    ]
-
-
-def _sample(style: str, text: str) -> str:
-    """What a colour means."""
-    return f'<span><i class="{style}"></i>{text}</span>'
-
-
-def _key(report: Report) -> str:
-    """The meaning of the colours in this report."""
-    kinds = [kind for kind in PLURALS if any(removal.kind == kind for removal in report.removals)]
-    entries = [("band", "ReclaimPressure is reported")] if report.conditions else []
-    entries += [(kind, f"{kind} removed") for kind in kinds]
-    entries += [("fault", "fault triggered")] if report.faults else []
-    entries += [("release", "minimum reclaim is reached")]
-    return f'<p class="key">{"".join(_sample(*entry) for entry in entries)}</p>'
+def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"<figure><figcaption>{html_text(name)}</figcaption>{drawing}</figure>" for name, drawing in drawings]
 
 
 def _facts(report: Report) -> str:
     beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
-    removed, earlier = f"objects: {len(report.removals)}", "a removal may have happened that much earlier"
-    facts = {
-        "node": f"{report.filesystem}; layout {report.layout}",
-        "pressure": "; then ".join(pressure.what for pressure in report.pressures),
-        "faults": "; ".join(fault.what for fault in report.faults),
-        "relieved by": "another component (observed)" if report.response != "reclaimd" else "",
-        **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
-        "lowest": ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items()),
-        "removed": removed if beyond is None else f"{removed}, of which images beyond need: {beyond}",
-        "the runtime's lists": "" if apart is None else f"polled at most {seconds_text(apart)} apart; {earlier}",
-        "pods that ended": ", ".join(f"{pod.name} at {pod.seconds:.2f} s" for pod in report.ended_pods),
-    }
-    entries = "".join(f"<dt>{name}</dt><dd>{html_text(text)}</dd>" for name, text in facts.items() if text)
-    return f"<dl>{entries}</dl>"
+    what, faults = (one.what for one in report.pressures), (fault.what for fault in report.faults)
+    facts = [
+        *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
+        *story_rows(report),
+        ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items())),
+    ]
+    if beyond is not None:
+        facts.append(("beyond need", counted(beyond, "image")))
+    if apart is not None:
+        polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
+        facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
+    return f"<dl>{''.join(f'<dt>{word}</dt><dd>{html_text(text)}</dd>' for word, text in facts)}</dl>"
 
 
 def _checks(report: Report) -> str:

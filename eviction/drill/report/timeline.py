@@ -12,25 +12,32 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
+from textwrap import wrap
+from typing import NamedTuple
 
 from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
 from eviction.drill.pressure.schedule import PressurePeriod
 from eviction.drill.report.document import DrawnMark, Report
 from eviction.reporting.log import escaped
-from signals.quantity import format_bytes
+from eviction.types import NodeCondition
+from signals.quantity import format_bytes, format_duration
 
-WIDTH = 960.0
-LEFT, RIGHT = 84.0, 206.0
+WIDTH = 880.0
+LEFT, RIGHT = 170.0, 215.0
 PLOT = WIDTH - LEFT - RIGHT
-HEIGHT = 250.0
+HEIGHT = 260.0
 TOP, BOTTOM = 12.0, 34.0
-LABEL_GAP = 15.0
 LANE = 26.0
 TICKS = 5
 NAMESPACE = "http://www.w3.org/2000/svg"
-FIRST_LINE, LINE = 44.0, 16.0  # where the lines below the title of a sheet are
-CAPTION = 24.0
+FONT, LINE = 13.0, 17.0  # the size of a text, and the height of its line
+CHARACTER, PROSE = 0.6 * FONT, 0.54 * FONT  # usual fonts are no wider, in labels with digits and in sentences
+TITLE_FONT = 17.0
+TITLE_CHARACTER, TITLE_LINE = 0.66 * TITLE_FONT, 23.0
+CAPTION = 25.0
 MARGIN = 12.0
+GAP = 9.0  # between the plot and the texts beside it
+BESIDE = RIGHT - 2 * GAP  # room for them on the right
 _DRAWING = re.compile(r'<svg viewBox="0 0 [0-9.]+ ([0-9.]+)"')
 
 COLOURS = """
@@ -60,6 +67,7 @@ CLASSES = """.grid { stroke: var(--grid); }
 .soft-mark-label { fill: var(--soft-mark); }
 .release { stroke: var(--soft); stroke-dasharray: 2 3; }
 .release-label { fill: var(--soft); }
+.line-a-label { fill: var(--a); } .line-b-label { fill: var(--b); }
 .band { fill: var(--band); }
 .condition { fill: var(--mark); }
 .pressure { fill: var(--soft); }
@@ -69,10 +77,11 @@ CLASSES = """.grid { stroke: var(--grid); }
 .sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
 .fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
 """
+FONTS = f"svg {{ font: {FONT:g}px system-ui, sans-serif; }}"
 _SHEET = f"""{COLOURS}{CLASSES}
-svg {{ font: 11px system-ui, sans-serif; }}
+{FONTS}
 .sheet {{ fill: var(--sheet); stroke: var(--edge); }}
-.title {{ font-size: 15px; font-weight: 600; fill: var(--ink); }}
+.title {{ font-size: {TITLE_FONT:g}px; font-weight: 600; fill: var(--ink); }}
 .caption {{ font-weight: 600; fill: var(--ink); }}
 """
 
@@ -102,18 +111,19 @@ class Run:
     def event(self, what: str, seconds: float, style: str) -> Event:
         return Event(f"{what}, {seconds - self.origin:.3f} s", style, seconds - self.origin)
 
-    def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str, digits: int = 3) -> Event:
+    def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str) -> Event:
         began, ended = period.from_seconds - self.origin, self.end(period.to_seconds)
-        until = "the end" if period.to_seconds is None else f"{ended:.{digits}f} s"
-        return Event(f"{what}, {began:.{digits}f} s to {until}", style, began, ended)
+        until = "the end" if period.to_seconds is None else f"{ended:.3f} s"
+        return Event(f"{what}, {began:.3f} s to {until}", style, began, ended)
 
 
-def timeline(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> list[tuple[str, str]]:
     """Name and SVG of the charts of the first run, each with the other runs' lines for the same filesystem, and last of
-    the events of all runs."""
+    the events of all runs. `origin`: the moment from which seconds count, for people."""
     first, alone = runs[0], len(runs) == 1
     began, ended = min(-run.origin for run in runs), max(run.end(None) for run in runs)
-    events = _chart_events(first) if alone else ()
+    lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
+    events = [event for lane in lanes for event in lane.events if event.style != "pressure"] if alone else ()
     marked = {(mark.filesystem, mark.counts_inodes) for mark in first.report.marks}
     charts = [
         (fs, inodes) for fs in first.report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked
@@ -130,8 +140,7 @@ def timeline(runs: Sequence[Run]) -> list[tuple[str, str]]:
         marks = _marks_of(first.report, filesystem, inodes=inodes)
         drawing = chart_svg(name, began, ended, series, marks, events, inodes=inodes)
         drawings.append((name if alone else f"{name}; marks of A", drawing))
-    lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
-    return [*drawings, ("events", lanes_svg("events", began, ended, lanes))]
+    return [*drawings, ("what happened", lanes_svg("what happened", began, ended, lanes, f"seconds since {origin}"))]
 
 
 def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
@@ -143,9 +152,9 @@ def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -
             lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), []).append(mark)
     marks: list[MarkLine] = []
     for (amount, style), same in lines.items():
-        roles = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
-        who = "" if set(roles) == set(filesystem.roles) else f"{', '.join(roles)} "
-        marks.append(MarkLine(f"{who}{same[0].value} = {_amount(amount, inodes=inodes)}", amount, style))
+        names = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
+        who = "mark" if set(names) == set(filesystem.roles) else ", ".join(names).replace(", containerfs", "")
+        marks.append(MarkLine(f"{who} {same[0].text} = {_amount(amount, inodes=inodes)}", amount, style))
     known = {mark.amount for mark in marks}
     releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
     return marks + [
@@ -153,43 +162,38 @@ def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -
     ]
 
 
-def _chart_events(run: Run) -> list[Event]:
-    """Conditions, removals and faults."""
-    report = run.report
-    return [
-        *(run.period(one.condition, one, "band") for one in report.reclaim_pressure),
-        *(run.event(f"{gone.kind} {gone.name}", gone.seconds, gone.kind) for gone in report.removals),
-        *(run.event(fault.what, fault.seconds, "fault") for fault in report.faults),
-    ]
-
-
 def _lanes(run: Run, prefix: str) -> list[Lane]:
-    """Pressures, conditions, faults and removals, with a lane for each kind. `prefix`: of the lanes' names."""
-    report = run.report
+    """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
+    our own condition has a lane although it was not reported. `prefix`: of the lanes' names."""
+    report, ours = run.report, NodeCondition.RECLAIM_PRESSURE
     lanes = {
-        "pressure": [run.period(one.what, one, "pressure", digits=2) for one in report.pressures],
+        "pressure": [run.period(one.what, one, "pressure") for one in report.pressures],
         "faults": [run.event(fault.what, fault.seconds, "fault") for fault in report.faults],
-        "condition": [run.period(one.condition, one, "condition") for one in report.reclaim_pressure],
-        "kubelet's": [run.period(one.condition, one, "condition") for one in report.disk_pressure],
-        "ended pods": [run.event(f"{pod.name} ended", pod.seconds, "pod") for pod in report.ended_pods],
+        **({ours: []} if report.response == "reclaimd" else {}),
     }
-    for kind, plural in PLURALS.items():
-        lanes[plural] = [run.event(gone.name, gone.seconds, kind) for gone in report.removals if gone.kind == kind]
-    always = {"condition"} if prefix else {"condition", "pressure"}
-    return [(f"{prefix}{name}", events) for name, events in lanes.items() if events or name in always]
+    for one in report.conditions:
+        lanes.setdefault(one.condition, []).append(run.period(one.condition, one, "condition"))
+    for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
+        gone = [run.event(f"{kind} {one.name}", one.seconds, kind) for one in report.removals if one.kind == kind]
+        lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
+    lanes["pods ended"] = [run.event(f"{pod.name} ended", pod.seconds, "pod") for pod in report.ended_pods]
+    return [Lane(f"{prefix}{name}", events) for name, events in lanes.items() if events or name == ours]
 
 
 def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
     """An SVG file for a README, a ticket or a slide: a title, lines of text, and the first chart and the events of a
     timeline, each with its caption."""
-    parts, top = [_text(MARGIN, 26.0, title, "title")], FIRST_LINE
-    for line in lines:
-        parts.append(_text(MARGIN, top, line, "axis"))
+    room, parts, top = WIDTH - 2 * MARGIN, [], MARGIN
+    for text in wrap(escaped(title), int(room / TITLE_CHARACTER)):
+        top += TITLE_LINE
+        parts.append(_text(MARGIN, top - 6, text, "title"))
+    for text in (text for line in lines for text in wrap(escaped(line), int(room / PROSE))):
         top += LINE
+        parts.append(_text(MARGIN, top, text, "axis"))
     for caption, drawing in (*drawings[:-1][:1], drawings[-1]):
         found = _DRAWING.match(drawing)
         assert found is not None  # drawn by `_svg`
-        parts.append(_text(MARGIN, top + 14, caption, "caption"))
+        parts.append(_text(MARGIN, top + CAPTION, _cut(caption, room), "caption"))
         placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{found[1]}" '
         parts.append(drawing.replace("<svg ", placed, 1))
         top += CAPTION + float(found[1])
@@ -203,8 +207,7 @@ def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]])
 # ---- its parts
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """One line: (seconds, amount) in the order of time. `style` is a CSS class."""
 
     name: str
@@ -212,8 +215,7 @@ class Series:
     style: str = "line-a"
 
 
-@dataclass(frozen=True, slots=True)
-class MarkLine:
+class MarkLine(NamedTuple):
     """A horizontal line with its label."""
 
     label: str
@@ -221,8 +223,7 @@ class MarkLine:
     style: str = "mark"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A period with its label, or a moment if it has no end."""
 
     label: str
@@ -231,8 +232,13 @@ class Event:
     ended: float | None = None
 
 
-Lane = tuple[str, Sequence[Event]]
-"""Events of one kind, with their name."""
+class Lane(NamedTuple):
+    """Events of one kind, with their name, and what they come to, which stands beside them: if empty, how many there
+    are, or how long they lasted."""
+
+    name: str
+    events: Sequence[Event]
+    total: str = ""
 
 
 def chart_svg(
@@ -246,7 +252,7 @@ def chart_svg(
     inodes: bool = False,
 ) -> str:
     """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Periods are
-    behind the lines, moments in front of them."""
+    behind the lines, moments in front of them; of several lines, each has its name beside the plot."""
     most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
     step = _step(most, binary=not inodes)
     top = step * max(math.ceil(most / step), 1)
@@ -256,36 +262,59 @@ def chart_svg(
     def y(amount: float) -> float:
         return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
 
-    parts = [_event(event, x, TOP, floor) for event in events if event.ended is not None]
+    parts = [_event(event._replace(style="band"), x, TOP, floor) for event in events if event.ended is not None]
     for number in range(round(top / step) + 1):
         height = y(number * step)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
-        parts.append(_text(LEFT - 8, height + 4, _amount(round(number * step), inodes=inodes), "axis end"))
+        parts.append(_text(LEFT - GAP, height + 4, _amount(round(number * step), inodes=inodes), "axis end"))
     parts += _time_axis(began, ended, floor)
     parts += _marks(marks, y)
     parts += [_path(one, x, y) for one in series if one.points]
+    if len(series) > 1:
+        parts += [_beside(TOP + LINE * (n + 0.7), one.name, f"label {one.style}-label") for n, one in enumerate(series)]
     parts += [_event(event, x, floor - 14, floor) for event in events if event.ended is None]
     return _svg(name, HEIGHT, parts)
 
 
-def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane]) -> str:
-    """Events over time, in lanes, with the same time axis as the charts."""
+def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis: str = "") -> str:
+    """Events over time, in lanes, with the same time axis as the charts. `axis`: the name of the time axis."""
     x = _scale(began, ended)
     top = TOP
     parts: list[str] = []
-    for label, events in lanes:
+    for lane in lanes:
         parts.append(_line(LEFT, top + LANE, LEFT + PLOT, top + LANE, "grid"))
-        parts.append(_text(LEFT - 8, top + LANE / 2 + 4, label, "axis end"))
-        for event in events:
+        parts.append(_text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), "axis end"))
+        parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events, ended), "axis"))
+        for event in lane.events:
             inset = 4 if event.ended is None else 5
             parts.append(_event(event, x, top + inset, top + LANE - inset))
         top += LANE
     parts += _time_axis(began, ended, top)
-    return _svg(name, top + BOTTOM, parts)
+    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, "axis middle"))
+    return _svg(name, top + BOTTOM + LINE, parts)
+
+
+def _total(events: Sequence[Event], ended: float) -> str:
+    """How many moments there are, or how long the periods lasted."""
+    if not events:
+        return "none"
+    lasted = [min(event.ended, ended) - event.began for event in events if event.ended is not None]
+    return format_duration(sum(lasted)) if lasted else str(len(events))
 
 
 def _amount(amount: int, *, inodes: bool) -> str:
-    return str(amount) if inodes else format_bytes(amount)
+    return str(amount) if inodes else format_bytes(amount).replace(".0", "")
+
+
+def _cut(text: str, room: float) -> str:
+    """A text as wide as `room` at most."""
+    most = int(room / CHARACTER)
+    return text if len(text := escaped(text)) <= most else f"{text[: most - 1]}…"
+
+
+def _beside(y: float, text: str, style: str) -> str:
+    """A text on the right of the plot."""
+    return _text(LEFT + PLOT + GAP, y, _cut(text, BESIDE), style)
 
 
 def _svg(name: str, height: float, parts: Iterable[str]) -> str:
@@ -299,11 +328,9 @@ def _scale(began: float, ended: float) -> Callable[[float], float]:
 
 
 def _step(most: float, *, binary: bool) -> float:
-    """The distance between grid lines, for about `TICKS` of them: 1, 2, 5, 10 … inodes, or of a binary unit of
-    bytes."""
-    least = max(most, 1.0) / TICKS
-    unit = 1024.0 ** int(math.log(least, 1024)) if binary and least >= 1 else 1.0
-    return unit * _rounded_up(max(least / unit, 1.0))
+    """The distance between grid lines, for about `TICKS` of them: 1, 2, 5, 10 … inodes, or a power of two of bytes."""
+    least = max(most / TICKS, 1.0)
+    return float(2 ** math.ceil(math.log2(least))) if binary else _rounded_up(least)
 
 
 def _rounded_up(least: float) -> float:
@@ -325,15 +352,15 @@ def _time_axis(began: float, ended: float, floor: float) -> list[str]:
 
 
 def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
-    """The lines at their amounts. Labels are moved apart so that none covers another."""
+    """The lines at their amounts. Labels are moved apart so that none covers another or leaves the chart."""
     parts: list[str] = []
-    place = float("inf")
-    for mark in sorted(marks, key=lambda each: each.amount):
+    place = 0.0
+    for lower, mark in reversed([*enumerate(sorted(marks, key=lambda each: each.amount))]):
         height = y(mark.amount)
-        place = min(height + 4, place - LABEL_GAP)
+        place = min(max(height + 4, place + LINE), HEIGHT - 6 - LINE * lower)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, mark.style))
-        parts.append(_line(LEFT + PLOT, height, LEFT + PLOT + 6, place - 4, mark.style))
-        parts.append(_text(LEFT + PLOT + 9, place, mark.label, f"label {mark.style}-label"))
+        parts.append(_line(LEFT + PLOT, height, LEFT + PLOT + GAP - 3, place - 4, mark.style))
+        parts.append(_beside(place, mark.label, f"label {mark.style}-label"))
     return parts
 
 

@@ -72,9 +72,11 @@ def test_the_picture_has_both_lines_and_the_events_of_both() -> None:
     root = ElementTree.fromstring(svg)  # noqa: S314 # our own
     shown = texts(root, f"{{{NAMESPACE}}}text")
     assert [path.get("class") for path in root.iter(f"{{{NAMESPACE}}}path")] == ["line-a", "line-b"]
-    assert {"A: images", "B: images", "B: ended pods", "A: condition"} <= set(shown)
-    assert "A: ended pods" not in shown
-    assert any(line.startswith("B: lowest nodefs.available 8.0MiB, ") and "pods ended: 1" in line for line in shown)
+    assert {"A: images removed", "B: images removed", "B: pods ended", "A: ReclaimPressure"} <= set(shown)
+    assert "A: pods ended" not in shown
+    told = " ".join(shown)
+    assert "B: from crossing the mark: first removal 10s, " in told
+    assert "8.0MiB left at the lowest point; 2 objects removed, 1 pod ended" in told
     assert not re.search(r"https?://|url\(", svg.replace(NAMESPACE, ""))
 
 
@@ -82,10 +84,10 @@ def test_where_one_run_crossed_no_mark_both_are_drawn_from_their_beginning() -> 
     """Else one line would be moved beside the other for no reason; the page says from when seconds count."""
     calm = report(episodes=(), removals=(), passes=(), condition_periods=())
     for page in (comparison_page(report(**SLOW), calm), comparison_page(calm, report(**SLOW))):
-        assert "from the start of each run, as not both crossed a mark" in page
+        assert "seconds since the start of each run, as not both crossed a mark" in page
         first, second = (path.get("d", "") for path in parsed(page).iter("path"))
         assert first.partition(" ")[0] == second.partition(" ")[0]
-    assert "from the moment at which each run crossed" in comparison_page(report(), report(**SLOW))
+    assert "seconds since the moment at which each run crossed" in comparison_page(report(), report(**SLOW))
 
 
 def test_a_run_that_crossed_no_mark_can_be_compared() -> None:

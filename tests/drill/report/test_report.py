@@ -17,6 +17,7 @@ import pytest
 from eviction.cli.drill import files_of, write
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
+    ConditionPeriod,
     EndedPod,
     Episode,
     MeasuredFilesystem,
@@ -26,9 +27,11 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, Report, ReportError, read_report, report_of, result_json
-from eviction.drill.report.lines import observation_lines, verdict_lines
+from eviction.drill.report.lines import checks_table, rows_table, story_rows
 from eviction.drill.report.page import junit_xml, page, picture
 from eviction.drill.report.timeline import NAMESPACE
+from eviction.types import NodeCondition
+from reclaim.types import Action, Kind, Outcome, Reason, Verdict
 from signals.types import FilesystemRole, FsLayout
 from tests.drill.documents import MIB, measurements, one_pass, scenario
 from tests.schemas import assert_as_described
@@ -98,8 +101,8 @@ def test_the_picture_shows_the_outcome() -> None:
     """The scenario, its reason, the times and the marks, with light and dark colours."""
     svg = picture(report())
     shown = "".join(assert_a_picture(svg).itertext())
-    assert "small" in shown
-    assert "everything held, the first removal" in shown
+    assert "small: everything held" in shown
+    assert "from crossing the mark: first removal 100ms" in shown
     assert "prefers-color-scheme: dark" in svg
     assert "NOT everything held" in picture(report(held=False))
 
@@ -116,8 +119,8 @@ def test_a_page_shows_marks_removals_and_conditions() -> None:
     assert "image a:1, 1.100 s" in titles
     assert "ReclaimPressure, 1.010 s to 1.700 s" in titles
     assert "the runtime restarts, 1.150 s" in titles
-    assert "a log grows, 0.00 s to 1.50 s" in titles
-    assert "nodefs 10Mi = 10.0MiB" in texts(parsed(html), "text")
+    assert "a log grows, 0.000 s to 1.500 s" in titles
+    assert "nodefs 10Mi = 10MiB" in texts(parsed(html), "text")
 
 
 def test_a_page_marks_what_did_not_hold() -> None:
@@ -247,7 +250,7 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
     assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: not tried"]
-    assert verdict_lines(run)[-1].endswith("1 of 3 could not be judged")
+    assert story(run)[-1][1].endswith("1 of 3 could not be judged")
 
 
 def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
@@ -261,34 +264,88 @@ def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
     assert "default/web ended, 1.150 s" in texts(parsed(html), "title")
 
 
-def test_an_observation_without_events() -> None:
-    """No mark crossed and nothing removed: `never`, 0, and the lowest points."""
+def story(run: Report) -> list[tuple[str, str]]:
+    """The rows of the story; a terminal shows them as they are."""
+    rows = story_rows(run)
+    assert [re.split(r" {2,}", line, maxsplit=1) for line in rows_table(rows)] == [list(row) for row in rows]
+    return rows
+
+
+def test_the_story_of_a_run() -> None:
+    """The mark and its row, what went and what stayed (a line for each kind, with an example), the times, the
+    verdict."""
+    images = [("b:1", Reason.IN_USE), ("c:1", Reason.RELIEVED), ("d:1", Reason.RELIEVED), ("e:1", Reason.IN_USE)]
+    kept = tuple(Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.KEEP, why)) for name, why in images)
+    web = Outcome(Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING))
+    made = one_pass("a:1", after=20 * MIB)
+    functions = (replace(made.record.functions[0], kept=(web, *kept)),)
+    run = report(passes=(replace(made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))),))
+    times = "first removal 100ms, first byte never, relief 200ms; 9.0MiB left at the lowest point"
+    assert story(run) == [
+        ("crossed", "the mark of nodefs.available, 10Mi = 10.0MiB, after 1s"),
+        ("row", "DeleteUnusedImages"),
+        ("removed", "image a:1: no container uses it"),
+        ("kept", "container default/web/app#0: is running"),
+        ("kept", "4 images, such as b:1: a pod uses it; enough was freed without 2 of them"),
+        ("relief", f"from crossing the mark: {times}; 1 object removed, 0 pods ended"),
+        ("ok", "small: everything held"),
+    ]
+
+
+def test_the_story_of_a_run_that_did_not_hold() -> None:
+    """What did not, and the verdict last."""
+    assert story(report(held=False))[-2:] == [("NOT", "new pod starts: no"), ("NOT", "small: NOT everything held")]
+
+
+def test_the_story_of_an_observation_without_events() -> None:
+    """No mark crossed and nothing removed: no times."""
     calm = report(episodes=(), removals=(), condition_periods=(), passes=())
-    rows = dict(re.split(r" {2,}", line, maxsplit=1) for line in observation_lines(calm))
-    assert rows["crossed a mark"] == "never"
-    assert rows["images removed"] == "0"
-    assert rows["lowest nodefs.available"] == "9.0MiB"
-    assert "from crossing to relief" not in rows
+    assert story(calm) == [("crossed", "no mark"), ("ok", "small: everything held")]
 
 
 def test_times_of_an_observation_count_from_crossing() -> None:
-    """A removal before the crossing does not count as the first one; a rise is the first relief."""
+    """A removal before the crossing does not count as the first one; a rise is the first byte. Why another component
+    removed something is not known."""
     before = MeasuredRemoval(0.2, "image", "z:1", "id z")
     crossed = report(
-        removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")), episodes=(Episode(1.0, 2.0, first_rise=1.7),)
+        removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")),
+        episodes=(Episode(1.0, 2.0, first_rise=1.7),),
+        passes=(),
+        ended_pods=(EndedPod(1.5, "default/web", "u"), EndedPod(1.6, "default/db", "v")),
     )
-    text = "\n".join(observation_lines(crossed))
-    assert re.search(r"to the first removal +600ms", text)
-    assert re.search(r"to the first relief +700ms", text)
-    assert re.search(r"images removed +2, z:1, a:1", text)
+    rows = dict(story(crossed))
+    assert rows["crossed"] == "a mark after 1s"
+    assert rows["relief"].startswith("from crossing the mark: first removal 600ms, first byte 700ms, relief 1s; ")
+    assert rows["removed"] == "2 images, such as z:1"
+    assert rows["ended"] == "2 pods, such as default/web"
 
 
-def test_the_lines_for_a_terminal_end_with_the_verdict() -> None:
-    """What held, what did not, the times, and the verdict in the last line."""
-    lines = verdict_lines(report(held=False))
-    assert any(line.startswith("NOT   new pod") for line in lines)
-    assert "from crossing the mark to the first removal: 100ms" in lines
-    assert lines[-1] == "small: NOT everything held"
+def test_the_expectations_are_a_table() -> None:
+    """What held, what did not, and what was measured."""
+    head, held, missed = checks_table(report(held=False))
+    assert head.split() == ["HELD", "WHAT", "EXPECTED", "MEASURED"]
+    assert (held[:4], missed[:4]) == ("ok  ", "NOT ")
+
+
+def test_objects_of_any_kind_have_a_lane() -> None:
+    """Files, which only other functions remove, too; pods that ended and each condition have one of their own."""
+    run = report(
+        removals=(MeasuredRemoval(1.1, "file", "ballast", "ballast"),),
+        condition_periods=(
+            ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.0, 1.5),
+            ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.1, 1.2),
+        ),
+        ended_pods=(EndedPod(1.15, "default/web", "u"),),
+    )
+    assert {"file removed", "ReclaimPressure", "DiskPressure", "pods ended"} <= set(texts(parsed(page(run)), "text"))
+
+
+def test_a_condition_that_is_not_known_has_no_lane() -> None:
+    """Of our own an empty lane says `none`; whether an observed component has reported any is not known."""
+    ours = report(condition_periods=())
+    observed = report_of(result_json(replace(result(condition_periods=()), response=Response.OBSERVED)), "a.json")
+    assert "ReclaimPressure" in texts(parsed(page(ours)), "text")
+    assert "ReclaimPressure" not in texts(parsed(page(observed)), "text")
 
 
 def test_the_largest_sizes_of_a_broken_runtime_can_be_reported() -> None:
