@@ -42,9 +42,11 @@ PLAIN = "\x1b[0m"
 STYLES = {"plain": "", "faint": "\x1b[2m", "good": "\x1b[32m", "warning": "\x1b[33m", "bad": "\x1b[1;31m"}
 # The first words of lines that are in colour, if a gap follows.
 STYLE_OF = {
-    "removed": "warning", "planned": "warning", "kept": "good", "keep": "good", "ok": "good", "NOT": "bad",
-    "failed": "bad", "ERROR": "bad", "WARNING": "warning", "NOTE": "faint",
-}  # fmt: skip
+    **dict.fromkeys(("kept", "keep", "spared", "ok"), "good"),
+    **dict.fromkeys(("removed", "planned", "WARNING"), "warning"),
+    **dict.fromkeys(("failed", "NOT", "ERROR"), "bad"),
+    "NOTE": "faint",
+}
 COLOURED = re.compile(rf"^(?:{'|'.join(STYLE_OF)})(?=  )")
 
 # option -> field of the configuration file; help text

@@ -35,8 +35,10 @@ def story_rows(report: Report) -> list[Row]:
     reasons = {one.id: one.reason for each in report.passes for one in each.removals}
     rows += _by_kind("removed", [(one.kind, one.name, reasons.get(one.id, "")) for one in report.removals])
     gone = {one.id for one in report.removals}
-    kept = {one.id: one for each in report.passes for one in each.kept if one.id not in gone}
-    rows += _by_kind("kept", [(one.kind, one.name, one.reason) for one in kept.values()])
+    kept = {one.id: one for each in report.passes for one in each.kept if one.id not in gone}.values()
+    for word, spared in (("kept", False), ("spared", True)):  # spared: enough was freed without it
+        mine = [one for one in kept if (one.reason == Reason.RELIEVED) is spared]
+        rows += _by_kind(word, [(one.kind, one.name, one.reason) for one in mine])
     rows += _by_kind("ended", [("pod", pod.name, "") for pod in report.ended_pods])
     if crossed is not None:
         rows.append(("relief", outcome_text(report)))
@@ -56,18 +58,14 @@ def outcome_text(report: Report) -> str:
 
 
 def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
-    """Objects (kind, name and reason): for each kind their number, and one with the most frequent reason. Those that
-    were spared, as enough was freed without them, are counted only."""
+    """Objects (kind, name and reason): for each kind their number, and one with the most frequent reason."""
     rows = []
     for kind in dict.fromkeys(kind for kind, *_ in objects):
-        mine = [(name, reason) for each, name, reason in objects if each == kind]
-        telling = [one for one in mine if one[1] != Reason.RELIEVED] or mine
-        ((most, _),) = Counter(reason for _, reason in telling).most_common(1)
-        name = next(name for name, reason in telling if reason == most)
-        shown = f"{len(mine)} {PLURALS.get(kind, f'{kind}s')}, such as {name}" if len(mine) > 1 else f"{kind} {name}"
-        why = f": {reason_in_words(most)}" if most else ""
-        spared = len(mine) - len(telling)
-        rows.append((word, f"{shown}{why}{f'; enough was freed without {spared} of them' if spared else ''}"))
+        mine = [(reason, name) for each, name, reason in objects if each == kind]
+        ((most, _),) = Counter(reason for reason, _ in mine).most_common(1)
+        example = next(name for reason, name in mine if reason == most)
+        why = f" ({reason_in_words(most)})" if most else ""
+        rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {len(mine)}, such as {example}{why}"))
     return rows
 
 

@@ -167,7 +167,7 @@ def _lanes(run: Run, prefix: str) -> list[Lane]:
     our own condition has a lane although it was not reported. `prefix`: of the lanes' names."""
     report, ours = run.report, NodeCondition.RECLAIM_PRESSURE
     lanes = {
-        "pressure": [run.period(one.what, one, "pressure") for one in report.pressures],
+        "the disk fills": [run.period(one.what, one, "pressure") for one in report.pressures],
         "faults": [run.event(fault.what, fault.seconds, "fault") for fault in report.faults],
         **({ours: []} if report.response == "reclaimd" else {}),
     }

@@ -284,9 +284,10 @@ def test_the_story_of_a_run() -> None:
     assert story(run) == [
         ("crossed", "the mark of nodefs.available, 10Mi = 10.0MiB, after 1s"),
         ("row", "DeleteUnusedImages"),
-        ("removed", "image a:1: no container uses it"),
-        ("kept", "container default/web/app#0: is running"),
-        ("kept", "4 images, such as b:1: a pod uses it; enough was freed without 2 of them"),
+        ("removed", "images: 1, such as a:1 (no container uses it)"),
+        ("kept", "containers: 1, such as default/web/app#0 (is running)"),
+        ("kept", "images: 2, such as b:1 (a pod uses it)"),
+        ("spared", "images: 2, such as c:1 (enough was freed without it)"),
         ("relief", f"from crossing the mark: {times}; 1 object removed, 0 pods ended"),
         ("ok", "small: everything held"),
     ]
@@ -316,8 +317,8 @@ def test_times_of_an_observation_count_from_crossing() -> None:
     rows = dict(story(crossed))
     assert rows["crossed"] == "a mark after 1s"
     assert rows["relief"].startswith("from crossing the mark: first removal 600ms, first byte 700ms, relief 1s; ")
-    assert rows["removed"] == "2 images, such as z:1"
-    assert rows["ended"] == "2 pods, such as default/web"
+    assert rows["removed"] == "images: 2, such as z:1"
+    assert rows["ended"] == "pods: 2, such as default/web"
 
 
 def test_the_expectations_are_a_table() -> None:
