@@ -11,6 +11,7 @@ import io
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -140,6 +141,9 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
+    elif not arguments.verbosity:
+        again = " ".join((sys.argv[0], "drill", *arguments.scenario))
+        shown_by(arguments)(f"next: {again} -v 1 shows each pass, object and expectation; --list: more scenarios")
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
@@ -219,13 +223,10 @@ def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     report = report_of(document, "the report")
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
     answer(arguments, document, lambda: [*details, *rows_table(story_rows(report), columns())])
-    show = shown_by(arguments)
     try:
-        show(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
+        shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
     except OSError as error:
         print_message(f"the report could not be written: {error}")
-    if not arguments.verbosity:
-        show("next: -v 1 shows every pass, object and expectation; `reclaimd drill --list` has more scenarios")
 
 
 def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
@@ -273,11 +274,10 @@ class ProgressDisplay:
 
     def show_pass(self, record: Pass) -> None:
         """Prints a pass, with `-v`."""
-        if self._show is None:
-            return
-        self.end()
-        for line in ("", *pass_lines(record, columns())):
-            self._show(line)
+        if self._show is not None:
+            self.end()
+            for line in ("", *pass_lines(record, columns())):
+                self._show(line)
 
     def end(self) -> None:
         """Removes the progress bar."""

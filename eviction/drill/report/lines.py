@@ -31,7 +31,7 @@ def story_rows(report: Report) -> list[Row]:
     which = f"the mark of {signal}, {mark.text} = {amount_text(signal, mark.effective or 0)}," if mark else "a mark"
     rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
     if acted:
-        rows.append(("row", ", ".join(acted.row)))
+        rows.append(("row", ", ".join(acted.row) or "empty"))
     reasons = {one.id: one.reason for each in report.passes for one in each.removals}
     rows += _by_kind("removed", [(one.kind, one.name, reasons.get(one.id, "")) for one in report.removals])
     gone = {one.id for one in report.removals}
@@ -70,8 +70,8 @@ def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
 
 
 def rows_table(rows: Iterable[Row], width: int | None = None) -> list[str]:
-    """Rows as lines."""
-    return table([["", "WHAT"], *rows], width)[1:]
+    """Rows as lines, their words in a column that is always as wide."""
+    return table([[" " * len("removed"), "WHAT"], *rows], width)[1:]
 
 
 def checks_table(report: Report, width: int | None = None) -> list[str]:

@@ -284,7 +284,7 @@ def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis
     for lane in lanes:
         parts.append(_line(LEFT, top + LANE, LEFT + PLOT, top + LANE, "grid"))
         parts.append(_text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), "axis end"))
-        parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events, ended), "axis"))
+        parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "axis"))
         for event in lane.events:
             inset = 4 if event.ended is None else 5
             parts.append(_event(event, x, top + inset, top + LANE - inset))
@@ -294,12 +294,10 @@ def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis
     return _svg(name, top + BOTTOM + LINE, parts)
 
 
-def _total(events: Sequence[Event], ended: float) -> str:
-    """How many moments there are, or how long the periods lasted."""
-    if not events:
-        return "none"
-    lasted = [min(event.ended, ended) - event.began for event in events if event.ended is not None]
-    return format_duration(sum(lasted)) if lasted else str(len(events))
+def _total(events: Sequence[Event]) -> str:
+    """How long the periods lasted, or how many moments there are."""
+    lasted = sum((event.ended or event.began) - event.began for event in events)
+    return format_duration(lasted) if lasted else str(len(events) or "none")
 
 
 def _amount(amount: int, *, inodes: bool) -> str:

@@ -279,7 +279,11 @@ def test_the_story_of_a_run() -> None:
     web = Outcome(Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING))
     made = one_pass("a:1", after=20 * MIB)
     functions = (replace(made.record.functions[0], kept=(web, *kept)),)
-    run = report(passes=(replace(made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))),))
+    gone = MeasuredRemoval(1.1, "image", "a:1", "id a:1")
+    run = report(
+        removals=(gone,),
+        passes=(replace(made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))),),
+    )
     times = "first removal 100ms, first byte never, relief 200ms; 9.0MiB left at the lowest point"
     assert story(run) == [
         ("crossed", "the mark of nodefs.available, 10Mi = 10.0MiB, after 1s"),

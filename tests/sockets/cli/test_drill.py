@@ -122,6 +122,37 @@ def test_the_drill_where_no_mount_is_allowed_is_simulated(tmp_path: Path) -> Non
     assert_report(tmp_path / "report", "small", written)
 
 
+def test_a_drill_tells_its_story_in_a_few_lines(tmp_path: Path) -> None:
+    """What fills, what was crossed, what went and stayed, and the verdict, the files, the next step; -v 1 adds each
+    pass, object and expectation, -v 2 the log."""
+    need_mounts()
+    path = scenario(tmp_path)
+
+    def lines(*more: str) -> tuple[list[str], str]:
+        process = reclaimd("drill", path, "--report", str(tmp_path / "report"), *more)
+        assert process.returncode == 0, process.stderr
+        return process.stdout.splitlines(), process.stderr
+
+    shown, errors = lines()
+    head, *rows, written, following = shown
+    assert errors == ""
+    assert head == "small: A small disk that fills is relieved."
+    words = [row.split()[0] for row in rows]
+    assert words[:4] == ["node", "filled", "crossed", "row"]
+    assert words[-2:] == ["relief", "ok"]
+    assert {"removed", "kept"} <= set(words)
+    assert len(shown) <= 15
+    assert written.startswith("report: ")
+    assert f"drill {path} -v 1" in following, "as a command that can be copied"
+    shown, errors = lines("-v", "1")
+    assert errors == ""
+    assert any(line.startswith("RESULT   KIND") for line in shown)
+    assert any(line.startswith("keep ") for line in shown)
+    assert any(line.startswith("HELD  WHAT") for line in shown)
+    assert [line.split()[0] for line in shown[-3:]] == ["relief", "ok", "report:"]
+    assert "Attempting to reclaim" in lines("-v", "2")[1]
+
+
 def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:
     """Empty files use up the inodes, and removing the image of many small files frees them."""
     images = [

@@ -46,6 +46,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def on_a_terminal(columns: int, rows: int, *arguments: str, **environment: str) -> str:
     """What a command writes on a terminal of this size, without escapes."""
+    return ESCAPE.sub("", as_written(columns, rows, *arguments, **environment))
+
+
+def as_written(columns: int, rows: int, *arguments: str, **environment: str) -> str:
+    """The same with escapes."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     variables = {key: value for key, value in ENVIRONMENT.items() if key not in ("COLUMNS", "LINES")}
@@ -69,7 +74,7 @@ def on_a_terminal(columns: int, rows: int, *arguments: str, **environment: str) 
             process.kill()
             process.wait()
         os.close(master)
-    return ESCAPE.sub("", written.decode()).replace("\r\n", "\n")
+    return written.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.regression
@@ -97,3 +102,16 @@ def test_every_line_of_a_command_fits(node: str, columns: int, rows: int, comman
     assert len(lines) > 1
     for line in lines:
         assert len(line) <= columns or max(map(len, line.split())) > columns - 8, line
+
+
+def test_colours_are_for_terminals_and_never_needed(node: str) -> None:
+    """The level of a finding is in colour, and a word, too. None without a terminal, on a dumb one, or with NO_COLOR,
+    unless that is empty (https://no-color.org)."""
+    coloured, plain = as_written(80, 24, "doctor", "--config", node), reclaimd_here("doctor", "--config", node).stdout
+    assert re.search(r"^\x1b\[2mNOTE\x1b\[0m  ", coloured, re.MULTILINE)
+    assert "\x1b" not in plain
+    levels = re.compile(r"^(?:ERROR|WARNING|NOTE)  ", re.MULTILINE)
+    assert levels.findall(ESCAPE.sub("", coloured)) == levels.findall(plain)
+    assert "\x1b" not in as_written(80, 24, "doctor", "--config", node, NO_COLOR="1")
+    assert "\x1b" not in as_written(80, 24, "doctor", "--config", node, TERM="dumb")
+    assert "\x1b" in as_written(80, 24, "doctor", "--config", node, NO_COLOR="")
