@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 READ_DEADLINE_SECONDS = 2.0
 
-PLAIN = "\x1b[0m"
 STYLES = {"plain": "", "faint": "\x1b[2m", "good": "\x1b[32m", "warning": "\x1b[33m", "bad": "\x1b[1;31m"}
 # The first words of lines that are in colour, if a gap follows.
 STYLE_OF = {
@@ -272,7 +271,7 @@ def in_colour() -> bool:
 
 def styled(text: str, style: str) -> str:
     """A text in a style of `STYLES`, for a terminal in colour."""
-    return f"{STYLES[style]}{text}{PLAIN}"
+    return f"{STYLES[style]}{text}\x1b[0m"
 
 
 def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:

@@ -47,14 +47,13 @@ def story_rows(report: Report) -> list[Row]:
 
 
 def outcome_text(report: Report) -> str:
-    """How long after the first crossing everything came, what was available at the lowest point, and how much went."""
+    """How long after the first crossing everything came, and what was available at the lowest point."""
     if report.crossed_seconds is None:
         return "no mark was crossed"
     times = [f"{what} {seconds_text(took, 'never')}" for what, took in report.times.items()]
     acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
     least = {text: None for signal, text in lowest(report).items() if signal == acted_on or not acted_on}
-    gone = f"{counted(len(report.removals), 'object')} removed, {counted(len(report.ended_pods), 'pod')} ended"
-    return f"from crossing the mark: {', '.join(times)}; {', '.join(least)} left at the lowest point; {gone}"
+    return f"from crossing the mark: {', '.join(times)}; lowest point {', '.join(least)}"
 
 
 def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:

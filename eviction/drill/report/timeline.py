@@ -84,6 +84,9 @@ _SHEET = f"""{COLOURS}{CLASSES}
 .title {{ font-size: {TITLE_FONT:g}px; font-weight: 600; fill: var(--ink); }}
 .caption {{ font-weight: 600; fill: var(--ink); }}
 """
+# Each colour stands there twice: what draws SVG but is no browser knows no variables, and takes the first one.
+_LIGHT = dict(re.findall(r"--([\w-]+): ([^;]+);", COLOURS.partition("@media")[0]))
+_SHEET = re.sub(r"([\w-]+): var\(--([\w-]+)\)", lambda found: f"{found[1]}: {_LIGHT[found[2]]}; {found[0]}", _SHEET)
 
 
 def html_text(text: str) -> str:
