@@ -321,4 +321,4 @@ complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l eviction-soft-gra
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l eviction-minimum-reclaim -x -d 'minimum reclaim, like nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -s o -l output -x -a 'table json' -d 'output format'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l logging-format -x -a 'text json' -d 'log format'
-complete -c reclaimd -n '__fish_seen_subcommand_from drill' -s v -l verbosity -x -d '1 or more: log debug events too'
+complete -c reclaimd -n '__fish_seen_subcommand_from drill' -s v -l verbosity -x -d '1: show every pass, object and expectation; 2 or more: log, too'

@@ -55,7 +55,7 @@ class Recorded:
     @property
     def ended(self) -> float:
         """When something was last seen, in seconds since the fill began."""
-        return max(self.samples[-1][0], *(event["at"] for event in self.events))
+        return float(max(self.samples[-1][0], *(event["at"] for event in self.events)))
 
     def line(self, ended: float) -> list[tuple[float, float]]:
         """What was available. A reading that is as the last one is not in the file, so the last one holds to the

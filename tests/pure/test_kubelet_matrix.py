@@ -168,8 +168,8 @@ def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_som
     kubelet, runtime, filesystem, rate = DUEL
     node = {"kubelet": kubelet, "runtime": runtime, "filesystem": filesystem, "rate_mib": rate, "date": "2026-11-27T"}
     node |= {"thresholds": {"imagefs.available": "15%"}, "margin": "5%"}
-    write(tmp_path / "n.jsonl", header(Responder.NOBODY, **node), evicts)
-    write(tmp_path / "r.jsonl", header(**node), replace(a_run(), events=(passed,)))
+    write(tmp_path / "n.jsonl", header(Responder.NOBODY) | node, evicts)
+    write(tmp_path / "r.jsonl", header() | node, replace(a_run(), events=(passed,)))
     svg = duel_picture(read_all(tmp_path))
     shown = re.findall(r"<text[^>]*>(.*?)</text>", svg)
     rows = dict(pairwise(shown))

@@ -169,11 +169,12 @@ def _lanes(run: Run, prefix: str) -> list[Lane]:
     """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
     our own condition has a lane although it was not reported. `prefix`: of the lanes' names."""
     report, ours = run.report, NodeCondition.RECLAIM_PRESSURE
-    lanes = {
+    lanes: dict[str, list[Event]] = {
         "the disk fills": [run.period(one.what, one, "pressure") for one in report.pressures],
         "faults": [run.event(fault.what, fault.seconds, "fault") for fault in report.faults],
-        **({ours: []} if report.response == "reclaimd" else {}),
     }
+    if report.response == "reclaimd":
+        lanes[ours] = []
     for one in report.conditions:
         lanes.setdefault(one.condition, []).append(run.period(one.condition, one, "condition"))
     for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
