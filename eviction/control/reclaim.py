@@ -102,8 +102,8 @@ def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, 
         return None
     filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
     if not isinstance(room, str) or on not in filesystems:
-        was = "neither" if on is None else repr(on)
-        raise RequestRefused(f"--room needs an amount, and --on one of {', '.join(filesystems)}; --on was {was}")
+        what = "--room is missing" if room is None else "--on is missing" if on is None else f"--on was {on!r}"
+        raise RequestRefused(f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}; {what}")
     if any(given.get(other) for other in others):
         raise RequestRefused("--room says what to reach, so --signal, --until and --all do not go with it")
     return f"{on}.{AVAILABLE}", room
