@@ -168,5 +168,5 @@ def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
 def test_an_installed_package_carries_the_library() -> None:
     """The wheel puts the scenarios where an installed program finds them."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["force-include"] == {"config/scenarios": "eviction/drill/library"}
+    assert build["force-include"]["config/scenarios"] == "eviction/drill/library"
     assert {Path(path).parent for path in library().values()} == {ROOT / "config" / "scenarios"}
