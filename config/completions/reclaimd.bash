@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume top history config doctor ballast drill --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume top history config doctor ballast drill help --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -11,8 +11,8 @@ _reclaimd() {
     'run --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'run --container-runtime-endpoint') return ;;
     'run --image-service-endpoint') return ;;
-    'run --kubelet-config') return ;;
-    'run --root-dir') return ;;
+    'run --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'run --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'run --eviction-pressure-transition-period') return ;;
     'run --minimum-image-ttl-duration') return ;;
     'run --minimum-container-ttl-duration') return ;;
@@ -31,8 +31,8 @@ _reclaimd() {
     'reclaim --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'reclaim --container-runtime-endpoint') return ;;
     'reclaim --image-service-endpoint') return ;;
-    'reclaim --kubelet-config') return ;;
-    'reclaim --root-dir') return ;;
+    'reclaim --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'reclaim --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'reclaim --eviction-pressure-transition-period') return ;;
     'reclaim --minimum-image-ttl-duration') return ;;
     'reclaim --minimum-container-ttl-duration') return ;;
@@ -54,8 +54,8 @@ _reclaimd() {
     'check --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'check --container-runtime-endpoint') return ;;
     'check --image-service-endpoint') return ;;
-    'check --kubelet-config') return ;;
-    'check --root-dir') return ;;
+    'check --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'check --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'check --eviction-pressure-transition-period') return ;;
     'check --minimum-image-ttl-duration') return ;;
     'check --minimum-container-ttl-duration') return ;;
@@ -73,8 +73,8 @@ _reclaimd() {
     'plan --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'plan --container-runtime-endpoint') return ;;
     'plan --image-service-endpoint') return ;;
-    'plan --kubelet-config') return ;;
-    'plan --root-dir') return ;;
+    'plan --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'plan --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'plan --eviction-pressure-transition-period') return ;;
     'plan --minimum-image-ttl-duration') return ;;
     'plan --minimum-container-ttl-duration') return ;;
@@ -90,14 +90,12 @@ _reclaimd() {
     'plan --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'plan --signal') COMPREPLY=($(compgen -W 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -- "$current")); return ;;
     'plan --until') return ;;
-    'why -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'why --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'why --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'why --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'why --container-runtime-endpoint') return ;;
     'why --image-service-endpoint') return ;;
-    'why --kubelet-config') return ;;
-    'why --root-dir') return ;;
+    'why --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'why --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'why --eviction-pressure-transition-period') return ;;
     'why --minimum-image-ttl-duration') return ;;
     'why --minimum-container-ttl-duration') return ;;
@@ -109,12 +107,14 @@ _reclaimd() {
     'why --eviction-soft') return ;;
     'why --eviction-soft-grace-period') return ;;
     'why --eviction-minimum-reclaim') return ;;
+    'why -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'why --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'status --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'status --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'status --container-runtime-endpoint') return ;;
     'status --image-service-endpoint') return ;;
-    'status --kubelet-config') return ;;
-    'status --root-dir') return ;;
+    'status --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'status --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'status --eviction-pressure-transition-period') return ;;
     'status --minimum-image-ttl-duration') return ;;
     'status --minimum-container-ttl-duration') return ;;
@@ -128,13 +128,12 @@ _reclaimd() {
     'status --eviction-minimum-reclaim') return ;;
     'status -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'status --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'pause --for') return ;;
     'pause --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'pause --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'pause --container-runtime-endpoint') return ;;
     'pause --image-service-endpoint') return ;;
-    'pause --kubelet-config') return ;;
-    'pause --root-dir') return ;;
+    'pause --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'pause --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'pause --eviction-pressure-transition-period') return ;;
     'pause --minimum-image-ttl-duration') return ;;
     'pause --minimum-container-ttl-duration') return ;;
@@ -146,12 +145,13 @@ _reclaimd() {
     'pause --eviction-soft') return ;;
     'pause --eviction-soft-grace-period') return ;;
     'pause --eviction-minimum-reclaim') return ;;
+    'pause --for') return ;;
     'resume --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'resume --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'resume --container-runtime-endpoint') return ;;
     'resume --image-service-endpoint') return ;;
-    'resume --kubelet-config') return ;;
-    'resume --root-dir') return ;;
+    'resume --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'resume --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'resume --eviction-pressure-transition-period') return ;;
     'resume --minimum-image-ttl-duration') return ;;
     'resume --minimum-container-ttl-duration') return ;;
@@ -167,8 +167,8 @@ _reclaimd() {
     'top --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'top --container-runtime-endpoint') return ;;
     'top --image-service-endpoint') return ;;
-    'top --kubelet-config') return ;;
-    'top --root-dir') return ;;
+    'top --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'top --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'top --eviction-pressure-transition-period') return ;;
     'top --minimum-image-ttl-duration') return ;;
     'top --minimum-container-ttl-duration') return ;;
@@ -182,17 +182,12 @@ _reclaimd() {
     'top --eviction-minimum-reclaim') return ;;
     'top --interval') return ;;
     'top --count') return ;;
-    'history --since') return ;;
-    'history --object') return ;;
-    'history --limit') return ;;
-    'history -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'history --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'history --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'history --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'history --container-runtime-endpoint') return ;;
     'history --image-service-endpoint') return ;;
-    'history --kubelet-config') return ;;
-    'history --root-dir') return ;;
+    'history --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'history --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'history --eviction-pressure-transition-period') return ;;
     'history --minimum-image-ttl-duration') return ;;
     'history --minimum-container-ttl-duration') return ;;
@@ -204,12 +199,17 @@ _reclaimd() {
     'history --eviction-soft') return ;;
     'history --eviction-soft-grace-period') return ;;
     'history --eviction-minimum-reclaim') return ;;
+    'history --since') return ;;
+    'history --object') return ;;
+    'history --limit') return ;;
+    'history -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'history --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'config --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'config --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'config --container-runtime-endpoint') return ;;
     'config --image-service-endpoint') return ;;
-    'config --kubelet-config') return ;;
-    'config --root-dir') return ;;
+    'config --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'config --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'config --eviction-pressure-transition-period') return ;;
     'config --minimum-image-ttl-duration') return ;;
     'config --minimum-container-ttl-duration') return ;;
@@ -227,8 +227,8 @@ _reclaimd() {
     'doctor --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'doctor --container-runtime-endpoint') return ;;
     'doctor --image-service-endpoint') return ;;
-    'doctor --kubelet-config') return ;;
-    'doctor --root-dir') return ;;
+    'doctor --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'doctor --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'doctor --eviction-pressure-transition-period') return ;;
     'doctor --minimum-image-ttl-duration') return ;;
     'doctor --minimum-container-ttl-duration') return ;;
@@ -242,16 +242,12 @@ _reclaimd() {
     'doctor --eviction-minimum-reclaim') return ;;
     'doctor -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'doctor --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'ballast --file') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'ballast --size') return ;;
-    'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
-    'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'ballast --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'ballast --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'ballast --container-runtime-endpoint') return ;;
     'ballast --image-service-endpoint') return ;;
-    'ballast --kubelet-config') return ;;
-    'ballast --root-dir') return ;;
+    'ballast --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'ballast --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'ballast --eviction-pressure-transition-period') return ;;
     'ballast --minimum-image-ttl-duration') return ;;
     'ballast --minimum-container-ttl-duration') return ;;
@@ -263,20 +259,16 @@ _reclaimd() {
     'ballast --eviction-soft') return ;;
     'ballast --eviction-soft-grace-period') return ;;
     'ballast --eviction-minimum-reclaim') return ;;
-    'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
-    'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --filesystem-type') COMPREPLY=($(compgen -W 'tmpfs ext4 xfs btrfs' -- "$current")); return ;;
-    'drill --runtime') return ;;
-    'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --name') return ;;
-    'drill --for') return ;;
-    'drill --quiet') return ;;
+    'ballast --file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'ballast --size') return ;;
+    'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'drill --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --container-runtime-endpoint') return ;;
     'drill --image-service-endpoint') return ;;
-    'drill --kubelet-config') return ;;
-    'drill --root-dir') return ;;
+    'drill --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'drill --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --eviction-pressure-transition-period') return ;;
     'drill --minimum-image-ttl-duration') return ;;
     'drill --minimum-container-ttl-duration') return ;;
@@ -288,6 +280,14 @@ _reclaimd() {
     'drill --eviction-soft') return ;;
     'drill --eviction-soft-grace-period') return ;;
     'drill --eviction-minimum-reclaim') return ;;
+    'drill --check') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --filesystem-type') COMPREPLY=($(compgen -W 'tmpfs ext4 xfs btrfs' -- "$current")); return ;;
+    'drill --runtime') return ;;
+    'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'drill --name') return ;;
+    'drill --for') return ;;
+    'drill --quiet') return ;;
     'drill -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'drill --logging-format') COMPREPLY=($(compgen -W 'text json' -- "$current")); return ;;
@@ -299,16 +299,17 @@ _reclaimd() {
     reclaim) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --signal --until --room --on --all --dry-run --now --standalone' -- "$current")) ;;
     check) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --npd --standalone' -- "$current")) ;;
     plan) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --pods --leaks --signal --until --all' -- "$current")) ;;
-    why) COMPREPLY=($(compgen -W '-h --help -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
+    why) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --history' -- "$current")) ;;
-    pause) COMPREPLY=($(compgen -W '-h --help --for --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
+    pause) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for' -- "$current")) ;;
     resume) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
-    history) COMPREPLY=($(compgen -W '-h --help --since --object --limit --regret -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
-    config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
+    history) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --since --object --limit --regret -o --output' -- "$current")) ;;
+    config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --diff' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
-    ballast) COMPREPLY=($(compgen -W '-h --help create status remove --file --size -o --output --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --all --list --check --report --filesystem-type --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    ballast) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim create status remove --file --size -o --output' -- "$current")) ;;
+    drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --filesystem-type --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume top history config doctor ballast drill help configuration' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

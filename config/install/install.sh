@@ -253,7 +253,6 @@ each_file() {
   "$1" 0644 "$config/completions/reclaimd.bash" /usr/local/share/bash-completion/completions/reclaimd
   "$1" 0644 "$config/completions/_reclaimd" /usr/local/share/zsh/site-functions/_reclaimd
   "$1" 0644 "$config/completions/reclaimd.fish" /usr/local/share/fish/vendor_completions.d/reclaimd.fish
-  "$1" 0644 "$config/reclaimd.yaml" /usr/local/share/doc/reclaimd/reclaimd.yaml
   "$1" 0644 "$config/schema/configuration.v1alpha1.json" /etc/reclaimd/schema/configuration.v1alpha1.json
   "$1" 0755 "$here/install.sh" "$PLACE/install.sh"
 }
@@ -284,7 +283,7 @@ files() {
   fi
   install -D -m 0644 "$work/placed" "$place/installed-files"
   if [ -e "$DESTDIR$CONFIGURATION" ] || [ -L "$DESTDIR$CONFIGURATION" ]; then
-    tell "kept     $CONFIGURATION (every field: /usr/local/share/doc/reclaimd/reclaimd.yaml)"
+    tell "kept     $CONFIGURATION (every field: reclaimd help configuration)"
   else
     install -D -m 0600 "$config/reclaimd.yaml" "$DESTDIR$CONFIGURATION"
     tell "new      $CONFIGURATION"

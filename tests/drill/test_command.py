@@ -86,6 +86,9 @@ def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) 
     assert process.returncode == 2
     assert process.stdout == ""
     assert "--container-runtime-endpoint, --eviction-hard: not allowed on the embedded node" in process.stderr
+    process = reclaimd_here("drill", written(tmp_path, "a"), "--for", "0s")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "--for: not allowed on the embedded node" in process.stderr
 
 
 def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
@@ -95,7 +98,7 @@ def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
         for text in ("soon", "-1s"):
             process = reclaimd_here("drill", "--observe", f"{option}={text}")
             assert process.returncode == 2
-            assert process.stderr.startswith(f"reclaimd: {option}: ")
+            assert process.stderr.startswith(f"reclaimd drill: argument {option}: ")
 
 
 def test_an_observation_has_a_name_that_can_be_part_of_a_files_name(tmp_path: Path) -> None:
@@ -168,5 +171,5 @@ def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
 def test_an_installed_package_carries_the_library() -> None:
     """The wheel puts the scenarios where an installed program finds them."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["force-include"] == {"config/scenarios": "eviction/drill/library"}
+    assert build["force-include"]["config/scenarios"] == "eviction/drill/library"
     assert {Path(path).parent for path in library().values()} == {ROOT / "config" / "scenarios"}

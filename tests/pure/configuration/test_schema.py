@@ -50,7 +50,7 @@ MAPS = {
     "evictionMinimumReclaim": {"nodefs.available": "2%"},
     "keepImages": ["registry.example/app:1"],
 }
-DEFAULTS = parse_document((ROOT / "config" / "reclaimd.yaml").read_text(), "reclaimd.yaml")
+DEFAULTS = parse_document((ROOT / "config" / "all-fields.yaml").read_text(), "all-fields.yaml")
 WHOLE = {**DEFAULTS, "kubeletConfig": "", **TABLES, **MAPS}
 ONE_OF_EACH_TYPE: tuple[Any, ...] = ("x", 5, 1.5, True, [], [1], {}, {"x": 1}, {"x": []})
 

@@ -116,7 +116,7 @@ def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(
     (old / "RECORD").write_text(record.replace(newer, "tenacity-8.3.0.dist-info"))
     old.rename(site / "tenacity-8.3.0.dist-info")
     configuration = root.path / "etc/reclaimd/reclaimd.yaml"
-    mine = configuration.read_text().replace("dryRun: false", "dryRun: true")
+    mine = configuration.read_text() + "dryRun: true\n"
     configuration.write_text(mine)
     printed = done(root.run("reclaimd/install.sh", EXTRAS="[drill]"))
     assert "  - tenacity-8.3.0\n" in printed

@@ -38,7 +38,7 @@ def test_the_plugin_of_node_problem_detector_runs_what_exists(small_node: SmallN
 
 def test_the_example_of_a_drop_in_is_one(tmp_path: Path) -> None:
     """Beside the annotated file: its values win."""
-    configuration = load(str(CONFIG / "reclaimd.yaml"), {}, {"kubeletConfig": ""}, str(CONFIG / "reclaimd.conf.d"))
+    configuration = load(str(CONFIG / "all-fields.yaml"), {}, {"kubeletConfig": ""}, str(CONFIG / "reclaimd.conf.d"))
     assert configuration.effective["margin"] == "8%"
     assert configuration.keep_images == ("registry.example/base/*",)
     assert configuration.origins["evictionSoft.nodefs.available"].endswith("10-example.conf")
@@ -51,6 +51,7 @@ def test_the_containerfile_copies_what_the_package_needs() -> None:
         source for line in lines if line.startswith("COPY ") and "--from" not in line for source in line.split()[1:-1]
     }
     assert all((ROOT / source).exists() for source in copied)
-    assert {"pyproject.toml", "README.md", "LICENSE", "signals", "reclaim", "eviction", "config/scenarios"} == copied
+    data = {"config/scenarios", "config/all-fields.yaml"}
+    assert {"pyproject.toml", "README.md", "LICENSE", "signals", "reclaim", "eviction"} | data == copied
     (command,) = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
     assert command[0] in COMMANDS

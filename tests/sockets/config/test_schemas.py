@@ -20,6 +20,7 @@ LINK = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
 CONFIG = ROOT / "config"
 LINKED = sorted(
     [
+        CONFIG / "all-fields.yaml",
         CONFIG / "reclaimd.yaml",
         *CONFIG.glob("reclaimd.conf.d/*.conf"),
         *CONFIG.glob("scenarios/*.yaml"),
