@@ -41,7 +41,9 @@ class Kubectl:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command."""
-        command = [*self._command, *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=SECONDS, env=self._environment
-        )
+        return self.run_script(*self._command, *arguments)
+
+    def run_script(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program that calls kubectl: the one that `KUBECTL` names."""
+        environment = {**self._environment, "KUBECTL": self._command[0]}
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env=environment)

@@ -1,5 +1,4 @@
-"""Alerts, recording rules and dashboards: promtool accepts and tests them, and a real Prometheus evaluates them on a real
-daemon."""
+"""Rules and dashboards: promtool accepts and tests them, and a real Prometheus evaluates them on a real daemon."""
 
 from __future__ import annotations
 
