@@ -95,7 +95,7 @@ def _duels(runs: Sequence[Recorded]) -> str:
     """How often there was DiskPressure, by filesystem, and the figures of each node."""
     first = runs[0].head
     days = sorted({date.fromisoformat(run.head["date"][:10]) for run in runs})
-    when = " to ".join(str(day) for day in (days[0], *days[-1:]) if days[0] != days[-1] or day is days[0])
+    when = " to ".join(dict.fromkeys(map(str, (days[0], days[-1]))))
     rates = " and ".join(map(str, sorted({run.head["rate_mib"] for run in runs})))
     kubelets = ", ".join(sorted({run.head["kubelet"] for run in runs}))
     size, images = f"{first['size_bytes'] / GIB:g} GiB", f"{first['unused_images']} of its images unused"

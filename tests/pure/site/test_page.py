@@ -35,10 +35,10 @@ def report() -> Report:
     return report_of(json.loads(json.dumps(result_json(result))), "a.json")
 
 
-def page_of(source: str = "") -> str:
+def page_of() -> str:
     """The page of what is stored."""
     regret = json.loads(REGRET.read_text())
-    return site(report(), RUNS, Results(regret), regret["date"], source)
+    return site(report(), RUNS, Results(regret), regret["date"])
 
 
 def tree_of(page: str) -> ElementTree.Element:
@@ -123,11 +123,13 @@ def test_a_report_with_other_figures_makes_another_page() -> None:
 
 def test_links_to_the_repository_lead_to_where_it_is() -> None:
     """Or are only text, if it is nowhere; others stay as they are."""
-    nowhere, somewhere = page_of(), page_of("https://example/blob/main/")
-    hrefs = {link.get("href", "") for link in tree_of(nowhere).iter("a")}
+    text = "[what was\nmeasured](tests/README.md#bench), [elsewhere](https://other.example/)\n"
+    other = '<a href="https://other.example/">elsewhere</a>'
+    assert html(text, "a") == f"<p>what was\nmeasured, {other}</p>\n"
+    linked = '<a href="https://example/main/tests/README.md#bench">what was\nmeasured</a>'
+    assert html(text, "a", "https://example/main/") == f"<p>{linked}, {other}</p>\n"
+    hrefs = {link.get("href", "") for link in tree_of(page_of()).iter("a")}
     assert all(href.startswith(("#", "https://")) for href in hrefs)
-    assert "https://example/blob/main/tests/README.md#" not in nowhere
-    assert 'href="https://example/blob/main/tests/README.md#' in somewhere
 
 
 def test_a_section_that_is_gone_is_named(tmp_path: Path) -> None:
