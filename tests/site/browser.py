@@ -125,6 +125,7 @@ class Tab:
         self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
+        self._call("Emulation.setFocusEmulationEnabled", enabled=True)  # as if its window were in front
 
     def show(self, file: Path, width: int, scheme: str) -> None:
         """Loads a file at a width in pixels."""

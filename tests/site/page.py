@@ -6,11 +6,13 @@ import re
 import statistics
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from importlib import metadata
 
 from eviction.drill.report.document import Report
 from eviction.drill.report.page import STYLE, page, table
 from eviction.drill.report.timeline import html_text
+from signals.quantity import format_duration
 from tests.bench.measure import figure
 from tests.bench.regret.page import NAMES, Results
 from tests.bench.regret.policies import POLICIES
@@ -52,19 +54,19 @@ footer { margin-top: 3rem; border-top: 1px solid var(--edge); color: var(--soft)
 def site(report: Report, runs: Sequence[Recorded], regret: Results, measured_on: str, source: str = "") -> str:
     """The page. `runs`: of the matrix. `measured_on`: when `regret` was simulated. `source`: where the repository is on
     the web, with a slash at its end; "": nowhere."""
-    parts = {
-        TRY: html(section(README, TRY), TRY, source),
-        NOT: html(section(README, NOT), NOT, source),
+    measured = {
         "Beside a real kubelet": _duels(runs),
         "What removals cost later": _regret(regret, measured_on),
         "The report of a drill": _drill(report),
     }
+    written = partial(html, source=source, headings=[_anchor(name) for name in (TRY, NOT, *measured)])
+    parts = {name: written(section(README, name), name) for name in (TRY, NOT)} | measured
     links = "".join(f'<li><a href="#{_anchor(name)}">{html_text(name)}</a></li>' for name in parts)
     sections = "\n".join(
         f'<section id="{_anchor(name)}" aria-label="{html_text(name)}">\n<h2>{html_text(name)}</h2>\n{text}\n</section>'
         for name, text in parts.items()
     )
-    lead = html(section(README, ""), "reclaimd", source).replace("<p>", '<p class="lead">', 1)
+    lead = written(section(README, ""), "reclaimd").replace("<p>", '<p class="lead">', 1)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -118,7 +120,7 @@ def _duels(runs: Sequence[Recorded]) -> str:
                         html_text(f"{runtime}, {filesystem}, {rate} MiB/s"),
                         html_text(WHO[who]),
                         f"{found.pressure} of {found.runs}",
-                        "-" if freed is None else f"{figure(freed)} s",
+                        "-" if freed is None else format_duration(freed),
                         f"{found.lowest_bytes / MIB:+.0f} MiB",
                         f"{found.images_left:g}",
                         str(found.evicted),
@@ -127,7 +129,8 @@ def _duels(runs: Sequence[Recorded]) -> str:
     head = ["Node", "Who answers", "DiskPressure", "First byte", "Lowest", "Images left", "Evicted"]
     key = (
         "First byte: after the own mark was crossed (on btrfs no time: it accounts for it later). Lowest: above the "
-        "kubelet's threshold. Both, and the images that were left, are medians. Evicted: pods, of all runs."
+        "kubelet's threshold, or below it (-); the kubelet looks each 10 s, so it may not see a short while. Both, and "
+        "the images that were left, are medians. Evicted: pods, of all runs."
     )
     return "\n".join(
         [

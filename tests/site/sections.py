@@ -1,13 +1,14 @@
 """Sections of a Markdown page as HTML: pictures inlined, tables with captions, wide parts that scroll by keys.
 
-Links to files of the repository lead to `source` (the address of its root on the web); without one only their text is
-left.
+A link to a heading that the page for the web has, too, leads there; other links to files of the repository lead to
+`source` (the address of its root on the web). Without one, their text is left, and nothing of a link in brackets.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -16,7 +17,7 @@ from eviction.drill.report.timeline import html_text
 from tests.repository import ROOT
 
 PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+)\)\n", re.MULTILINE)
-LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)([^)\s]+)\)")
+OF_THE_REPOSITORY = r"\[([^\]]+)\]\((?!https?:|#)([^)\s]+)\)"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 
@@ -29,12 +30,13 @@ def section(page: Path, heading: str) -> str:
     return sections[heading].strip() + "\n"
 
 
-def html(text: str, name: str, source: str = "") -> str:
-    """Markdown as HTML. `name`: of the section, from which parts without a name have theirs."""
+def html(text: str, name: str, source: str = "", headings: Collection[str] = ()) -> str:
+    """Markdown as HTML. `name`: of the section, from which parts without a name have theirs. `headings`: the ids of
+    those of the page for the web."""
     parts = PICTURE.split(text)
-    made = [_prose(parts[0], name, source)]
+    made = [_prose(parts[0], name, source, headings)]
     for alternative, path, prose in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        made += [figure(ROOT / path, " ".join(alternative.split())), _prose(prose, name, source)]
+        made += [figure(ROOT / path, " ".join(alternative.split())), _prose(prose, name, source, headings)]
     return "\n".join(made)
 
 
@@ -45,9 +47,13 @@ def figure(picture: Path, alternative: str) -> str:
     return f'<figure tabindex="0" aria-label="{html_text(alternative.partition(".")[0])}">{image}</figure>'
 
 
-def _prose(text: str, name: str, source: str) -> str:
-    linked = LINK.sub(rf"[\1]({source}\2)" if source else r"\1", text)
-    rendered = MARKDOWN.render(linked)
+def _prose(text: str, name: str, source: str, headings: Collection[str]) -> str:
+    for heading in headings:
+        text = re.sub(rf"\]\([^)\s]*#{heading}\)", f"](#{heading})", text)
+    if source:
+        text = re.sub(OF_THE_REPOSITORY, rf"[\1]({source}\2)", text)
+    text = re.sub(rf"\s*\({OF_THE_REPOSITORY}\)", "", text)
+    rendered = MARKDOWN.render(re.sub(OF_THE_REPOSITORY, r"\1", text))
     title = html_text(name)
     blocks = (f'<pre role="region" aria-label="{title}: example {number}" tabindex="0">' for number in range(1, 99))
     rendered = re.sub("<pre>", lambda _: next(blocks), rendered)

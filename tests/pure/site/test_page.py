@@ -122,12 +122,14 @@ def test_a_report_with_other_figures_makes_another_page() -> None:
 
 
 def test_links_to_the_repository_lead_to_where_it_is() -> None:
-    """Or are only text, if it is nowhere; others stay as they are."""
-    text = "[what was\nmeasured](tests/README.md#bench), [elsewhere](https://other.example/)\n"
+    """Or to the same heading of this page; or are only text, if it is nowhere. Others stay as they are."""
+    text = "[what was\nmeasured](tests/README.md#bench) ([why](a.md)), [elsewhere](https://other.example/)\n"
     other = '<a href="https://other.example/">elsewhere</a>'
     assert html(text, "a") == f"<p>what was\nmeasured, {other}</p>\n"
-    linked = '<a href="https://example/main/tests/README.md#bench">what was\nmeasured</a>'
-    assert html(text, "a", "https://example/main/") == f"<p>{linked}, {other}</p>\n"
+    assert html(text, "a", headings=["bench"]) == f'<p><a href="#bench">what was\nmeasured</a>, {other}</p>\n'
+    linked = '<a href="https://example/tests/README.md#bench">what was\nmeasured</a>'
+    why = '(<a href="https://example/a.md">why</a>)'
+    assert html(text, "a", "https://example/") == f"<p>{linked} {why}, {other}</p>\n"
     hrefs = {link.get("href", "") for link in tree_of(page_of()).iter("a")}
     assert all(href.startswith(("#", "https://")) for href in hrefs)
 
