@@ -31,6 +31,7 @@ OPTIONS = (
     "--disable-crash-reporter",
     "--disable-breakpad",
     "--no-first-run",
+    "--hide-scrollbars",  # as on a phone, where they take no room
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--remote-debugging-pipe",
 )

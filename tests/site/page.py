@@ -40,6 +40,8 @@ h2 { font-size: 1.4rem; margin-top: 3rem; }
 h3 { font-size: 1.1rem; margin: 1.5rem 0 0.5rem; text-align: left; }
 h4 { margin: 1.5rem 0 0.5rem; text-align: left; }
 p, li { max-width: 46rem; }
+main p { margin: 0.8rem 0; }
+caption h3, caption h4 { position: sticky; left: 0; max-width: 80vw; }
 li { margin: 0.4rem 0; }
 .lead { font-size: 1.15rem; }
 code, pre { font: 13px/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
@@ -98,12 +100,11 @@ def _duels(runs: Sequence[Recorded]) -> str:
     first = runs[0].head
     days = sorted({date.fromisoformat(run.head["date"][:10]) for run in runs})
     when = " to ".join(dict.fromkeys(map(str, (days[0], days[-1]))))
-    rates = " and ".join(map(str, sorted({run.head["rate_mib"] for run in runs})))
-    kubelets = ", ".join(sorted({run.head["kubelet"] for run in runs}))
+    rates, kubelets = (sorted({run.head[name] for run in runs}) for name in ("rate_mib", "kubelet"))
     size, images = f"{first['size_bytes'] / GIB:g} GiB", f"{first['unused_images']} of its images unused"
     prose = (
-        f"A new node for each run: a kubelet ({kubelets}), a container runtime, a disk of {size}, {images}. One file "
-        f"grows by {rates} MiB/s until the disk is far below the kubelet's threshold. {len(runs)} runs on "
+        f"A new node for each run: a kubelet ({', '.join(kubelets)}), a container runtime, a disk of {size}, {images}. One file "
+        f"grows by {' and '.join(map(str, rates))} MiB/s until the disk is far below the kubelet's threshold. {len(runs)} runs on "
         f"{first['machine']['processors']} shared processors, Linux {first['kernel']}, {when}."
     )
     there = [who for who in Responder if any(run.head["responder"] == who for run in runs)]
@@ -111,13 +112,15 @@ def _duels(runs: Sequence[Recorded]) -> str:
     pressed = [[name, *(_pressed(runs, name, who) for who in there)] for name in filesystems]
     rows = []
     for node in nodes(runs):
-        _, runtime, filesystem, rate = node
+        kubelet, runtime, filesystem, rate = node
+        differs = [f"kubelet {kubelet}"] * (len(kubelets) > 1), [f"{rate} MiB/s"] * (len(rates) > 1)
+        name = ", ".join([*differs[0], runtime, filesystem, *differs[1]])
         for who in there:
             if (found := figures(runs, node, who)) is not None:
                 freed = found.first_freed_seconds
                 rows.append(
                     [
-                        html_text(f"{runtime}, {filesystem}, {rate} MiB/s"),
+                        html_text(name),
                         html_text(WHO[who]),
                         f"{found.pressure} of {found.runs}",
                         "-" if freed is None else format_duration(freed),
@@ -136,7 +139,7 @@ def _duels(runs: Sequence[Recorded]) -> str:
         [
             f"<p>{html_text(prose)}</p>",
             _below(table("Runs with DiskPressure", ["Filesystem", *(WHO[who] for who in there)], pressed)),
-            _below(table("Each node", head, rows, head[2:])),
+            _below(table("Each node", head, rows, head[2:], "Node")),
             f"<p>{html_text(key)}</p>",
         ]
     )
