@@ -103,9 +103,9 @@ def _duels(runs: Sequence[Recorded]) -> str:
     rates, kubelets = (sorted({run.head[name] for run in runs}) for name in ("rate_mib", "kubelet"))
     size, images = f"{first['size_bytes'] / GIB:g} GiB", f"{first['unused_images']} of its images unused"
     prose = (
-        f"A new node for each run: a kubelet ({', '.join(kubelets)}), a container runtime, a disk of {size}, {images}. One file "
-        f"grows by {' and '.join(map(str, rates))} MiB/s until the disk is far below the kubelet's threshold. {len(runs)} runs on "
-        f"{first['machine']['processors']} shared processors, Linux {first['kernel']}, {when}."
+        f"A new node for each run: a kubelet ({', '.join(kubelets)}), a container runtime, a disk of {size}, {images}. "
+        f"One file grows by {' and '.join(map(str, rates))} MiB/s until the disk is far below the kubelet's threshold. "
+        f"{len(runs)} runs on {first['machine']['processors']} shared processors, Linux {first['kernel']}, {when}."
     )
     there = [who for who in Responder if any(run.head["responder"] == who for run in runs)]
     filesystems = sorted({run.head["filesystem"] for run in runs})
