@@ -73,6 +73,17 @@ while (walker.nextNode()) {
     pixels: size * (drawn ? element.getScreenCTM().a : 1)});
 }
 """
+# What is wider than the screen, but for what scrolls by itself; what reaches beyond its drawing.
+WIDE = """
+const scrolls = each => each && (getComputedStyle(each).overflowX === "auto" || scrolls(each.parentElement));
+const all = document.body ? [...document.body.querySelectorAll("*")] : [];
+const wide = all.filter(each => each.getBoundingClientRect().right > innerWidth + 1 && !scrolls(each));
+"""
+CUT = """
+const box = each => each.getBoundingClientRect(), svg = each => box(each.ownerSVGElement);
+const cut = [...document.querySelectorAll("svg text")].filter(
+  each => box(each).left < svg(each).left - 1 || box(each).right > svg(each).right + 1);
+"""
 FOCUSABLE = """
 const focusable = [...document.querySelectorAll("a[href], button, summary, input, select, textarea, [tabindex='0']")];
 """
@@ -114,16 +125,45 @@ def keep(tab: Tab, name: str) -> None:
         tab.picture(Path(directory) / f"{name}.png")
 
 
-def texts(tab: Tab) -> list[dict[str, Any]]:
-    """Every text that is shown, with its contrast and the height of its letters."""
-    found: list[dict[str, Any]] = tab.evaluate(script(COLOURS, TEXTS, value="found"))
-    assert found
-    return found
+def what_is_wrong(tab: Tab, file: Path, width: int) -> dict[str, list[Any]]:
+    """What is wrong with what is shown, by kind."""
+    found = tab.evaluate(script(COLOURS, TEXTS, value="found"))
+    assert found, "no text at all"
+    requests = tab.requests()
+    assert requests[0] == file.as_uri()
+    kinds = {
+        "scrolls sideways": [size for size in [tab.evaluate("document.documentElement.scrollWidth")] if size > width],
+        "too wide": tab.evaluate(script(WIDE, value="wide.map(each => each.outerHTML.slice(0, 99))")),
+        "too faint": [
+            each for each in found if each["contrast"] < (LARGE_TEXT_CONTRAST if each["large"] else TEXT_CONTRAST)
+        ],
+        "too small": [each for each in found if each["pixels"] < LEGIBLE_PIXELS],
+        "cut off": tab.evaluate(script(CUT, value="cut.map(each => each.textContent)")),
+        "asked for": [url for url in requests[1:] if not url.startswith("data:")],
+        "complaints": tab.complaints(),
+    }
+    return {kind: problems for kind, problems in kinds.items() if problems}
 
 
-def too_faint(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those below the least contrast for their size."""
-    return [each for each in found if each["contrast"] < (LARGE_TEXT_CONTRAST if each["large"] else TEXT_CONTRAST)]
+def what_keys_miss(tab: Tab) -> list[list[Any]]:
+    """Tab visits all that can be focused, in the order of the page: what is not reached in its turn, is out of sight,
+    or has no outline that stands out."""
+    count = tab.evaluate(script(FOCUSABLE, value="focusable.length"))
+    assert count
+    look = """
+    const element = document.activeElement, style = getComputedStyle(element), box = element.getBoundingClientRect();
+    const seen = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+    const outlined = style.outlineStyle === "solid" && parseFloat(style.outlineWidth) >= 2;
+    const stands = contrast(numbers(style.outlineColor), behind(element.parentElement || element));
+    """
+    missed = []
+    for place in range(count):
+        tab.press("Tab", 9)
+        value = "[focusable.indexOf(element), seen, outlined, stands]"
+        index, seen, outlined, stands = tab.evaluate(script(COLOURS, FOCUSABLE, look, value=value))
+        if index != place or not seen or not outlined or stands < OUTLINE_CONTRAST:
+            missed.append([place, index, seen, outlined, stands])
+    return missed
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -134,53 +174,15 @@ def test_a_page_fits_and_can_be_read(tab: Tab, pages: dict[str, Path], name: str
     no text of a chart is cut off, nothing is asked for and nothing complains."""
     tab.show(pages[name], width, scheme)
     keep(tab, f"{name}-{width}-{scheme}")
-    assert tab.evaluate("document.documentElement.scrollWidth") == width
-    scrolls = (
-        "const scrolls = each => each && (getComputedStyle(each).overflowX === 'auto' || scrolls(each.parentElement));"
-    )
-    wide = (
-        "[...document.body.querySelectorAll('*')].filter(each => each.getBoundingClientRect().right > innerWidth + 1)"
-    )
-    outside = (
-        f"{wide}.filter(each => !scrolls(each) && !each.matches('.skip')).map(each => each.outerHTML.slice(0, 99))"
-    )
-    assert tab.evaluate(script(scrolls, value=outside)) == []
-    found = texts(tab)
-    assert too_faint(found) == []
-    assert [each for each in found if each["pixels"] < LEGIBLE_PIXELS] == []
-    assert cut_off(tab) == []
-    assert tab.requests()[0] == pages[name].as_uri()
-    assert all(each.startswith("data:") for each in tab.requests()[1:])
-    assert tab.complaints() == []
-
-
-def cut_off(tab: Tab) -> Any:
-    """The texts of drawings that reach beyond them."""
-    box = "const box = each => each.getBoundingClientRect(), svg = each => box(each.ownerSVGElement.closest('svg'));"
-    beyond = "box(each).left < svg(each).left - 1 || box(each).right > svg(each).right + 1"
-    found = f"[...document.querySelectorAll('svg text')].filter(each => {beyond}).map(each => each.textContent)"
-    return tab.evaluate(script(box, value=found))
+    assert what_is_wrong(tab, pages[name], width) == {}
 
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_everything_can_be_reached_by_keys(tab: Tab, pages: dict[str, Path], name: str, scheme: str) -> None:
-    """Tab visits all that can be focused, in the order of the page, each in sight with an outline that stands out."""
+    """In the order of the page, in sight, with an outline that stands out."""
     tab.show(pages[name], 360, scheme)
-    count = tab.evaluate(script(FOCUSABLE, value="focusable.length"))
-    assert count
-    look = """
-    const element = document.activeElement, style = getComputedStyle(element), box = element.getBoundingClientRect();
-    const seen = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
-    const stands = contrast(numbers(style.outlineColor), behind(element.parentElement));
-    """
-    value = "[focusable.indexOf(element), seen, style.outlineStyle, parseFloat(style.outlineWidth), stands]"
-    for place in range(count):
-        tab.press("Tab", 9)
-        index, seen, style, width, stands = tab.evaluate(script(COLOURS, FOCUSABLE, look, value=value))
-        assert (index, seen, style) == (place, True, "solid")
-        assert width >= 2
-        assert stands >= OUTLINE_CONTRAST
+    assert what_keys_miss(tab) == []
 
 
 def test_the_skip_link_leads_to_the_content_and_links_are_large_enough(tab: Tab, pages: dict[str, Path]) -> None:
@@ -203,6 +205,24 @@ def test_a_picture_can_be_read(tab: Tab, picture: Path, scheme: str) -> None:
     """By itself, at its own size: contrast, and nothing is cut off."""
     tab.show(picture, 1280, scheme)
     keep(tab, f"{picture.stem}-{scheme}")
-    assert too_faint(texts(tab)) == []
-    assert cut_off(tab) == []
-    assert tab.requests() == [picture.as_uri()]
+    assert what_is_wrong(tab, picture, 1280) == {}
+
+
+def test_what_is_wrong_is_found(tab: Tab, tmp_path: Path) -> None:
+    """A page with each mistake: what is said of the others above is said by something that can see."""
+    file = tmp_path / "wrong.html"
+    file.write_text(
+        """<!DOCTYPE html><body style="margin: 0">
+        <p style="color: #999">Too faint.</p>
+        <div style="width: 500px">Too wide.</div>
+        <svg viewBox="0 0 960 50" style="width: 300px"><text x="-90" y="9" font-size="11">Cut off, small.</text></svg>
+        <img alt="Asked for." src="http://127.0.0.1:9/picture.png">
+        <a href="#a" style="outline: none">No outline.</a>
+        <a href="#b" tabindex="2">Out of turn.</a>
+        <a href="#c" style="position: absolute; left: -999px">Out of sight.</a>
+        """
+    )
+    tab.show(file, 360, "light")
+    kinds = ("scrolls sideways", "too wide", "too faint", "too small", "cut off", "asked for", "complaints")
+    assert set(what_is_wrong(tab, file, 360)) == set(kinds)
+    assert len(what_keys_miss(tab)) == 3
