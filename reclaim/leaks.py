@@ -11,11 +11,9 @@ labels. Where our rules differ, they keep more: any label of the collector but a
 one, expired or not; a flat lease is none. Content counts once for all namespaces, as they share the file. The collector
 runs after a removal or 100 changes, so on a quiet node such things stay.
 
-What containerd has no record of is only on the disk: files in its content store, and directories of the snapshotter
-overlayfs. Directories bear numbers that containerd tells of mounts alone. A directory is taken for unowned if it is in
-no mount, is not empty as that of a view, has another number of inodes than every snapshot that cannot be mounted
-(containerd counted them when it committed the snapshot, and they never change), and if there are more directories than
-snapshots, by at least as many.
+What containerd has no record of is only on the disk: files in its content store, and directories of snapshots that
+overlayfs began to make (`new-…`) and never named. Other directories of overlayfs bear numbers, which containerd tells of
+mounts alone, so they are not judged.
 
 **CRI-O** (containers/storage). Layers that no image, container or other layer needs (`store.go`, `check.go`:
 unreferenced), and directories of no layer (unaccounted). A layer is owned if it is mounted, or has a name other than
@@ -49,10 +47,8 @@ ASK_SECONDS = 10.0
 NOTHING: Final = pb.Namespace()  # a request for a whole list is empty
 CONTENT, SNAPSHOTTER = "io.containerd.content.v1.content", "io.containerd.snapshotter.v1."
 GC = "containerd.io/gc."
-OVERLAYFS = "snapshots/overlayfs"
 SECTOR = 512
 VOLATILE = "/run/containers/storage"  # where a transient_store keeps its records by default
-_IN_MOUNT = re.compile(r"/snapshots/([0-9]+)/fs")
 _LAYER = re.compile(r"[0-9a-f]{64}")
 _LAYER_IN_MOUNT = re.compile(r"/overlay/([0-9a-f]{64})")
 
@@ -139,7 +135,6 @@ class ContainerdReading:
         self._objects: dict[Key, Unowned] = {}
         self._needs: dict[Key, list[Key]] = {}
         self._roots: list[Key] = []
-        self._active: list[Key] = []  # the snapshots that can be mounted
 
     def unowned(self) -> Iterator[Unowned]:
         """Raises NotKnown, CallError and OSError."""
@@ -155,15 +150,15 @@ class ContainerdReading:
         for key in lost:
             one = self._objects[key]
             if one.kind is LeakKind.SNAPSHOT:
-                yield one._replace(size_bytes=self._usage(key).size)
+                yield one._replace(size_bytes=self._size_of(key))
             elif one.name not in kept:  # the namespaces share the file
                 yield one
         for name, found in blobs.items():
             if f"sha256:{name}" not in recorded:
                 yield Unowned(LeakKind.CONTENT, f"sha256:{name}", found.st_ctime, "", found.st_blocks * SECTOR)
-        for name in self._strays(overlayfs, directories):
-            since, path = directories[name].st_ctime, f"{overlayfs}/{name}"
-            yield Unowned(LeakKind.SNAPSHOT_DIRECTORY, name, since, path=path)
+        for name, found in directories.items():
+            if name.startswith("new-"):  # renamed once the snapshot is made
+                yield Unowned(LeakKind.SNAPSHOT_DIRECTORY, name, found.st_ctime, path=f"{overlayfs}/{name}")
 
     def _read(self, namespace: str) -> None:
         """Reads a namespace: first what may be unowned, then those who hold it."""
@@ -174,11 +169,10 @@ class ContainerdReading:
         types = {each for keys in self._needs.values() for _, each, _ in keys if each.startswith("snapshots/")}
         beside = [name for name in stamps(self._root) if name.startswith(SNAPSHOTTER)]
         for each in types.union(f"snapshots/{name.removeprefix(SNAPSHOTTER)}" for name in beside):
-            asked, none = _request((namespace, each, "")), (Code.INVALID_ARGUMENT, Code.NOT_FOUND)  # it is not loaded
+            asked = pb.SnapshotRequest(snapshotter=each.removeprefix("snapshots/"))
+            none = (Code.INVALID_ARGUMENT, Code.NOT_FOUND)  # it is not loaded
             for one in self._ask("snapshots.v1.Snapshots/List", namespace, pb.Snapshots, asked, *none).each:
-                key = (namespace, each, one.id)
-                self._add(LeakKind.SNAPSHOT, key, one, (namespace, each, one.target))
-                self._active += [key] if one.kind != pb.COMMITTED else []
+                self._add(LeakKind.SNAPSHOT, (namespace, each, one.id), one, (namespace, each, one.target))
         for lease in self._ask("leases.v1.Leases/List", namespace, leases_pb2.ListResponse).leases:
             if not _is_over(lease.labels.get(f"{GC}expire", ""), self._now):
                 request, method = pb.LeaseRequest(id=lease.id), "leases.v1.Leases/ListResources"
@@ -209,39 +203,15 @@ class ContainerdReading:
                 return answer()
             raise
 
-    def _usage(self, key: Key) -> pb.Usage:
-        """What a snapshot takes. containerd counts an active one while it answers."""
+    def _size_of(self, key: Key) -> int:
+        """What a snapshot takes; 0 if that is not known. containerd counts an active one while it answers."""
+        asked = pb.SnapshotRequest(snapshotter=key[1].removeprefix("snapshots/"), key=key[2])
         unknown = (Code.NOT_FOUND, Code.DEADLINE_EXCEEDED)
-        return self._ask("snapshots.v1.Snapshots/Usage", key[0], pb.Usage, _request(key), *unknown)
-
-    def _strays(self, overlayfs: str, found: Collection[str]) -> set[str]:
-        """The directories of overlayfs without a snapshot. `found`: listed before the snapshots were."""
-        unfinished = {name for name in found if name.startswith("new-")}  # renamed once the snapshot is made
-        numbered, unmounted = set(filter(str.isdigit, found)), {key for key in self._needs if key[1] == OVERLAYFS}
-        surplus = len(numbered) - len(unmounted)
-        if surplus <= 0:
-            return unfinished
-        usual = {1}  # what a view has of its own, which is in no mount
-        for key in self._active:
-            mounts = self._ask("snapshots.v1.Snapshots/Mounts", key[0], pb.Mounts, _request(key), Code.NOT_FOUND)
-            usual |= set() if mounts.mounts else {0}
-            numbered -= set(_IN_MOUNT.findall(str(mounts)))
-            below = key
-            while below in unmounted:
-                unmounted.remove(below)
-                below = self._needs[below][-1]
-        usual |= {self._usage(key).inodes for key in unmounted}
-        strays = {name for name in numbered if _inodes(f"{overlayfs}/{name}/fs") not in usual}
-        known = 0 not in usual and len(strays) <= surplus  # no answer is 0: the snapshot has just gone
-        return unfinished | strays if known else unfinished
+        return self._ask("snapshots.v1.Snapshots/Usage", key[0], pb.Usage, asked, *unknown).size
 
 
 def _needs(namespace: str, labels: Mapping[str, str]) -> Iterator[Key]:
     return ((namespace, kind, name) for kind, name in references(labels))
-
-
-def _request(key: Key) -> pb.SnapshotRequest:
-    return pb.SnapshotRequest(snapshotter=key[1].removeprefix("snapshots/"), key=key[2])
 
 
 def _is_over(expires: str, now: float) -> bool:
@@ -249,12 +219,6 @@ def _is_over(expires: str, now: float) -> bool:
         return datetime.fromisoformat(expires).timestamp() < now
     except ValueError:
         return False
-
-
-def _inodes(directory: str) -> int:
-    """The number of inodes in a directory, with itself."""
-    names = (os.path.join(top, name) for top, inner, files in os.walk(directory) for name in (*inner, *files))
-    return 1 + len({os.lstat(name).st_ino for name in names})
 
 
 # ---- CRI-O

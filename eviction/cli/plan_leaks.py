@@ -96,7 +96,7 @@ def judged(first: Reading, second: Reading, now: float, up_seconds: float, not_k
     moving |= {one.kind for one in found if one.path and one.size_bytes is None}
     reasons = {f"{kind}: being deleted now, or not counted in {COUNT_SECONDS:g} s: ask again" for kind in moving}
     if young := [one.size_bytes or 0 for key, one in second.items() if key in first and not old(one)]:
-        reasons.add(f"{counted(len(young), 'object')} of {format_bytes(sum(young))}: too young, changed within a day")
+        reasons.add(f"{counted(len(young), 'object')} of {format_bytes(sum(young))} changed within a day: too young")
     leaks = [
         Leak(one.kind, one.path or one.name, one.namespace or None, one.size_bytes, timestamp(one.since), remedy)
         for one in sorted(found, key=lambda one: (-(one.size_bytes or 0), one.kind, one.name))

@@ -181,7 +181,7 @@ def regret_line(regret: ImageRegretJson) -> str:
     """How often an image was removed and came back."""
     soonest, back = regret["soonest_seconds"], counted(regret["returned"], "time")
     after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
-    return f"image {regret['name']}: removed {counted(regret['removed'], 'time')}, seen to come back {back}{after}"
+    return f"image {regret['name']}: removed {counted(regret['removed'], 'time')}, came back {back}{after}"
 
 
 def _why(removal: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ from eviction.reporting.tables import signals_table
 from eviction.types import Decision, Extent, Threshold
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
 
-LEAST_ROOM = 1 << 20  # less was meant to have another unit
+LEAST_BYTES = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
@@ -81,8 +81,8 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
     mark = None
     if signal is not None and until is not None:
         mark = Threshold(signal, read_value(flag, signal, until), origin=flag)
-    if room is not None and mark is not None and (mark.value.quantity or LEAST_ROOM) < LEAST_ROOM:
-        raise RequestRefused(f"--room: must be a percentage or at least 1Mi, but it was {until!r}")
+        if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
+            raise RequestRefused(f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}")
     return ReclaimOptions(
         output.as_json,
         output.width,
@@ -102,8 +102,8 @@ def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, 
         return None
     filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
     if not isinstance(room, str) or on not in filesystems:
-        was = "neither" if on is None else repr(on)
-        raise RequestRefused(f"--room needs an amount, and --on one of {', '.join(filesystems)}; --on was {was}")
+        what = "--room is missing" if room is None else "--on is missing" if on is None else f"--on was {on!r}"
+        raise RequestRefused(f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}; {what}")
     if any(given.get(other) for other in others):
         raise RequestRefused("--room says what to reach, so --signal, --until and --all do not go with it")
     return f"{on}.{AVAILABLE}", room

@@ -62,9 +62,10 @@ class ImageRecordsSaver(Listener):
             self._warn(f"the image records are not saved: {error}")
 
     def finish(self) -> None:
-        """Saves one last time, and waits at most 1 s for it."""
+        """Saves one last time, and waits at most 1 s for it and for a save that has begun before."""
+        self._saved.wait(SAVE_AT_END_SECONDS / 2)
         self.detected()
-        self._saved.wait(SAVE_AT_END_SECONDS)
+        self._saved.wait(SAVE_AT_END_SECONDS / 2)
 
     def _save(self, file: RecordFile) -> None:
         self._warn(file.save(self._records.records, self._records.gone))

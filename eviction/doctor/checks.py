@@ -355,7 +355,7 @@ def check_pulls(
     if keep is True and pulls.problem and images:
         yield risk(
             "images-not-pulled",
-            "which images the kubelet did not pull is not known, so keepImagesNotPulled keeps none that is new",
+            "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects no new one",
             pulls.problem,
             "name the images in keepImages",
         )

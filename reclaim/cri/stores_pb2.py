@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18reclaim/cri/stores.proto\x12\x1a\x63ontainerd.services.stores\"+\n\tTimestamp\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05\"\x17\n\tNamespace\x12\n\n\x02id\x18\x01 \x01(\t\"A\n\nNamespaces\x12\x33\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32%.containerd.services.stores.Namespace\"\x9a\x02\n\x07\x43ontent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x39\n\ncreated_at\x18\x03 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\x39\n\nupdated_at\x18\x04 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12?\n\x06labels\x18\x05 \x03(\x0b\x32/.containerd.services.stores.Content.LabelsEntry\x12\x0f\n\x06target\x18\xe8\x07 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x08\x43ontents\x12\x31\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32#.containerd.services.stores.Content\"\x98\x02\n\x06Ingest\x12\x39\n\ncreated_at\x18\x01 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\x39\n\nupdated_at\x18\x02 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06target\x18\x06 \x01(\t\x12?\n\x06labels\x18\xe8\x07 \x03(\x0b\x32..containerd.services.stores.Ingest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\";\n\x07Ingests\x12\x30\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32\".containerd.services.stores.Ingest\"\xcc\x02\n\x08Snapshot\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12.\n\x04kind\x18\x03 \x01(\x0e\x32 .containerd.services.stores.Kind\x12\x39\n\ncreated_at\x18\x04 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\x39\n\nupdated_at\x18\x05 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12@\n\x06labels\x18\x06 \x03(\x0b\x32\x30.containerd.services.stores.Snapshot.LabelsEntry\x12\r\n\x04size\x18\xe8\x07 \x01(\x03\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x0fSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"?\n\tSnapshots\x12\x32\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32$.containerd.services.stores.Snapshot\"(\n\x05Mount\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0f\n\x07options\x18\x04 \x03(\t\";\n\x06Mounts\x12\x31\n\x06mounts\x18\x01 \x03(\x0b\x32!.containerd.services.stores.Mount\"%\n\x05Usage\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0e\n\x06inodes\x18\x02 \x01(\x03\"\x1a\n\x0cLeaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"$\n\x08Resource\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\"?\n\tResources\x12\x32\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32$.containerd.services.stores.Resource\"\x1c\n\nDescriptor\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\"\xf6\x01\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12=\n\x06labels\x18\x02 \x03(\x0b\x32-.containerd.services.stores.Image.LabelsEntry\x12\x36\n\x06target\x18\x03 \x01(\x0b\x32&.containerd.services.stores.Descriptor\x12\x39\n\ncreated_at\x18\x07 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\" \n\rImagesRequest\x12\x0f\n\x07\x66ilters\x18\x01 \x03(\t\"9\n\x06Images\x12/\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32!.containerd.services.stores.Image\"\xa2\x01\n\tContainer\x12\x41\n\x06labels\x18\x02 \x03(\x0b\x32\x31.containerd.services.stores.Container.LabelsEntry\x12\x13\n\x0bsnapshotter\x18\x06 \x01(\t\x12\x0e\n\x06target\x18\x07 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"A\n\nContainers\x12\x33\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32%.containerd.services.stores.Container\"y\n\x07Sandbox\x12?\n\x06labels\x18\x04 \x03(\x0b\x32/.containerd.services.stores.Sandbox.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\tSandboxes\x12\x31\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32#.containerd.services.stores.Sandbox*8\n\x04Kind\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04VIEW\x10\x01\x12\n\n\x06\x41\x43TIVE\x10\x02\x12\r\n\tCOMMITTED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18reclaim/cri/stores.proto\x12\x1a\x63ontainerd.services.stores\"+\n\tTimestamp\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05\"\x17\n\tNamespace\x12\n\n\x02id\x18\x01 \x01(\t\"A\n\nNamespaces\x12\x33\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32%.containerd.services.stores.Namespace\"\x9a\x02\n\x07\x43ontent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x39\n\ncreated_at\x18\x03 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\x39\n\nupdated_at\x18\x04 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12?\n\x06labels\x18\x05 \x03(\x0b\x32/.containerd.services.stores.Content.LabelsEntry\x12\x0f\n\x06target\x18\xe8\x07 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x08\x43ontents\x12\x31\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32#.containerd.services.stores.Content\"\x98\x02\n\x06Ingest\x12\x39\n\ncreated_at\x18\x01 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\x39\n\nupdated_at\x18\x02 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06target\x18\x06 \x01(\t\x12?\n\x06labels\x18\xe8\x07 \x03(\x0b\x32..containerd.services.stores.Ingest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\";\n\x07Ingests\x12\x30\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32\".containerd.services.stores.Ingest\"\xcc\x02\n\x08Snapshot\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12.\n\x04kind\x18\x03 \x01(\x0e\x32 .containerd.services.stores.Kind\x12\x39\n\ncreated_at\x18\x04 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12\x39\n\nupdated_at\x18\x05 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x12@\n\x06labels\x18\x06 \x03(\x0b\x32\x30.containerd.services.stores.Snapshot.LabelsEntry\x12\r\n\x04size\x18\xe8\x07 \x01(\x03\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x0fSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"?\n\tSnapshots\x12\x32\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32$.containerd.services.stores.Snapshot\"\x15\n\x05Usage\x12\x0c\n\x04size\x18\x01 \x01(\x03\"\x1a\n\x0cLeaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"$\n\x08Resource\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\"?\n\tResources\x12\x32\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32$.containerd.services.stores.Resource\"\x1c\n\nDescriptor\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\"\xf6\x01\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12=\n\x06labels\x18\x02 \x03(\x0b\x32-.containerd.services.stores.Image.LabelsEntry\x12\x36\n\x06target\x18\x03 \x01(\x0b\x32&.containerd.services.stores.Descriptor\x12\x39\n\ncreated_at\x18\x07 \x01(\x0b\x32%.containerd.services.stores.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\" \n\rImagesRequest\x12\x0f\n\x07\x66ilters\x18\x01 \x03(\t\"9\n\x06Images\x12/\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32!.containerd.services.stores.Image\"\xa2\x01\n\tContainer\x12\x41\n\x06labels\x18\x02 \x03(\x0b\x32\x31.containerd.services.stores.Container.LabelsEntry\x12\x13\n\x0bsnapshotter\x18\x06 \x01(\t\x12\x0e\n\x06target\x18\x07 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"A\n\nContainers\x12\x33\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32%.containerd.services.stores.Container\"y\n\x07Sandbox\x12?\n\x06labels\x18\x04 \x03(\x0b\x32/.containerd.services.stores.Sandbox.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\tSandboxes\x12\x31\n\x04\x65\x61\x63h\x18\x01 \x03(\x0b\x32#.containerd.services.stores.Sandbox*8\n\x04Kind\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04VIEW\x10\x01\x12\n\n\x06\x41\x43TIVE\x10\x02\x12\r\n\tCOMMITTED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,8 +43,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTAINER_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_SANDBOX_LABELSENTRY']._loaded_options = None
   _globals['_SANDBOX_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_KIND']._serialized_start=2402
-  _globals['_KIND']._serialized_end=2458
+  _globals['_KIND']._serialized_start=2283
+  _globals['_KIND']._serialized_end=2339
   _globals['_TIMESTAMP']._serialized_start=56
   _globals['_TIMESTAMP']._serialized_end=99
   _globals['_NAMESPACE']._serialized_start=101
@@ -71,38 +71,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SNAPSHOTREQUEST']._serialized_end=1271
   _globals['_SNAPSHOTS']._serialized_start=1273
   _globals['_SNAPSHOTS']._serialized_end=1336
-  _globals['_MOUNT']._serialized_start=1338
-  _globals['_MOUNT']._serialized_end=1378
-  _globals['_MOUNTS']._serialized_start=1380
-  _globals['_MOUNTS']._serialized_end=1439
-  _globals['_USAGE']._serialized_start=1441
-  _globals['_USAGE']._serialized_end=1478
-  _globals['_LEASEREQUEST']._serialized_start=1480
-  _globals['_LEASEREQUEST']._serialized_end=1506
-  _globals['_RESOURCE']._serialized_start=1508
-  _globals['_RESOURCE']._serialized_end=1544
-  _globals['_RESOURCES']._serialized_start=1546
-  _globals['_RESOURCES']._serialized_end=1609
-  _globals['_DESCRIPTOR']._serialized_start=1611
-  _globals['_DESCRIPTOR']._serialized_end=1639
-  _globals['_IMAGE']._serialized_start=1642
-  _globals['_IMAGE']._serialized_end=1888
+  _globals['_USAGE']._serialized_start=1338
+  _globals['_USAGE']._serialized_end=1359
+  _globals['_LEASEREQUEST']._serialized_start=1361
+  _globals['_LEASEREQUEST']._serialized_end=1387
+  _globals['_RESOURCE']._serialized_start=1389
+  _globals['_RESOURCE']._serialized_end=1425
+  _globals['_RESOURCES']._serialized_start=1427
+  _globals['_RESOURCES']._serialized_end=1490
+  _globals['_DESCRIPTOR']._serialized_start=1492
+  _globals['_DESCRIPTOR']._serialized_end=1520
+  _globals['_IMAGE']._serialized_start=1523
+  _globals['_IMAGE']._serialized_end=1769
   _globals['_IMAGE_LABELSENTRY']._serialized_start=431
   _globals['_IMAGE_LABELSENTRY']._serialized_end=476
-  _globals['_IMAGESREQUEST']._serialized_start=1890
-  _globals['_IMAGESREQUEST']._serialized_end=1922
-  _globals['_IMAGES']._serialized_start=1924
-  _globals['_IMAGES']._serialized_end=1981
-  _globals['_CONTAINER']._serialized_start=1984
-  _globals['_CONTAINER']._serialized_end=2146
+  _globals['_IMAGESREQUEST']._serialized_start=1771
+  _globals['_IMAGESREQUEST']._serialized_end=1803
+  _globals['_IMAGES']._serialized_start=1805
+  _globals['_IMAGES']._serialized_end=1862
+  _globals['_CONTAINER']._serialized_start=1865
+  _globals['_CONTAINER']._serialized_end=2027
   _globals['_CONTAINER_LABELSENTRY']._serialized_start=431
   _globals['_CONTAINER_LABELSENTRY']._serialized_end=476
-  _globals['_CONTAINERS']._serialized_start=2148
-  _globals['_CONTAINERS']._serialized_end=2213
-  _globals['_SANDBOX']._serialized_start=2215
-  _globals['_SANDBOX']._serialized_end=2336
+  _globals['_CONTAINERS']._serialized_start=2029
+  _globals['_CONTAINERS']._serialized_end=2094
+  _globals['_SANDBOX']._serialized_start=2096
+  _globals['_SANDBOX']._serialized_end=2217
   _globals['_SANDBOX_LABELSENTRY']._serialized_start=431
   _globals['_SANDBOX_LABELSENTRY']._serialized_end=476
-  _globals['_SANDBOXES']._serialized_start=2338
-  _globals['_SANDBOXES']._serialized_end=2400
+  _globals['_SANDBOXES']._serialized_start=2219
+  _globals['_SANDBOXES']._serialized_end=2281
 # @@protoc_insertion_point(module_scope)

@@ -134,27 +134,11 @@ class Snapshots(_message.Message):
     each: _containers.RepeatedCompositeFieldContainer[Snapshot]
     def __init__(self, each: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ...) -> None: ...
 
-class Mount(_message.Message):
-    __slots__ = ("source", "options")
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    source: str
-    options: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, source: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class Mounts(_message.Message):
-    __slots__ = ("mounts",)
-    MOUNTS_FIELD_NUMBER: _ClassVar[int]
-    mounts: _containers.RepeatedCompositeFieldContainer[Mount]
-    def __init__(self, mounts: _Optional[_Iterable[_Union[Mount, _Mapping]]] = ...) -> None: ...
-
 class Usage(_message.Message):
-    __slots__ = ("size", "inodes")
+    __slots__ = ("size",)
     SIZE_FIELD_NUMBER: _ClassVar[int]
-    INODES_FIELD_NUMBER: _ClassVar[int]
     size: int
-    inodes: int
-    def __init__(self, size: _Optional[int] = ..., inodes: _Optional[int] = ...) -> None: ...
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
     __slots__ = ("id",)

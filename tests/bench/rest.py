@@ -19,6 +19,7 @@ from tests.bench.measure import Row
 from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import Daemon, came_true
+from tests.sockets.kubelet_server import Authority, KubeletServer, answer, pod_list, serving
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 GIB = 1 << 30
@@ -58,6 +59,13 @@ def at_rest(effort: Effort) -> list[Row]:
             rows += _new_files(small, effort)
             rows.append(Row("one process that sleeps 10 ms and calls statvfs", "% of a core", _waking(effort)))
             rows.append(_memory(small, effort))
+            authority = Authority(Path(directory))
+            identity = authority.identity("node", "IP:127.0.0.1")
+            with KubeletServer(answer(pod_list()), tls=serving(identity, authority)) as kubelet:
+                files = {"kubeletCertificateFile": str(identity.certificate), "kubeletKeyFile": str(identity.key)}
+                asked = {"kubeletEndpoint": kubelet.url, "kubeletCAFile": str(authority.certificate), **files}
+                rows.append(_memory(small, effort, ", a kubelet asked over HTTPS", **asked))
+                assert kubelet.requests
         finally:
             small.close()
     return rows
@@ -118,12 +126,11 @@ def _waking(effort: Effort) -> list[float]:
     return shares
 
 
-def _memory(small: SmallNode, effort: Effort) -> Row:
+def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: str) -> Row:
     """Memory after as many scrapes as in an hour, and as many observations as in half an hour close to a mark."""
     address = f"127.0.0.1:{free_port()}"
-    path = small.configuration(
-        evictionHard={"nodefs.available": str(small.available() - MIB)}, metricsAddress=address, pollCeiling="20ms"
-    )
+    marks = {"nodefs.available": str(small.available() - MIB)}
+    path = small.configuration(evictionHard=marks, metricsAddress=address, pollCeiling="20ms", **fields)
     with Daemon("--config", path) as daemon:
         time.sleep(SETTLED_SECONDS)
         for _ in range(int(effort.memory_seconds * SCRAPES_A_SECOND)):
@@ -131,7 +138,7 @@ def _memory(small: SmallNode, effort: Effort) -> Row:
                 page.read()
             time.sleep(1 / SCRAPES_A_SECOND)
         mebibytes = resident_mib(daemon.process.pid)
-    return Row("resident memory with metrics on, after an hour of scrapes", "MiB", [mebibytes])
+    return Row(f"resident memory with metrics on{beside}, after an hour of scrapes", "MiB", [mebibytes])
 
 
 def resident_mib(pid: int) -> float:

@@ -137,7 +137,7 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
     assert "had not pulled" not in enough["reason"]
     more = answer(reclaimd(*ask, "--until", f"{pulled.node.filesystem.available_bytes() + SIDE_BYTES // 2}e0"))
     assert [each["name"] for each in more["removals"]][-1] == SIDE
-    assert more["reason"].endswith("as nothing else was enough, 1 image went that the kubelet had not pulled")
+    assert more["reason"].endswith("nothing else was enough, so 1 image went that the kubelet had not pulled")
     found = findings(pulled.configuration())
     assert "images-not-pulled" not in found
     assert found["pull-records"]["evidence"].startswith("1 of 2 records"), "nobody prunes that of `went`"

@@ -195,8 +195,8 @@ def test_ten_leaks_on_a_containerd_are_found(containerd_on_ext4: RealNode, tmp_p
         seeder.ingest("k8s.io", "half")
         seeded += [("snapshot", "active"), ("snapshot", "below"), ("snapshot", "above"), ("ingest", "half")]
         seeder.directory("new-4711", 3)
-        seeder.directory("4711", 5)
-        seeded += [("snapshot_directory", "new-4711"), ("snapshot_directory", "4711")]
+        seeder.directory("new-4712", 5)
+        seeded += [("snapshot_directory", "new-4711"), ("snapshot_directory", "new-4712")]
         seeded.append(leave_volume(node, "uid-gone", 2 * MIB))
         time.sleep(1.5)  # the lease is over
         young, known = find(made, made.clock)
@@ -205,7 +205,7 @@ def test_ten_leaks_on_a_containerd_are_found(containerd_on_ext4: RealNode, tmp_p
         assert (known, names(found), found.not_known) == (True, Counter(seeded), ())
         sizes = {leak.name.rpartition("/")[2]: leak.bytes or 0 for leak in found.leaks}
         assert sizes["uid-gone"] >= 2 * MIB
-        assert all(MIB <= sizes[name] <= 2 * MIB for kind, name in seeded if kind == "content" or name == "4711")
+        assert all(MIB <= sizes[name] <= 2 * MIB for kind, name in seeded if kind == "content" or name == "new-4712")
         seeder.ctr("default", "leases", "create", "--id", "x")
         seeder.ctr("default", "leases", "delete", "--sync", "x")
         left, _ = find(made, Ahead(YOUNG_SECONDS + HOUR))

@@ -111,5 +111,5 @@ def assert_joined(node: RealNode, tmp_path: Path, meanwhile: str) -> None:
     assert 0 < soonest <= time.time() - began
     assert regret["returned_bytes"] == sum(each["size"] for each in returned_of(file))
     why = reclaimd_here("why", APP.reference, "--config", file)
-    assert f"image {APP.reference}: removed 1 time, seen to come back 1 time, soonest after" in why.stdout
+    assert f"image {APP.reference}: removed 1 time, came back 1 time, soonest after" in why.stdout
     assert (why.returncode, f"image {APP.reference}" in why.stdout.splitlines()) == (0, True)

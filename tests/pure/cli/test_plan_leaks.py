@@ -57,7 +57,7 @@ def test_what_is_younger_than_a_day_or_since_a_boot_is_only_counted(since: float
     """Also what is from the future, or from before the clock was set."""
     one = SNAPSHOT._replace(since=since)
     found = judge(reading(one), reading(one), up_seconds)
-    assert (found.leaks, found.not_known) == ((), ("1 object of 4.0KiB: too young, changed within a day",))
+    assert (found.leaks, found.not_known) == ((), ("1 object of 4.0KiB changed within a day: too young",))
 
 
 @pytest.mark.parametrize("second", [reading(LAYER), reading(LAYER, OTHER._replace(size_bytes=1))])
@@ -86,7 +86,7 @@ def test_the_lines_say_what_to_do() -> None:
         f"4.0KiB  2027-01-13T08:00:00.000Z  snapshot  k8s.io     old               {of_snapshots}",
         f"-       2027-01-13T08:00:00.000Z  snapshot  k8s.io     older             {of_snapshots}",
         "belongs to nobody: 3 objects, 12.0KiB; nothing is removed",
-        "not known: 1 object of 8.0KiB: too young, changed within a day",
+        "not known: 1 object of 8.0KiB changed within a day: too young",
         "not known: the kubelet is away",
     ]
 

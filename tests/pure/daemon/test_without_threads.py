@@ -1,4 +1,5 @@
-"""Parts of the daemon that get no thread: what could not begin is undone, told, and begun again later."""
+"""Parts of the daemon that get no thread, or one that is busy: what could not begin is undone, told, and begun again
+later."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from eviction.daemon import kept_files
 from eviction.daemon.kept_files import ImageRecordsSaver
 from eviction.daemon.manager import Lane
 from eviction.reporting.log import Log
 from reclaim.execution.workers import Workers
 from reclaim.images.records import ImageRecords, RecordFile
-from reclaim.types import ImageRecord
+from reclaim.types import Image, ImageRecord
 from signals.clock import SystemClock
 from signals.filesystems import read_statvfs
 from signals.probe import Probe
@@ -61,3 +63,33 @@ def test_records_that_were_not_saved_for_want_of_a_thread_are_saved_later(tmp_pa
         if path.exists():
             break
     assert path.exists()
+
+
+class HeldClock(SystemClock):
+    """The system's clocks. Whoever asks for the wall time waits until `goes_on` is set; `asked` is set meanwhile."""
+
+    def __init__(self) -> None:
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def wall(self) -> float:
+        self.asked.set()
+        self.goes_on.wait(LONGEST_SECONDS)
+        return super().wall()
+
+
+@pytest.mark.regression
+def test_what_was_detected_while_records_were_being_saved_is_saved_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The save that has begun has the records as they were; the last one comes after it."""
+    clock, held, path = SystemClock(), HeldClock(), tmp_path / "state" / "images.json"
+    first, second = ("sha256:" + letter * 64 for letter in "ab")
+    records = ImageRecords(seed={first: ImageRecord(clock.monotonic())})
+    saver = ImageRecordsSaver(records, RecordFile(str(path), held), Log(clock.wall, stream=io.StringIO()))
+    saver.detected()
+    assert held.asked.wait(LONGEST_SECONDS)
+    records.update([Image(first), Image(second)], frozenset(), clock.monotonic(), clock.wall())
+    monkeypatch.setattr(kept_files, "SAVE_AT_END_SECONDS", LONGEST_SECONDS)
+    threading.Timer(0.0, held.goes_on.set).start()
+    saver.finish()
+    assert second in path.read_text()

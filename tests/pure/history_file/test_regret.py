@@ -151,10 +151,8 @@ def test_the_table_has_a_line_for_all_and_for_each_image() -> None:
     for width in (60, 80, 100):
         assert max(map(len, regret_lines(regret, width))) <= width
     first, second = images_of(joined(removed(0, 1, 2), returned_record(2, T + 60)))
-    assert (
-        regret_line(first) == "image registry.example/app:2: removed 1 time, seen to come back 1 time, soonest after 1m"
-    )
-    assert regret_line(second) == "image registry.example/app:1: removed 1 time, seen to come back 0 times"
+    assert regret_line(first) == "image registry.example/app:2: removed 1 time, came back 1 time, soonest after 1m"
+    assert regret_line(second) == "image registry.example/app:1: removed 1 time, came back 0 times"
 
 
 steps = st.lists(

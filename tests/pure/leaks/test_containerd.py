@@ -40,12 +40,11 @@ class Namespace:
 
 @dataclass
 class Containerd:
-    """Its services by their names on the wire. `mounts`, `usages`: of snapshots, by key. `calls`: in order."""
+    """Its services by their names on the wire. `sizes`: of snapshots, by key. `calls`: in order."""
 
     root: Path
     namespaces: dict[str, Namespace] = field(default_factory=dict)
-    mounts: dict[str, list[str]] = field(default_factory=dict)
-    usages: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     broken: dict[str, Code] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
@@ -67,7 +66,6 @@ class Containerd:
             "content.v1.Content/List": lambda here, _: pb.Contents(each=here.contents),
             "content.v1.Content/ListStatuses": lambda here, _: pb.Ingests(each=here.ingests),
             "snapshots.v1.Snapshots/List": self._snapshots,
-            "snapshots.v1.Snapshots/Mounts": self._mounts,
             "snapshots.v1.Snapshots/Usage": self._usage,
             "leases.v1.Leases/List": lambda here, _: leases_pb2.ListResponse(
                 leases=[leases_pb2.Lease(id=each, labels=labels) for each, labels in here.leases.items()]
@@ -85,15 +83,8 @@ class Containerd:
             raise CallError(Code.INVALID_ARGUMENT, f"snapshotter not loaded: {snapshotter}")
         return pb.Snapshots(each=here.snapshots[snapshotter])
 
-    def _mounts(self, _: Namespace, request: bytes) -> Message:
-        key = pb.SnapshotRequest.FromString(request).key
-        if key not in self.mounts:
-            raise CallError(Code.NOT_FOUND, "the snapshot has gone")
-        return pb.Mounts(mounts=[pb.Mount(source="overlay", options=self.mounts[key])])
-
     def _usage(self, _: Namespace, request: bytes) -> Message:
-        size, inodes = self.usages.get(pb.SnapshotRequest.FromString(request).key, (4096, 1))
-        return pb.Usage(size=size, inodes=inodes)
+        return pb.Usage(size=self.sizes.get(pb.SnapshotRequest.FromString(request).key, 4096))
 
     def _resources(self, here: Namespace, request: bytes) -> Message:
         held = here.leased[pb.LeaseRequest.FromString(request).id]
@@ -138,7 +129,7 @@ def test_what_nothing_refers_to_is_unowned(store: Containerd) -> None:
     store.cri.contents.append(content(A))
     store.cri.snapshots["overlayfs"].append(snapshot("old"))
     store.cri.ingests.append(pb.Ingest(id="pull-1", size=9, updated_at=SINCE))
-    store.usages["old"] = (8192, 3)
+    store.sizes["old"] = 8192
     assert sorted(store.unowned()) == [
         Unowned(LeakKind.CONTENT, A, 1_700_000_000.5, "k8s.io", 7),
         Unowned(LeakKind.INGEST, "pull-1", 1_700_000_000.5, "k8s.io", 9),
@@ -277,15 +268,6 @@ def blob(store: Containerd, digest: str, size: int = 5000) -> os.stat_result:
     return file.stat()
 
 
-def directory(store: Containerd, name: str, files: int = 0) -> Path:
-    """A directory of overlayfs with this many files; its inodes are one more."""
-    made = store.root / "io.containerd.snapshotter.v1.overlayfs" / "snapshots" / name
-    (made / "fs").mkdir(parents=True)
-    for number in range(files):
-        (made / "fs" / str(number)).write_text("x")
-    return made
-
-
 def test_content_without_a_record_is_unowned(store: Containerd) -> None:
     """It takes what the filesystem has allocated."""
     store.cri.contents.append(content(A))
@@ -304,60 +286,9 @@ def test_a_directory_with_none_of_the_content_is_another_containerds(store: Cont
 
 
 def test_a_directory_whose_snapshot_was_never_made_is_unowned(store: Containerd) -> None:
-    """containerd gives it its number by renaming, once there is a snapshot."""
-    made = directory(store, "new-123", 1)
+    """containerd gives it its number by renaming, once there is a snapshot; a number alone proves nothing."""
+    overlayfs = store.root / "io.containerd.snapshotter.v1.overlayfs" / "snapshots"
+    for name in ("new-123", "4711"):
+        (overlayfs / name / "fs").mkdir(parents=True)
+    made = overlayfs / "new-123"
     assert store.unowned() == [Unowned(LeakKind.SNAPSHOT_DIRECTORY, "new-123", made.stat().st_ctime, path=str(made))]
-
-
-def test_of_numbered_directories_the_one_in_no_mount_and_of_no_size_is_unowned(store: Containerd) -> None:
-    """1 is below the container's 2; 3 is of an image that no container uses; 4 is nobody's."""
-    for name, files in (("1", 9), ("2", 0), ("3", 2), ("4", 5)):
-        directory(store, name, files)
-    os.link(directory(store, "work-9").parent / "3" / "fs" / "0", store.root / "elsewhere")
-    store.cri.containers.append(pb.Container(snapshotter="overlayfs", target="running"))
-    store.cri.snapshots["overlayfs"] += [
-        snapshot("below", label=ROOT), snapshot("running", "below", 2), snapshot("unused", label=ROOT),
-    ]  # fmt: skip
-    place = str(store.root / "io.containerd.snapshotter.v1.overlayfs" / "snapshots")
-    store.mounts["running"] = [f"upperdir={place}/2/fs", f"workdir={place}/2/work", f"lowerdir={place}/1/fs"]
-    store.usages |= {"unused": (0, 3), "below": (0, 10)}
-    assert store.names() == ["4"]
-
-
-def test_no_numbered_directory_is_named_unless_there_are_more_than_snapshots(store: Containerd) -> None:
-    """Whatever their sizes are: a store that was copied without its hard links has others than containerd counted."""
-    directory(store, "1", 5)
-    store.cri.snapshots["overlayfs"].append(snapshot("only", label=ROOT))
-    store.usages["only"] = (0, 99)
-    assert store.names() == []
-    directory(store, "2", 7)
-    assert store.names() == []  # two of other sizes, and one too many: it is not known which
-    store.usages["only"] = (0, 6)
-    assert store.names() == ["2"]
-
-
-def test_a_view_is_in_no_mount_of_its_own_and_empty(store: Containerd) -> None:
-    """Its mounts name the snapshots below it. An empty directory takes no space."""
-    for name, files in (("1", 3), ("2", 0), ("3", 4)):
-        directory(store, name, files)
-    store.cri.snapshots["overlayfs"] += [snapshot("below", label=ROOT), snapshot("view", "below", 1, label=ROOT)]
-    place = store.root / "io.containerd.snapshotter.v1.overlayfs" / "snapshots"
-    store.mounts["view"] = [f"lowerdir={place}/1/fs"]
-    assert store.names() == ["3"]
-
-
-@pytest.mark.parametrize("gone", ["active", "committed"])
-def test_no_numbered_directory_is_named_while_snapshots_go(store: Containerd, gone: str) -> None:
-    """One that was listed has no mounts or no usage any more: its directory is about to go."""
-    for name in ("1", "2", "3"):
-        directory(store, name, int(name))
-    store.cri.snapshots["overlayfs"] += [snapshot("committed", label=ROOT), snapshot("active", "", 2, label=ROOT)]
-    place = store.root / "io.containerd.snapshotter.v1.overlayfs" / "snapshots"
-    store.mounts["active"] = [f"upperdir={place}/2/fs"]
-    store.usages["committed"] = (0, 2)
-    assert store.names() == ["3"]
-    if gone == "active":
-        del store.mounts["active"]
-    else:
-        store.usages["committed"] = (0, 0)
-    assert store.names() == []

@@ -154,7 +154,7 @@ def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
 def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(result: Result, says: bool) -> None:
     """At the end of its reason, whatever its result."""
     last = Outcome(outcome(result).verdict._replace(reason=Reason.NOT_PULLED), result)
-    words = "; as nothing else was enough, 1 image went that the kubelet had not pulled"
+    words = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
     for dry_run in (False, True):
         assert with_result(record(last), dry_run=dry_run).reason.endswith(words) is says
 

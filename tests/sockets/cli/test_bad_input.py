@@ -29,6 +29,10 @@ ARGUMENTS: dict[str, tuple[list[str], int, list[str]]] = {
         ["reclaim", "--config", CONFIG, "--signal", "nodefs.available", "--until", "much"], 2,
         ["--until", "'much'", "500Mi"],
     ),
+    "an until without a unit": (
+        ["reclaim", "--config", CONFIG, "--signal", "nodefs.available", "--until", "12"], 2,
+        ["--until", "'12'", "at least 1Mi"],
+    ),
     "an until above 100%": (
         ["reclaim", "--config", CONFIG, "--signal", "nodefs.available", "--until", "101%"], 2,
         ["--until", "101%", "100%"],

@@ -74,7 +74,7 @@ def test_what_went_is_found_in_the_history(small_node: SmallNode, tmp_path: Path
         assert lines[3] == "  why:   no container uses it (unused), as the kubelet would decide"
         assert lines[4].startswith("  freed: ")
         assert found.stderr == f"reclaimd: no object has '{name}' in its name, or begins its id with it any more\n"
-        assert lines[5] == f"image {removal['name']}: removed 1 time, seen to come back 0 times"
+        assert lines[5] == f"image {removal['name']}: removed 1 time, came back 0 times"
     document = answer(reclaimd_here("why", removal["name"], "--config", file, "-o", "json"))
     (went,) = document["went"]
     assert [(each["name"], each["removed"]) for each in document["regret"]] == [(removal["name"], 1)]

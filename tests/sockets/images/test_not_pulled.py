@@ -15,7 +15,7 @@ from reclaim.types import ImageRecord
 from signals.types import Signal
 from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, outcome_of, reason_of, relieve
 
-WENT = "; as nothing else was enough, 1 image went that the kubelet had not pulled"
+WENT = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
 
 
 def node_with(small: SmallNode, side_loaded: str, above: int, **options: object) -> Node:
