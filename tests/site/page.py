@@ -23,7 +23,7 @@ from tests.repository import ROOT
 from tests.site.sections import html, section
 
 README = ROOT / "README.md"
-TRY, NOT = "Try it", "Why not"  # headings of the root page
+WRITTEN = ("Beside what people use today", "Try it")  # sections of the root page
 WHO = {
     Responder.NOBODY: "the kubelet alone",
     Responder.RECLAIMD: "with reclaimd",
@@ -49,6 +49,7 @@ pre { padding: 0.8rem; overflow-x: auto; background: var(--sheet); border: 1px s
 pre code { overflow-wrap: normal; }
 img { display: block; width: 100%; min-width: 60rem; height: auto; }
 caption { text-align: left; }
+caption.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 footer { margin-top: 3rem; border-top: 1px solid var(--edge); color: var(--soft); }
 """
 
@@ -61,8 +62,8 @@ def site(report: Report, runs: Sequence[Recorded], regret: Results, measured_on:
         "What removals cost later": _regret(regret, measured_on),
         "The report of a drill": _drill(report),
     }
-    written = partial(html, source=source, headings=[_anchor(name) for name in (TRY, NOT, *measured)])
-    parts = {name: written(section(README, name), name) for name in (TRY, NOT)} | measured
+    written = partial(html, source=source, headings=[_anchor(name) for name in (*WRITTEN, *measured)])
+    parts = {name: written(section(README, name), name) for name in WRITTEN} | measured
     links = "".join(f'<li><a href="#{_anchor(name)}">{html_text(name)}</a></li>' for name in parts)
     sections = "\n".join(
         f'<section id="{_anchor(name)}" aria-label="{html_text(name)}">\n<h2>{html_text(name)}</h2>\n{text}\n</section>'

@@ -57,6 +57,9 @@ def _prose(text: str, name: str, source: str, headings: Collection[str]) -> str:
     title = html_text(name)
     blocks = (f'<pre role="region" aria-label="{title}: example {number}" tabindex="0">' for number in range(1, 99))
     rendered = re.sub("<pre>", lambda _: next(blocks), rendered)
-    scrolling = f'<div class="scroll" role="region" aria-label="{title}" tabindex="0"><table><caption>{title}</caption>'
+    caption = f'<caption class="unseen">{title}</caption>'  # the heading is above it
+    scrolling = f'<div class="scroll" role="region" aria-label="{title}" tabindex="0"><table>{caption}'
     rendered = rendered.replace("<table>", scrolling).replace("</table>", "</table></div>")
-    return rendered.replace("<th>", '<th scope="col">')
+    if "<th></th>" in rendered:  # what has no heading names the row
+        rendered = re.sub(r"<tr>\n<td>(.*?)</td>", r'<tr>\n<th scope="row">\1</th>', rendered)
+    return rendered.replace("<th></th>", "<td></td>").replace("<th>", '<th scope="col">')
