@@ -31,7 +31,8 @@ class Kubectl:
         directory.mkdir(parents=True)
         self._command = [find_tool("kubectl") or "kubectl"]
         file = write_kubeconfig(directory / "kubeconfig", api, {"token": api.token})
-        self._environment = {**os.environ, "HOME": str(directory), "KUBECONFIG": str(file)}
+        variables = {"HOME": str(directory), "KUBECONFIG": str(file), "KUBECTL": self._command[0]}
+        self._environment = {**os.environ, **variables}  # for scripts that call it, too
 
     def __call__(self, *arguments: str) -> str:
         """Runs a command and returns what it printed. Fails with what it said."""
@@ -41,9 +42,7 @@ class Kubectl:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command."""
-        return self.run_script(*self._command, *arguments)
-
-    def run_script(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program that calls kubectl: the one that `KUBECTL` names."""
-        environment = {**self._environment, "KUBECTL": self._command[0]}
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env=environment)
+        command = [*self._command, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=SECONDS, env=self._environment
+        )
