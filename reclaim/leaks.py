@@ -12,8 +12,8 @@ one, expired or not; a flat lease is none. Content counts once for all namespace
 runs after a removal or 100 changes, so on a quiet node such things stay.
 
 What containerd has no record of is only on the disk: files in its content store, and directories of snapshots that
-overlayfs began to make (`new-…`) and never named. Other directories of overlayfs bear numbers, which containerd tells of
-mounts alone, so they are not judged.
+overlayfs began to make (`new-…`) and never named. Other directories of overlayfs bear numbers, which containerd tells
+of mounts alone, so they are not judged.
 
 **CRI-O** (containers/storage). Layers that no image, container or other layer needs (`store.go`, `check.go`:
 unreferenced), and directories of no layer (unaccounted). A layer is owned if it is mounted, or has a name other than
