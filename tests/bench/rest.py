@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from signals.types import FilesystemRole, FsLayout
 from signals.watcher import FsWatcher
@@ -126,7 +127,7 @@ def _waking(effort: Effort) -> list[float]:
     return shares
 
 
-def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: str) -> Row:
+def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: Any) -> Row:
     """Memory after as many scrapes as in an hour, and as many observations as in half an hour close to a mark."""
     address = f"127.0.0.1:{free_port()}"
     marks = {"nodefs.available": str(small.available() - MIB)}
