@@ -33,7 +33,7 @@ from eviction.cli.progress import StatusLine
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.document import Report, read_report, report_of, result_json
-from eviction.drill.report.lines import before_rows, checks_table, comparison_table, rows_table, story_rows
+from eviction.drill.report.lines import before_rows, checks_table, comparison_table, row_lines, story_rows
 from eviction.drill.report.page import comparison_page, comparison_picture, junit_xml, page, picture
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario import (
@@ -182,7 +182,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     try:
         with EmbeddedNode(scenario, mounts) as embedded:
             pressures, faults = map(describe_pressure, scenario.pressures), map(describe_fault, scenario.faults)
-            for line in rows_table(before_rows(_node(scenario, embedded.describe()), pressures, faults), columns()):
+            for line in row_lines(before_rows(_node(scenario, embedded.describe()), pressures, faults)):
                 show(line)
             first = scenario.pressures[0]
             display = ProgressDisplay(scenario.node.role(first.where), arguments, inodes=first.counts_inodes)
@@ -222,7 +222,7 @@ def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     document = result_json(result)
     report = report_of(document, "the report")
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
-    answer(arguments, document, lambda: [*details, *rows_table(story_rows(report), columns())])
+    answer(arguments, document, lambda: [*details, *row_lines(story_rows(report))])
     try:
         shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
     except OSError as error:

@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -216,15 +215,13 @@ def duel(
     fstype: str = "ext4",
     images: Sequence[Image | ImageTar] = IMAGES,
     first_prune_seconds: float = 0.0,
-    observe: Callable[[KubeletNode], AbstractContextManager[object]] = lambda _: nullcontext(),
     before_fill: Callable[[], None] = lambda: None,
     after_fill: Callable[[], None] = lambda: None,
 ) -> DuelRun:
     """One fill of one file at a rate on a new node.
 
-    `images`: `IMAGES`, or their tar. `first_prune_seconds`: after the fill has begun. `observe`: what goes on from
-    right before the fill to the end. `before_fill` returns when the machine is at rest; `after_fill` is called when it
-    need no longer be.
+    `images`: `IMAGES`, or their tar. `first_prune_seconds`: after the fill has begun. `before_fill` returns when the
+    machine is at rest; `after_fill` is called when it need no longer be.
     """
     parts = Parts()
     settings = KubeletSettings({"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"})
@@ -240,7 +237,7 @@ def duel(
         images_before = len(node.runtime.cri.list_images())
         parts.end("ballast")
         said: list[Event] = []
-        with _beside(node, directory, responder, first_prune_seconds, said) as begins, observe(node):
+        with _beside(node, directory, responder, first_prune_seconds, said) as begins:
             before_fill()
             parts.end("turn")
             with PressureWatch(node) as pressure:

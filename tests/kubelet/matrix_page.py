@@ -20,6 +20,7 @@ from signals.quantity import counted, format_bytes, format_duration
 from tests.bench.chart import chart
 from tests.bench.measure import Row, figure
 from tests.kubelet.duel import MIB, Responder
+from tests.kubelet.matrix import SAMPLE_SECONDS
 from tests.repository import ROOT
 
 MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"
@@ -58,9 +59,12 @@ class Recorded:
         return float(max(self.samples[-1][0], *(event["at"] for event in self.events)))
 
     def line(self, ended: float) -> list[tuple[float, float]]:
-        """What was available. A reading that is as the last one is not in the file, so the last one holds to the
-        end."""
-        points: list[tuple[float, float]] = [(at, available) for at, available, _ in self.samples]
+        """What was available. A reading that is as the last one is not in the file, so each holds until the next."""
+        points: list[tuple[float, float]] = []
+        for at, available, _ in self.samples:
+            if points and at - points[-1][0] > 2 * SAMPLE_SECONDS:
+                points.append((at - SAMPLE_SECONDS, points[-1][1]))
+            points.append((at, available))
         return [*points, (ended, points[-1][1])]
 
     def said(self, whose: str, what: str) -> list[tuple[float, str]]:

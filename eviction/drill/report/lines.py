@@ -68,9 +68,9 @@ def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
     return rows
 
 
-def rows_table(rows: Iterable[Row], width: int | None = None) -> list[str]:
-    """Rows as lines, their words in a column that is always as wide."""
-    return table([[" " * len("removed"), "WHAT"], *rows], width)[1:]
+def row_lines(rows: Iterable[Row]) -> list[str]:
+    """Rows as lines, their words in a column."""
+    return [f"{word:9}{text}" for word, text in rows]
 
 
 def checks_table(report: Report, width: int | None = None) -> list[str]:

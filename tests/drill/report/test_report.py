@@ -27,7 +27,7 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, Report, ReportError, read_report, report_of, result_json
-from eviction.drill.report.lines import checks_table, rows_table, story_rows
+from eviction.drill.report.lines import checks_table, row_lines, story_rows
 from eviction.drill.report.page import junit_xml, page, picture
 from eviction.drill.report.timeline import NAMESPACE
 from eviction.types import NodeCondition
@@ -267,7 +267,7 @@ def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
 def story(run: Report) -> list[tuple[str, str]]:
     """The rows of the story; a terminal shows them as they are."""
     rows = story_rows(run)
-    assert [re.split(r" {2,}", line, maxsplit=1) for line in rows_table(rows)] == [list(row) for row in rows]
+    assert [re.split(r" {2,}", line, maxsplit=1) for line in row_lines(rows)] == [list(row) for row in rows]
     return rows
 
 
