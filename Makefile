@@ -13,6 +13,8 @@
 #               programs if they are not on the PATH, KUBE_CONTROLLER_MANAGER= one that only some tests need, CRIO= a CRI-O
 #               in place of containerd (pinns beside it)
 # make picture  redraws the picture of a drill (the README's: .venv/bin/python -m tests.kubelet.bench page)
+# make site     makes a page for the web of what is stored and of a drill, in dist/site (SOURCE=https://…/: where the files
+#               of the repository are on the web)
 # make manual   regenerates man page and shell completions from the parsers
 # make schema   regenerates the JSON Schemas from the types
 # make proto    regenerates the message code from the .proto files
@@ -27,9 +29,9 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/made
 PROTOS := $(foreach name,cri leases stores pods,reclaim/cri/$(name).proto)
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
-  systemd prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
+  systemd jq prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test test-newest broken-rules install install-program install-files uninstall bundle check fuzz soak bench kubelet picture manual schema proto clean environment development newest
+.PHONY: run test test-newest broken-rules install install-program install-files uninstall bundle check fuzz soak bench kubelet picture site manual schema proto clean environment development newest
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -123,6 +125,10 @@ kubelet: development
 picture: environment
 	@$(BIN)/reclaimd drill pressured-node --report report
 	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
+
+site: development
+	@$(BIN)/reclaimd drill pressured-node --report report
+	@$(BIN)/python -m tests.site report/drill-pressured-node.json dist/site '$(SOURCE)'
 
 manual: development
 	$(BIN)/python .ci/manual.py config

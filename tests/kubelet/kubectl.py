@@ -31,7 +31,8 @@ class Kubectl:
         directory.mkdir(parents=True)
         self._command = [find_tool("kubectl") or "kubectl"]
         file = write_kubeconfig(directory / "kubeconfig", api, {"token": api.token})
-        self._environment = {**os.environ, "HOME": str(directory), "KUBECONFIG": str(file)}
+        variables = {"HOME": str(directory), "KUBECONFIG": str(file), "KUBECTL": self._command[0]}
+        self._environment = {**os.environ, **variables}  # for scripts that call it, too
 
     def __call__(self, *arguments: str) -> str:
         """Runs a command and returns what it printed. Fails with what it said."""

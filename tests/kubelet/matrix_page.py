@@ -99,6 +99,20 @@ class Recorded:
         return self.head["kubelet"], runtime, self.head["filesystem"], self.head["rate_mib"]
 
 
+@dataclass(frozen=True)
+class Figures:
+    """Of the runs of one node and one responder: how many had DiskPressure; the median first byte, None: nothing was
+    freed; the median lowest point, in bytes above the kubelet's mark; how many images were left; how many pods were
+    evicted in all."""
+
+    runs: int
+    pressure: int
+    first_freed_seconds: float | None
+    lowest_bytes: float
+    images_left: float
+    evicted: int
+
+
 def read_all(directory: Path) -> list[Recorded]:
     """Every run of a directory."""
     return [Recorded.read(file) for file in sorted(directory.glob("*.jsonl"))]
@@ -116,7 +130,7 @@ def table(runs: Sequence[Recorded]) -> str:
     for node in nodes(runs):
         same = [node[: place + 1] == above[: place + 1] for place in range(3)]
         names = ["" if is_same else name for is_same, name in zip((*same, False), node, strict=True)]
-        cells = [_cell([run for run in runs if run.node == node and run.head["responder"] == who]) for who in Responder]
+        cells = [_cell(figures(runs, node, who)) for who in Responder]
         lines.append(_line((*names, *cells)))
         above = node
     return "\n".join(lines) + "\n"
@@ -209,17 +223,28 @@ def write_page(directory: Path) -> None:
     DUEL_PICTURE.write_text(duel_picture(runs))
 
 
-def _cell(runs: Sequence[Recorded]) -> str:
-    """Those of one node and one responder."""
-    if not runs:
+def figures(runs: Sequence[Recorded], node: tuple[str, str, str, int], responder: Responder) -> Figures | None:
+    """Those of one node and one responder; None: no such run."""
+    found = [run for run in runs if run.node == node and run.head["responder"] == responder]
+    if not found:
+        return None
+    first = _all(found, "first_freed_seconds")
+    return Figures(
+        len(found),
+        sum(run.summary["pressure"] for run in found),
+        statistics.median(first) if first else None,
+        statistics.median(run.summary["lowest_bytes"] - run.summary["mark_bytes"] for run in found),
+        statistics.median(_all(found, "images_left")),
+        sum(len(run.summary["evicted"]) for run in found),
+    )
+
+
+def _cell(found: Figures | None) -> str:
+    if found is None:
         return ABSENT
-    pressure = sum(run.summary["pressure"] for run in runs)
-    first = _all(runs, "first_freed_seconds")
-    lowest = [run.summary["lowest_bytes"] - run.summary["mark_bytes"] for run in runs]
-    words = [f"{pressure}/{len(runs)}", f"{figure(statistics.median(first))} s" if first else ABSENT]
-    words += [f"{statistics.median(lowest) / MIB:+.0f}", f"{statistics.median(_all(runs, 'images_left')):g}"]
-    evicted = sum(len(run.summary["evicted"]) for run in runs)
-    return ", ".join(words) + (f", {evicted} evicted" if evicted else "")
+    first = ABSENT if found.first_freed_seconds is None else f"{figure(found.first_freed_seconds)} s"
+    words = [f"{found.pressure}/{found.runs}", first, f"{found.lowest_bytes / MIB:+.0f}", f"{found.images_left:g}"]
+    return ", ".join([*words, *([f"{found.evicted} evicted"] if found.evicted else ())])
 
 
 def _all(runs: Sequence[Recorded], name: str) -> list[float]:

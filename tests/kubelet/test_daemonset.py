@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,12 +24,13 @@ from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.daemonset import NAME, NAMESPACE, PODS, PROGRAM, DaemonSet, is_ready
 from tests.kubelet.duel import Sampler
-from tests.kubelet.kubelet import IMAGE_AGE_SECONDS
+from tests.kubelet.kubelet import IMAGE_AGE_SECONDS, NODE
 from tests.kubelet.node import KubeletNode
 from tests.kubelet.program_image import REFERENCE, ProgramImage
 from tests.kubelet.programs import has_program
 from tests.real_node.fill import fill_bytes
 from tests.real_node.oci import BASE, Image, random_layer
+from tests.repository import ROOT
 
 MIB = 1 << 20
 PORT = 9746  # of the shipped probes
@@ -40,6 +42,7 @@ OF_THE_MACHINE = ("/run/reclaimd", "/var/lib/reclaimd")  # what the shipped mani
 GRACE_SECONDS = 45
 CLOCKS_SECONDS = 0.5  # the records are kept in the monotonic clock and written in the wall clock's
 
+FLEET_PLAN = ROOT / "config" / "examples" / "fleet" / "plan.sh"
 UNUSED_REFERENCES = {f"reclaimd.test/unused:{number}" for number in range(UNUSED)}
 
 
@@ -147,6 +150,23 @@ def assert_without_power(pid: int) -> None:
     assert mounts["/"].startswith("ro,")
 
 
+def assert_the_fleet_is_told(daemonset: DaemonSet, unused: int) -> None:
+    """The example that asks every node for its plan has this one's in its table, by `kubectl exec`. `unused`: how many
+    such images there are at least."""
+    plan = json.loads(daemonset.exec(NAME, "plan", "-o", "json"))
+    images = sum((each["kind"], each["result"]) == ("image", "planned") for each in plan["removals"])
+    assert images >= unused
+    variables = daemonset.kubectl._environment
+    told = subprocess.run([FLEET_PLAN], capture_output=True, text=True, check=False, timeout=120.0, env=variables)
+    assert (told.returncode, told.stderr) == (0, "")
+    _, row, total = told.stdout.splitlines()
+    assert row.startswith(f"{NODE} ")
+    assert f" {images} " in row
+    assert ("reclaimd.test/unused:" in row) is (images > 0)
+    assert total.startswith("1 nodes")
+    print(f"\n{told.stdout}")
+
+
 def probes(node: KubeletNode, kind: str) -> dict[str, float]:
     """How often a probe of the container had which result, by the kubelet's own metrics. The kubelet itself is asked:
     the API server is no proxy to a node on loopback."""
@@ -203,6 +223,7 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     assert not node.conditions()["DiskPressure"]
     assert (daemonset.state / "images.json").is_file()
     assert (daemonset.run / "control.sock").is_socket()
+    assert_the_fleet_is_told(daemonset, UNUSED - len(removed))
     assert_not_restarted(daemonset, node.api.get(f"{PODS}/{name}"))
     print(
         f"\nDaemonSet: ready after {ready_seconds:.1f} s, the first byte freed {freed_seconds:.2f} s after the"

@@ -1,4 +1,4 @@
-"""A real Prometheus from Debian that scrapes one address, on a port of its own."""
+"""A real Prometheus from Debian that scrapes one address and evaluates our rules, on a port of its own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ START_SECONDS = 30.0
 
 
 class Prometheus:
-    """Scrapes one address every half second."""
+    """Scrapes one address every half second, and evaluates the rules of a file as often."""
 
-    def __init__(self, program: str, directory: Path, target: str):
+    def __init__(self, program: str, directory: Path, target: str, rules: Path):
         self._address = f"127.0.0.1:{free_port()}"
         file = directory / "prometheus.yml"
         scrape = {"job_name": "reclaimd", "scrape_interval": "500ms", "static_configs": [{"targets": [target]}]}
-        file.write_text(json.dumps({"scrape_configs": [scrape]}))
+        often = {"evaluation_interval": "500ms"}
+        file.write_text(json.dumps({"global": often, "scrape_configs": [scrape], "rule_files": [str(rules)]}))
         self._log = (directory / "prometheus.log").open("w")
         self._process = subprocess.Popen(
             [

@@ -26,7 +26,8 @@ STYLE = f"""{COLOURS}
 body {{ margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }}
 h1 {{ font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }}
-h2 {{ font-size: 1.1rem; margin: 2rem 0 0.5rem; break-after: avoid; }}
+h2 {{ font-size: 1.1rem; margin: 2rem 0 0.5rem; break-after: avoid; text-align: left; }}
+:focus-visible {{ outline: 3px solid var(--a); outline-offset: 2px; }}
 p {{ margin: 0.4rem 0; }}
 .why, dt {{ color: var(--soft); }}
 .verdict, figcaption, th {{ font-weight: 600; }}
@@ -36,7 +37,7 @@ figure {{ margin: 0 0 1rem; padding: 0.6rem; background: var(--sheet); border: 1
   border-radius: 6px; overflow-x: auto; }}
 figure, tr {{ break-inside: avoid; }}
 {FONTS}
-svg {{ display: block; width: 100%; min-width: 40rem; height: auto; }}
+svg {{ display: block; width: 100%; min-width: 60rem; height: auto; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; width: 100%; background: var(--sheet); }}
 th, td {{ text-align: left; vertical-align: top; padding: 0.3rem 0.6rem; border: 1px solid var(--edge); }}
@@ -57,11 +58,8 @@ def page(report: Report) -> str:
         _facts(report),
         "<h2>Timeline</h2>",
         *_figures(timeline([Run(report)])),
-        "<h2>Expectations</h2>",
         _checks(report),
-        "<h2>Passes</h2>",
         _passes(report.passes),
-        "<h2>Removed objects</h2>",
         _removals(report),
     ]
     return _html(f"drill {report.scenario}", report.title, report.why, body)
@@ -72,7 +70,7 @@ def comparison_page(first: Report, second: Report) -> str:
     runs, origin = _beside(first, second)
     rows = [[html_text(cell) for cell in row] for row in comparison_rows(first, second)]
     body = [
-        _table(["What", *(run.name for run in runs)], rows),
+        table("Figures", ["What", *(run.name for run in runs)], rows),
         "<h2>Timeline</h2>",
         *(f"<p>{html_text(f'{run.name}: {run.report.why}')}</p>" for run in runs),
         *_figures(timeline(runs, origin)),
@@ -137,17 +135,18 @@ def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
 <title>{html_text(title)}</title>
 <style>{STYLE}</style>
 </head>
-<body>
+<body><main>
 <h1>{html_text(heading)}</h1>
 <p class="why">{html_text(why)}</p>
 {content}
-</body>
+</main></body>
 </html>
 """
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = (), name: str = "") -> str:
-    """A table of cells that are HTML. `numbers`: the columns of figures. `name`: the column of long names."""
+def table(caption: str, head: list[str], rows: list[list[str]], numbers: Sequence[str] = (), name: str = "") -> str:
+    """A table of cells that are HTML, with its caption as a heading; where it is too wide, it scrolls, also by keys.
+    `numbers`: the columns of figures. `name`: the column of long names."""
 
     def cell(column: str, text: str) -> str:
         style = ' class="number"' if column in numbers else ' class="name"' if column == name else ""
@@ -155,12 +154,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
     lines = ["".join(cell(column, text) for column, text in zip(head, row, strict=True)) for row in rows]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    header = "".join(f"<th>{html_text(text)}</th>" for text in head)
-    return f'<div class="scroll"><table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>'
+    header = "".join(f'<th scope="col">{html_text(text)}</th>' for text in head)
+    title, content = html_text(caption), f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
+    region = f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
+    return f"{region}<table><caption><h2>{title}</h2></caption>{content}</table></div>"
 
 
 def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"<figure><figcaption>{html_text(name)}</figcaption>{drawing}</figure>" for name, drawing in drawings]
+    return [f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>' for name, svg in drawings]
 
 
 def _facts(report: Report) -> str:
@@ -182,16 +183,16 @@ def _facts(report: Report) -> str:
 def _checks(report: Report) -> str:
     words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>', None: "not judged"}
     rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
-    return _table(["", "What", "Expected", "Measured"], rows, name="What")
+    return table("Expectations", ["Held", "What", "Expected", "Measured"], rows, name="What")
 
 
 def _passes(passes: Sequence[DrawnPass]) -> str:
     if not passes:
-        return "<p>No passes.</p>"
+        return "<h2>Passes</h2><p>No passes.</p>"
     rows = [_pass_cells(one) for one in passes]
     head = [name for name in rows[0] if name != "Collector" or len({one.collector for one in passes}) > 1]
     cells = [[html_text(row[name]) for name in head] for row in rows]
-    return _table(head, cells, ("At", "Collector", "Tried", "Nominal"), name="Result")
+    return table("Passes", head, cells, ("At", "Collector", "Tried", "Nominal"), name="Result")
 
 
 def _pass_cells(one: DrawnPass) -> dict[str, str]:
@@ -213,6 +214,6 @@ def _pass_cells(one: DrawnPass) -> dict[str, str]:
 
 def _removals(report: Report) -> str:
     if not report.removals:
-        return "<p>Nothing was removed.</p>"
+        return "<h2>Removed objects</h2><p>Nothing was removed.</p>"
     rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
-    return _table(["At", "Kind", "Name"], rows, ("At",), name="Name")
+    return table("Removed objects", ["At", "Kind", "Name"], rows, ("At",), name="Name")

@@ -420,7 +420,7 @@ def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: 
 def test_every_script_can_be_run() -> None:
     """The files are executable, and the shell finds no error."""
     scripts = sorted(EXAMPLES.rglob("*.sh"))
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     for script in scripts:
         assert os.access(script, os.X_OK)
         subprocess.run(["sh", "-n", str(script)], check=True)

@@ -1,4 +1,4 @@
-"""Alerts and dashboards: promtool accepts and tests them, and a real Prometheus evaluates them on a real daemon."""
+"""Rules and dashboards: promtool accepts and tests them, and a real Prometheus evaluates them on a real daemon."""
 
 from __future__ import annotations
 
@@ -28,21 +28,26 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
-def test_every_alert_is_sound_and_tested() -> None:
+RECORDED = [rule["record"] for rule in rules() if "record" in rule]
+
+
+def test_every_rule_is_sound_and_tested() -> None:
     """promtool checks the rules as they are shipped and runs their tests; each alert fires in one, and elsewhere, or at
-    another time, it does not."""
+    another time, it does not; what each recording rule records is looked at."""
     promtool = tool("promtool", "prometheus")
     files = sorted(path.name for path in RULES.parent.glob("*.test.yaml"))
     for arguments in (("check", "rules", RULES.name), ("test", "rules", *files)):
         command = [promtool, *arguments]
         process = subprocess.run(command, cwd=RULES.parent, capture_output=True, text=True, check=False)
         assert process.returncode == 0, process.stdout + process.stderr
-    alerts = [rule["alert"] for rule in rules()]
+    alerts = [rule["alert"] for rule in rules() if "alert" in rule]
     tests = [test for name in files for test in yaml.safe_load((RULES.parent / name).read_text())["tests"]]
-    cases = [case for test in tests for case in test["alert_rule_test"]]
+    cases = [case for test in tests for case in test.get("alert_rule_test", ())]
     assert {case["alertname"] for case in cases if case["exp_alerts"]} == set(alerts)
     assert {case["alertname"] for case in cases if not case["exp_alerts"]} == set(alerts)
     assert len(set(alerts)) == len(alerts)
+    looked_at = [case["expr"] for test in tests for case in test.get("promql_expr_test", ()) if case["exp_samples"]]
+    assert looked_at == RECORDED
 
 
 def test_the_operator_gets_the_same_rules() -> None:
@@ -75,7 +80,7 @@ def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNo
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
-        with Prometheus(program, tmp_path, address) as prometheus:
+        with Prometheus(program, tmp_path, address, RULES) as prometheus:
             (built,) = prometheus.query("reclaimd_build_info")
             assert built["metric"]["instance"] == address
             assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m])"))), "two scrapes"
@@ -88,9 +93,10 @@ def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNo
                 return bool(prometheus.query("reclaimd_headroom_seconds"))
 
             assert came_true(has_headroom)
+            assert came_true(lambda: all(map(prometheus.query, RECORDED)))
             for expression in [*(each for _, each in panels()), *(rule["expr"] for rule in rules())]:
                 prometheus.query(expression)
-                for metric in set(re.findall(r"reclaimd_[a-z_]+", expression)):
+                for metric in set(re.findall(r"(?<!:)\breclaimd_[a-z_]+", expression)):
                     assert prometheus.query(metric), f"{metric} of {expression} is not served"
             shown = {title for title, expression in panels() if prometheus.query(expression)}
             without = {title for title, expression in panels() if not prometheus.query(expression)}
