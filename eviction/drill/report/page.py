@@ -169,7 +169,7 @@ def _facts(report: Report) -> str:
     what, faults = (one.what for one in report.pressures), (fault.what for fault in report.faults)
     facts = [
         *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
-        *story_rows(report),
+        *story_rows(report)[:-1],  # the verdict is above
         ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items())),
     ]
     if beyond is not None:
