@@ -25,6 +25,8 @@ COMMANDS = {
     "config": "the effective configuration, the origin of every value, and the ladder of marks",
     "doctor": "what is wrong or risky on this node, and what to do about it",
     "ballast": "create, show or remove the file that is released when the disk is full",
+    "install": "place the systemd units, the manual, completions and a configuration, or remove them",
+    "manifests": "the manifests of the DaemonSet, for kubectl apply -f -",
     "drill": "test eviction paths, on an embedded node or on a real one",
 }
 
