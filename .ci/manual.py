@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from eviction.cli import COMMANDS
-from eviction.cli.parser import command_of
+from eviction.cli.help import CONFIGURATION, all_fields, shared_options
+from eviction.cli.parser import command_of, paragraphs, row_of, sentence, value_of
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS
 from written import write
 
@@ -42,7 +43,11 @@ PLACES = (
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
-USUAL = {"SIGNAL": KUBELET_SIGNALS, "FILESYSTEM": KUBELET_ROLES}  # values of an option; a configuration may have more
+USUAL = {  # values of an option or argument; a configuration may have more
+    "SIGNAL": KUBELET_SIGNALS,
+    "FILESYSTEM": KUBELET_ROLES,
+    "TOPIC": (*COMMANDS, CONFIGURATION),
+}
 MADE_BY = "made by make manual"
 
 
@@ -63,12 +68,8 @@ def options_of(command: str) -> tuple[Option, ...]:
 
 
 def _option(action: argparse.Action) -> Option:
-    usual = USUAL.get(str(action.metavar), ())
-    choices = tuple(str(choice) for choice in action.choices or usual)
-    takes = action.nargs != 0
-    metavar = action.metavar if isinstance(action.metavar, str) else None
-    value = (metavar or ("|".join(choices) if choices else action.dest.upper())) if takes else ""
-    return Option(tuple(action.option_strings), value, choices, (action.help or "").replace("%%", "%"))
+    choices = tuple(str(choice) for choice in action.choices or USUAL.get(str(action.metavar), ()))
+    return Option(tuple(action.option_strings), value_of(action), choices, row_of(action)[1])
 
 
 def man_page() -> str:
@@ -87,16 +88,34 @@ def man_page() -> str:
         ".SH COMMANDS",
     ]
     for command, text in COMMANDS.items():
-        lines += [".SS " + command, _roff(text[0].upper() + text[1:] + ".")]
-        for option in options_of(command):
-            if option.spellings != ("-h", "--help"):
-                lines += [".TP", _heading(option), _roff(option.text) or r"\&"]
+        parser, _ = command_of(command)
+        lines += [".SS " + command, _roff(sentence(text)), *_options(parser.groups()[""])]
+        lines += [line for paragraph in paragraphs(parser.epilog or "") for line in (".PP", _roff(paragraph))]
+    lines.append(".SH SHARED OPTIONS")
+    for title, actions in shared_options():
+        lines += [f".SS {title}", *_options(actions)]
+    lines += [".SH CONFIGURATION FILE", *_fields()]
     for title, rows in (("EXIT STATUS", EXITS), ("ENVIRONMENT", ENVIRONMENT), ("FILES", PLACES)):
         lines.append(f".SH {title}")
         for word, text in rows:
             lines += [".TP", rf"\fB{_roff(word)}\fR", _roff(text)]
     lines += [".SH SEE ALSO", "kubelet(1), containerd(8), crictl(1), systemd.service(5)"]
     return "\n".join(lines) + "\n"
+
+
+def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
+    for option in map(_option, actions):
+        yield from (".TP", _heading(option), _roff(option.text))
+
+
+def _fields() -> Iterator[str]:
+    """The file with every field: its comments as text, the rest as it is written."""
+    for paragraph in all_fields().split("\n\n"):
+        lines = paragraph.splitlines()
+        told = [line.removeprefix("# ") for line in lines if line.startswith("# ") and not line.startswith("#  ")]
+        written = [line for line in lines if line.removeprefix("# ") not in told]
+        told = [line for line in told if not line.startswith("yaml-language-server")]  # for editors
+        yield from (".PP", _roff(" ".join(told)), ".PP", ".nf", *map(_roff, written), ".fi")
 
 
 def _heading(option: Option) -> str:

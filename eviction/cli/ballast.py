@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from eviction.ballast import Ballast, create_ballast, read_ballast
-from eviction.cli.options import add_configuration, add_output, answer, configuration_of, exit_on, exit_with
+from eviction.cli.options import add_output, answer, configuration_of, exit_on, exit_with, reading
 from eviction.cli.progress import Progress
 from eviction.configuration.file import FunctionKind, ballast_path, ballast_size
 from eviction.decision.thresholds import highest_mark
@@ -21,24 +21,26 @@ CREATE, STATUS, REMOVE = "create", "status", "remove"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        choices=(CREATE, STATUS, REMOVE),
-        help="create: needs twice its size; status: whether it exists and is fully allocated; remove: unlink it",
-    )
-    parser.add_argument("--file", metavar="FILE", help="the absolute path of the ballast; default: as configured")
-    parser.add_argument("--size", metavar="QUANTITY", help="its size, for example 1Gi; default: as configured")
+    what = "create: needs twice its size; status: whether it exists and is fully allocated; remove: unlink it"
+    parser.add_argument("action", choices=(CREATE, STATUS, REMOVE), help=what)
+    file, size = reading(ballast_path), reading(ballast_size)
+    parser.add_argument("--file", metavar="FILE", type=file, help="its absolute path; default: as configured")
+    parser.add_argument("--size", metavar="QUANTITY", type=size, help="its size, like 1Gi; default: as configured")
     add_output(parser)
-    add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1: refused or failed, and for `status` also if it does not exist or is not whole; 2: file or size are not
-    allowed."""
+    """Exit 0; 1 refused or failed, and for `status` also if it does not exist or is not whole; 2 usage or
+    configuration, or file or size are not allowed.
+
+    Example: reclaimd ballast create --file /var/lib/kubelet/ballast --size 1Gi
+    """
     if (arguments.file is None) != (arguments.size is None):
         exit_with(EXIT_USAGE, "--file and --size go together; without them the configuration's are used")
     action, made = arguments.action, True
-    settings, mark_bytes = _configured(arguments) if arguments.file is None else (_named(arguments), 0)
+    settings, mark_bytes = BallastSettings(arguments.file, arguments.size), 0
+    if arguments.file is None:
+        settings, mark_bytes = _configured(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: a half-made file is removed
     ballast = Ballast(file=settings.path, size_bytes=settings.size_bytes, there=False, whole=False)
     with exit_on(EXIT_NOT_RELIEVED, BallastRefused), Progress(f"{action} of {settings.path}"):
@@ -50,14 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
             ballast = read_ballast(settings) or ballast
     answer(arguments, ballast, lambda: [_sentence(ballast) + ("" if made else "; it already existed")])
     return EXIT_OK if ballast.whole or action == REMOVE else EXIT_NOT_RELIEVED
-
-
-def _named(arguments: argparse.Namespace) -> BallastSettings:
-    """The ballast that the options name. Exits with 2 if they are not allowed."""
-    with exit_on(EXIT_USAGE, ValueError, "--file: "):
-        path = ballast_path(arguments.file)
-    with exit_on(EXIT_USAGE, ValueError, "--size: "):
-        return BallastSettings(path, ballast_size(arguments.size))
 
 
 def _configured(arguments: argparse.Namespace) -> tuple[BallastSettings, int]:

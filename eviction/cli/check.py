@@ -6,22 +6,24 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
-from eviction.cli.options import add_configuration, add_output, columns, configuration_of, print_answer, view_of
+from eviction.cli.options import add_output, columns, configuration_of, print_answer, view_of
 from eviction.control.check import CheckOptions, check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     add_output(parser)
-    parser.add_argument(
-        "--npd", action="store_true", help="one line of at most 80 characters, for node-problem-detector"
-    )
-    parser.add_argument("--standalone", action="store_true", help="observe in this process; ask no daemon")
+    flag = partial(parser.add_argument, action="store_true")
+    flag("--npd", help="one line of at most 80 characters, for node-problem-detector")
+    flag("--standalone", help="observe in this process; ask no daemon")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 clear, 1 a threshold is met, 4 a signal with a threshold could not be read."""
+    """Exit 0 clear; 1 a threshold is met; 2 usage or configuration; 4 a signal with a threshold could not be read.
+
+    Example: reclaimd check -o json
+    """
     with view_of(configuration_of(arguments)) as (node, _):
         answer = check(node, CheckOptions(arguments.output == "json", columns(), arguments.npd))
     return print_answer(answer)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from eviction.cli.options import (
-    add_configuration,
     add_output,
     answer,
     columns,
@@ -17,7 +16,9 @@ from eviction.cli.options import (
     print_message,
     view_of,
 )
-from eviction.configuration.effective import Configuration
+from eviction.configuration.effective import DEFAULT, Configuration, load
+from eviction.configuration.file import ConfigurationFile
+from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_versions import KubeletVersion
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK
@@ -34,6 +35,8 @@ from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.tables import amount, not_readable, table
 from signals.types import SignalObservations
 
+HEADS = ["FIELD", "VALUE", "DEFAULT", "ORIGIN"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfiguration(Versioned):
@@ -44,6 +47,8 @@ class EffectiveConfiguration(Versioned):
     """Every field as it would be written in the file; the maps of thresholds include inherited entries."""
     origins: Mapping[str, str]
     """Field, or field.key of a map -> the source of its value."""
+    defaults: Mapping[str, Any]
+    """Every field as it is if no source has it."""
     left_to_kubelet: Mapping[str, str]
     """Signal -> its thresholds, which reclaimd leaves to the kubelet."""
     kubelet_version: KubeletVersion
@@ -53,25 +58,40 @@ class EffectiveConfiguration(Versioned):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     add_output(parser)
+    parser.add_argument("--diff", action="store_true", help="only what differs from the defaults")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 if the configuration is invalid."""
+    """Exit 0; 2 usage, or the configuration is invalid.
+
+    Example: reclaimd config --diff
+    """
     configuration = configuration_of(arguments, asks_version=True)
     mention_other_configuration(arguments, configuration.control_socket)
     with view_of(configuration) as (node, _):
         observations = node.summary.observe()
-    marks, left = _ladder_marks(node, observations), configuration.left_to_kubelet
+    marks, left, defaults = _ladder_marks(node, observations), configuration.left_to_kubelet, load(None, {}, {})
+    names = _differing(configuration, defaults) if arguments.diff else configuration.effective
     record = EffectiveConfiguration(
-        values=configuration.effective,
-        origins=configuration.origins,
+        values={name: configuration.effective[name] for name in names},
+        defaults={name: defaults.effective[name] for name in names},
+        origins={field: origin for field, origin in configuration.origins.items() if field.partition(".")[0] in names},
         left_to_kubelet={signal: ", ".join(value for name, value in left if name == signal) for signal, _ in left},
         kubelet_version=configuration.kubelet_version,
         ladder=marks,
     )
-    answer(arguments, record, lambda: [*_values(configuration), "", *_ladder(marks, observations)])
+
+    def lines() -> list[str]:
+        rows = [HEADS, *_values(record, configuration, differing=arguments.diff)]
+        if arguments.diff:
+            return table(rows, columns(), "configuration") if names else ["nothing differs from the defaults"]
+        version = configuration.kubelet_version
+        rows += [[signal, text, "-", "left to the kubelet"] for signal, text in left]
+        rows.append(["kubelet version", version.version, "-", version.origin])
+        return [*table(rows, columns(), "configuration"), "", *_ladder(marks, observations)]
+
+    answer(arguments, record, lines)
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
     for sentence in configuration_warnings(configuration):
         print_message(f"warning: {sentence}")
@@ -93,15 +113,38 @@ def _ladder_marks(node: NodeView, observations: SignalObservations) -> tuple[Lad
     return ladder(node.thresholds(observations.layout), kubelets, image_gc, observations.signals)
 
 
-def _values(configuration: Configuration) -> list[str]:
-    rows = [["FIELD", "VALUE", "ORIGIN"]]
-    for name, value in configuration.effective.items():
-        values = {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
-        rows += [[field, _shown(each), configuration.origins[field]] for field, each in values.items()]
-        rows += [] if values else [[name, "-", "default"]]
-    rows += [[signal, text, "left to the kubelet"] for signal, text in configuration.left_to_kubelet]
-    rows.append(["kubelet version", configuration.kubelet_version.version, configuration.kubelet_version.origin])
-    return table(rows, columns(), "configuration")
+def _differing(configuration: Configuration, defaults: Configuration) -> list[str]:
+    """The fields that are written otherwise than by default, and mean something else: 120s and 2m are the same."""
+    return [
+        name
+        for attribute, field in ConfigurationFile.model_fields.items()
+        if configuration.effective[name := str(field.alias)] != defaults.effective[name]
+        and getattr(configuration, attribute) != getattr(defaults, attribute)
+    ]
+
+
+def _values(record: EffectiveConfiguration, configuration: Configuration, *, differing: bool) -> Iterator[list[str]]:
+    """A row for each value, and for each default that nothing is in place of; only those that differ, if asked."""
+    for name in record.values:
+        values, defaults = _keyed(name, record.values[name]), _keyed(name, record.defaults[name])
+        for field in defaults | values or (name,):
+            value, default = values.get(field), defaults.get(field)
+            if value != default or not differing:
+                yield [field, _shown(value), _shown(default), _origin(field, configuration)]
+
+
+def _keyed(name: str, value: Any) -> dict[str, Any]:
+    """A field, or the entries of a map as `field.key`, with their values."""
+    return {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+
+
+def _origin(field: str, configuration: Configuration) -> str:
+    """Whose a value is: a default, the kubelet's, or yours; and where it stands."""
+    origin = configuration.origins.get(field, "not set" if "." in field else DEFAULT)
+    if origin in ("not set", DEFAULT, KUBELETS_DEFAULTS.name):
+        return origin
+    kubelets = configuration.kubelet is not None and origin == configuration.kubelet.name
+    return f"{'kubelet' if kubelets else 'yours'}: {origin}"
 
 
 def _shown(value: Any) -> str:
@@ -111,7 +154,7 @@ def _shown(value: Any) -> str:
         return ", ".join(map(_shown, value)) or "-"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}: {_shown(each)}' for key, each in value.items())}}}"
-    return "-" if value in (None, "") else str(value)
+    return "-" if value is None else str(value) or '""'  # of kubeletConfig they differ
 
 
 def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
-from eviction.cli.options import add_configuration, add_output, answer, configuration_of, mention_other_configuration
+from eviction.cli.options import add_output, answer, configuration_of, mention_other_configuration
 from eviction.cli.progress import Progress
 from eviction.doctor.checks import examine, healthy
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
@@ -34,12 +34,14 @@ class DoctorJson(Versioned):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 without findings, not counting notes; 1 with findings."""
+    """Exit 0 without findings, not counting notes; 1 with findings; 2 usage or configuration.
+
+    Example: reclaimd doctor -o json
+    """
     configuration = configuration_of(arguments, asks_version=True)
     mention_other_configuration(arguments, configuration.control_socket)
     doing = "asking the runtime, the kernel and the daemon"

@@ -20,7 +20,6 @@ from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_
 from eviction.cli.options import columns, configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
-from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
@@ -36,14 +35,7 @@ from eviction.drill.run.real import (
     remove_leftovers,
 )
 from eviction.drill.scenario import Scenario, ScenarioError
-from eviction.exit_codes import (
-    EXIT_HELD,
-    EXIT_INTERRUPTED,
-    EXIT_NOT_RELIEVED,
-    EXIT_OK,
-    EXIT_RUNTIME,
-    EXIT_USAGE,
-)
+from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
@@ -244,18 +236,8 @@ def _measured(report: Report) -> list[str]:
 
 
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
-    """When an observation ends. `quiet_seconds`: the default of --quiet. Exits with 2 for durations that are not
-    allowed."""
-    quiet = _seconds(arguments, "quiet")
-    return Limits(quiet_seconds if quiet is None else quiet, _seconds(arguments, "for"))
-
-
-def _seconds(arguments: argparse.Namespace, option: str) -> float | None:
-    text = vars(arguments)[option]
-    try:
-        return None if text is None else read_duration(text)
-    except ValueError as error:
-        exit_with(EXIT_USAGE, f"--{option}: {error}")
+    """When an observation ends. `quiet_seconds`: the default of --quiet."""
+    return Limits(quiet_seconds if arguments.quiet is None else arguments.quiet, vars(arguments)["for"])
 
 
 @contextmanager

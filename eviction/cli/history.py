@@ -11,15 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from eviction.cli.options import (
-    add_configuration,
-    add_output,
-    answer,
-    columns,
-    configuration_of,
-    exit_with,
-    mention,
-)
+from eviction.cli.options import add_output, answer, columns, configuration_of, exit_with, mention
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
@@ -51,26 +43,19 @@ class HistoryJson(Versioned):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--since",
-        metavar="WHEN",
-        type=lambda text: since(text, SystemClock().wall()),
-        help="only since then: 2h, 7d, or a time such as 2026-11-22T10:00:00Z",
-    )
-    parser.add_argument(
-        "--object",
-        metavar="TEXT",
-        default="",
-        help="only removals of objects whose name contains TEXT, or whose id begins with it (with or without sha256:)",
-    )
-    parser.add_argument("--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images")
-    parser.add_argument("--regret", action="store_true", help="what removals cost: which images came back, how soon")
+    option, when = parser.add_argument, lambda text: since(text, SystemClock().wall())
+    option("--since", metavar="WHEN", type=when, help="only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z")
+    option("--object", metavar="TEXT", default="", help="only objects whose name has TEXT, or whose id begins with it")
+    option("--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images")
+    option("--regret", action="store_true", help="what removals cost: which images came back, how soon")
     add_output(parser)
-    add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0, even if there is no file yet; 2 if the configuration has none, or it cannot be read."""
+    """Exit 0, even if there is no file yet; 2 usage, or the configuration has none, or it cannot be read.
+
+    Example: reclaimd history --since 24h --object registry.example/app
+    """
     configuration = configuration_of(arguments)
     path = configuration.history_file
     if not path:

@@ -51,8 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 a file cannot be written or removed; 2 the service could not run this program, or the program rejects
-    the configuration of the node."""
+    """Exit 0; 1 a file cannot be written or removed; 2 the service could not run this program, or it rejects the
+    configuration of the node.
+
+    Example: reclaimd install --systemd --root /srv/look
+    """
     root, removes = os.path.abspath(arguments.root).rstrip("/"), arguments.remove or arguments.purge
     if not root and os.geteuid() != 0:
         exit_with(EXIT_USAGE, "only root may write /etc and /usr/local; --root DIR installs below another root")
@@ -103,9 +106,7 @@ def _replace(root: str, files: dict[str, bytes]) -> Iterator[str]:
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]
     stops = units and not root and os.path.isdir("/run/systemd/system")
     if stops:
-        subprocess.run(
-            ["systemctl", "disable", "--now", *units], check=False
-        )  # enabled, they would outlive their files
+        subprocess.run(["systemctl", "disable", "--now", *units], check=False)  # or they would outlive their files
     for path in gone:
         yield f"gone     {path}"
         os.unlink(f"{root}{path}")

@@ -26,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 the directory is there already, or cannot be written."""
+    """Exit 0; 1 the directory is there already, or cannot be written; 2 usage.
+
+    Example: reclaimd manifests k3s --image registry.example/reclaimd:1
+    """
     if arguments.kustomize is not None:
         with exit_on(EXIT_NOT_RELIEVED, OSError):
             shutil.copytree(shipped("kubernetes"), arguments.kustomize)

@@ -11,12 +11,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eviction.cli.progress import STDERR, Progress
 from eviction.cli.progress import mention as mention
 from eviction.cli.progress import print_message as print_message
-from eviction.configuration.effective import Configuration, ConfigurationError, load
+from eviction.configuration.effective import TRANSITION_PERIOD, Configuration, ConfigurationError, load
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 from eviction.configuration.kubelet import parse_pairs
 from eviction.exit_codes import EXIT_READING
@@ -37,46 +37,48 @@ if TYPE_CHECKING:
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 READ_DEADLINE_SECONDS = 2.0
 
-# option -> field of the configuration file; help text
-_TEXT_FLAGS = {
-    "container-runtime-endpoint": ("containerRuntimeEndpoint", "the runtime's socket: unix:///path/to.sock"),
-    "image-service-endpoint": ("imageServiceEndpoint", "the image service's socket, if not the runtime's"),
-    "kubelet-config": ("kubeletConfig", "the node's kubelet configuration, only read; empty: none"),
-    "root-dir": ("rootDirectory", "the kubelet's root directory; nodefs is the filesystem it is on"),
-    "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod", "how long a condition is reported"),
-    "minimum-image-ttl-duration": ("imageMinimumGCAge", "how long an image must be known before its removal"),
-    "minimum-container-ttl-duration": ("minimumContainerTTLDuration", "the same for dead containers, from creation"),
-}
-_INT_FLAGS = {
-    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "where periodic image GC begins; pressure ignores it"),
-    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "where periodic image GC ends; pressure ignores it"),
-    "maximum-dead-containers-per-container": ("maximumDeadContainersPerContainer", "dead instances kept per container"),
-    "maximum-dead-containers": ("maximumDeadContainers", "dead containers kept on the node; negative: no limit"),
-}
-_PAIR_FLAGS = {
-    "eviction-hard": ("evictionHard", "hard thresholds, like nodefs.available<10%%,imagefs.inodesFree<5%%"),
-    "eviction-soft": ("evictionSoft", "soft thresholds, like nodefs.available<15%%"),
-    "eviction-soft-grace-period": (
-        "evictionSoftGracePeriod",
-        "grace periods of soft thresholds, like nodefs.available=1m30s",
+Value = TypeVar("Value")
+
+# option -> field of the configuration file; what it takes; help text
+_FLAGS = {
+    "container-runtime-endpoint": ("containerRuntimeEndpoint", "SOCKET", "the runtime's: unix:///path/to.sock"),
+    "image-service-endpoint": ("imageServiceEndpoint", "SOCKET", "the image service's, if not the runtime's"),
+    "kubelet-config": ("kubeletConfig", "FILE", "the node's kubelet configuration, only read; empty: none"),
+    "root-dir": ("rootDirectory", "DIR", "the kubelet's root directory; nodefs is the filesystem it is on"),
+    "eviction-pressure-transition-period": (TRANSITION_PERIOD, "DURATION", "how long a condition is reported"),
+    "minimum-image-ttl-duration": ("imageMinimumGCAge", "DURATION", "how long an image must be known before it goes"),
+    "minimum-container-ttl-duration": (
+        "minimumContainerTTLDuration",
+        "DURATION",
+        "the same for dead containers, from creation",
     ),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "minimum reclaim, like nodefs.available=1Gi"),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", "NUMBER", "where periodic image GC begins"),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", "NUMBER", "where periodic image GC ends"),
+    "maximum-dead-containers-per-container": (
+        "maximumDeadContainersPerContainer",
+        "NUMBER",
+        "dead instances kept per container",
+    ),
+    "maximum-dead-containers": (
+        "maximumDeadContainers",
+        "NUMBER",
+        "dead containers kept on the node; negative: no limit",
+    ),
+    "eviction-hard": ("evictionHard", "PAIRS", "hard thresholds, like nodefs.available<10%%,imagefs.inodesFree<5%%"),
+    "eviction-soft": ("evictionSoft", "PAIRS", "soft thresholds, like nodefs.available<15%%"),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "PAIRS", "how long they wait: nodefs.available=1m30s"),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", "PAIRS", "minimum reclaim, like nodefs.available=1Gi"),
 }
-_FLAGS = _TEXT_FLAGS | _INT_FLAGS | _PAIR_FLAGS
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Adds the configuration's options, in a group of the help."""
-    group = parser.add_argument_group("configuration")
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        help="the configuration file; default: $RECLAIMD_CONFIG, else the usual one; empty: none",
-    )
+    group = parser.add_argument_group("Of every command; they override the file")
+    usual = "the file; default: $RECLAIMD_CONFIG, else /etc/reclaimd/reclaimd.yaml; empty: none"
+    group.add_argument("--config", metavar="FILE", help=usual)
     group.add_argument("--config-dir", metavar="DIR", help="drop-in directory: *.conf, in the order of their names")
-    for flag, (_, text) in _FLAGS.items():
-        metavar = "PAIRS" if flag in _PAIR_FLAGS else "NUMBER" if flag in _INT_FLAGS else "VALUE"
-        group.add_argument(f"--{flag}", metavar=metavar, type=whole_number if flag in _INT_FLAGS else str, help=text)
+    for flag, (_, takes, text) in _FLAGS.items():
+        group.add_argument(f"--{flag}", metavar=takes, type=whole_number if takes == "NUMBER" else str, help=text)
 
 
 def whole_number(text: str) -> int:
@@ -87,13 +89,27 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"must be a whole number, but it was {text!r}") from None
 
 
+def reading(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """The type of an option whose text `read` reads, as in the file. `read` raises ValueError with what is allowed."""
+
+    def read_option(text: str) -> Value:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read_option
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="output format")
 
 
 def add_logging(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--logging-format", choices=("text", "json"), default="text", help="log format")
-    parser.add_argument(
+    """Adds the options of the log, in a group of the help."""
+    group = parser.add_argument_group("Of run and drill")
+    group.add_argument("--logging-format", choices=("text", "json"), default="text", help="log format")
+    group.add_argument(
         "-v", "--verbosity", type=whole_number, default=0, metavar="N", help="1 or more: log debug events too"
     )
 
@@ -111,8 +127,8 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
-            operator = "<" if flag in ("eviction-hard", "eviction-soft") else "="
-            flags[_FLAGS[flag][0]] = parse_pairs(flag, value, operator) if flag in _PAIR_FLAGS else value
+            field, takes, text = _FLAGS[flag]
+            flags[field] = parse_pairs(flag, value, "<" if "<" in text else "=") if takes == "PAIRS" else value
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)

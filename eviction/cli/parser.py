@@ -1,9 +1,16 @@
-"""The argument parser. The options of a subcommand come from its module, which is imported only to run it."""
+"""The argument parser and the help. The options of a subcommand come from its module, which is imported only to run it.
+
+A help has at most 24 lines of 80 columns, whatever the terminal: usage, what the command does, its own options, and the
+docstring of its `run`, which has its exit codes and an example. The options that commands share are in argument groups,
+which `reclaimd help configuration` shows.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 from eviction.cli import COMMANDS
@@ -14,17 +21,54 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
+COLUMNS = 80
+WIDEST_NAME = 28
 SHARED_MODULES = {"resume": "pause", "top": "status"}
+WITHOUT_CONFIGURATION = ("help", "install", "manifests")
+SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
+PURPOSE = """\
+Frees disk space on a Kubernetes node over CRI, by the kubelet's own signals and
+reclaim functions, before the kubelet evicts pods.
+"""
+FIRST_STEPS = """\
+reclaimd: which command? To begin with, those that remove nothing:
+
+  reclaimd doctor    what is wrong or risky on this node, and what to do
+  reclaimd plan      what may be removed, in which order; what is kept, and why
+  reclaimd reclaim --dry-run --signal imagefs.available    one pass, no removals
+
+Then start the daemon with systemctl enable --now reclaimd, and watch it with
+reclaimd top. All commands: reclaimd --help; all fields of the configuration:
+reclaimd help configuration.
+"""
 
 
-class _Version(argparse.Action):
-    """Prints the version. Imports importlib.metadata only then: that takes as long as the rest of the startup."""
+def sentence(text: str) -> str:
+    """A text that begins in lower case, as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib import metadata
 
-        print(f"reclaimd {metadata.version('reclaimd')}")  # noqa: T201 # data on stdout
-        parser.exit(EXIT_OK)
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a docstring, each as one line."""
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+
+
+def wrapped(name: str, text: str, indent: int = 0) -> list[str]:
+    """A name, and what it means `indent` columns from the left, in lines of 80 columns."""
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent=name.ljust(indent), subsequent_indent=" " * indent, break_on_hyphens=False
+    )
+
+
+def table_of(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Names, and beside or below them what they mean."""
+    rows = list(rows)
+    indent = min(max(len(name) for name, _ in rows), WIDEST_NAME) + 4
+    lines = []
+    for name, text in rows:
+        above = [f"  {name}"] if len(name) > WIDEST_NAME else []
+        lines += [*above, *wrapped("" if above else f"  {name}", text, indent)]
+    return lines
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,44 +78,81 @@ class Parser(argparse.ArgumentParser):
         """Exits with 2."""
         self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
+    def groups(self) -> dict[str, list[argparse.Action]]:
+        """The arguments and options by the title of their group; "" for those of the command itself."""
+        positional, optional, *shared = self._action_groups
+        found = {str(group.title): group._group_actions for group in shared}  # noqa: SLF001 # nothing public lists them
+        return {"": [*positional._group_actions, *optional._group_actions[1:]], **found}  # noqa: SLF001 # without --help
 
-def build_parser() -> Parser:
-    """The parser that lists all subcommands, without their options."""
-    parser = Parser(
-        prog="reclaimd",
-        description="Relieves a Kubernetes node whose disk is filling up, before the kubelet evicts pods: with the "
-        "kubelet's own disk pressure signals and reclaim functions, over CRI.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
-        subparsers.add_parser(name, help=text, add_help=False, allow_abbrev=False)
-    return parser
+    def format_help(self) -> str:
+        groups = self.groups()
+        own = groups.pop("")
+        words = (value_of(action) for action in own if not action.option_strings)
+        lines = [" ".join((f"usage: {self.prog} [OPTION ...]", *words)), "", *wrapped("", self.description or ""), ""]
+        lines += table_of([*map(row_of, own), *([SHARED_OPTIONS] if groups else [])])
+        end = (line for paragraph in paragraphs(self.epilog or "") for line in wrapped("", paragraph))
+        return "\n".join([*lines, "", *end, ""])
+
+
+def value_of(action: argparse.Action) -> str:
+    """What an argument or option takes, as the help shows it; empty if nothing."""
+    choices = "|".join(map(str, action.choices or ()))
+    metavar = action.metavar if isinstance(action.metavar, str) else choices or action.dest.upper()
+    return metavar if action.nargs != 0 else ""
+
+
+def row_of(action: argparse.Action) -> tuple[str, str]:
+    """The spellings of an argument or option with what it takes; and its help text."""
+    name = " ".join(filter(None, (", ".join(action.option_strings), value_of(action))))
+    return name, (action.help or "").replace("%%", "%")
 
 
 def command_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of a subcommand, with its options, and the module that runs it."""
     module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
-    parser = Parser(prog=f"reclaimd {name}", description=COMMANDS[name], allow_abbrev=False)
+    parser = Parser(f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False)
     module.add_arguments(parser)
+    if name not in WITHOUT_CONFIGURATION:
+        from eviction.cli.options import add_configuration  # not for the help that lists all subcommands
+
+        add_configuration(parser)
     return parser, module
+
+
+def help_of_all() -> str:
+    """The help that lists all subcommands, without importing their modules."""
+    return "\n".join(["usage: reclaimd [--version] COMMAND [OPTION ...]", "", PURPOSE, *table_of(COMMANDS.items()), ""])
 
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the subcommand that is the first argument; returns its exit code, or exits with 2."""
-    if not arguments or arguments[0] not in COMMANDS:
-        build_parser().parse_args(arguments)
-        return EXIT_USAGE
+    match arguments[:1]:
+        case []:
+            sys.stderr.write(FIRST_STEPS)
+            return EXIT_USAGE
+        case ["-h" | "--help"]:
+            sys.stdout.write(help_of_all())
+            return EXIT_OK
+        case ["--version"]:
+            from importlib import metadata  # takes as long as the rest of the startup
+
+            sys.stdout.write(f"reclaimd {metadata.version('reclaimd')}\n")
+            return EXIT_OK
+        case [name] if name not in COMMANDS:
+            from eviction.configuration.strict_yaml import unknown  # only for this sentence
+
+            Parser(prog="reclaimd").error(unknown("command", name, COMMANDS, ""))
     parser, module = command_of(arguments[0])
-    words = (action.metavar or action.dest for action in parser._actions if not action.option_strings)  # noqa: SLF001 # as in .ci/manual.py
-    parser.usage = " ".join(("%(prog)s [OPTION ...]", *map(str, words)))
-    parsed = parser.parse_args(arguments[1:])
+    parsed, others = parser.parse_known_args(arguments[1:])
     from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError
+    from eviction.configuration.strict_yaml import unknown
     from eviction.configuration.threshold_config import FieldError
     from eviction.control.answer import RequestRefused
     from eviction.types import FunctionUnusable
 
+    if others:
+        options = [spelling for group in parser.groups().values() for each in group for spelling in each.option_strings]
+        parser.error(unknown("argument", others[0].partition("=")[0], options, ""))
     with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused, FieldError)):
         return int(module.run(parsed))

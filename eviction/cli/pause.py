@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli.options import add_configuration, answer_lines, configuration_of, exit_on, exit_with, mention
+from eviction.cli.options import answer_lines, configuration_of, exit_with, mention, reading
 from eviction.configuration.effective import Configuration
+from eviction.configuration.text_forms import read_duration, within
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
-from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
+from eviction.node.hold_off import Pause
 from signals.clock import SystemClock
-from signals.quantity import QuantityError, parse_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     if parser.prog.endswith("pause"):
-        parser.add_argument(
-            "--for", dest="duration", default="1h", metavar="D", help="how long, at most 24h; default 1h"
-        )
-    add_configuration(parser)
+        allowed = reading(within(read_duration, "1ms", "24h"))
+        parser.add_argument("--for", dest="seconds", type=allowed, default="1h", metavar="D", help="at most 24h (1h)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0, also without a pause to end; 2 for a duration that is not allowed; 3 if no daemon answers, but `resume`
-    still removes a pause that is stored for the daemon's next start."""
-    seconds = _seconds(arguments.duration) if "duration" in arguments else 0.0
+    """Exit 0, also without a pause to end; 2 usage or configuration; 3 no daemon answers, but `resume` still removes a
+    pause that is stored for the daemon's next start.
+
+    Example: reclaimd pause --for 30m, and later reclaimd resume
+    """
+    seconds = vars(arguments).get("seconds", 0.0)
     configuration = configuration_of(arguments)
     try:
         answer = ask(configuration.control_socket, "pause", seconds=seconds)
@@ -33,15 +34,6 @@ def run(arguments: argparse.Namespace) -> int:
     answer_lines([answer["sentence"]])
     mention(answer.get("warning", ""))  # an older daemon does not report it
     return EXIT_OK
-
-
-def _seconds(duration: str) -> float:
-    """Exits with 2 for a duration that is not allowed."""
-    with exit_on(EXIT_USAGE, QuantityError, "--for: "):
-        seconds = parse_duration(duration)
-    if not 0 < seconds <= LONGEST_PAUSE_SECONDS:
-        exit_with(EXIT_USAGE, f"--for: must be above 0s and at most 24h, but it was {duration!r}")
-    return seconds
 
 
 def _forgotten(configuration: Configuration) -> str:

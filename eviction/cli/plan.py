@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from eviction.cli.options import (
-    add_configuration,
     add_output,
     answer,
     columns,
@@ -68,33 +68,23 @@ class PlanJson(PassFieldsJson, VersionedJson):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     add_output(parser)
-    parser.add_argument(
-        "--pods",
-        action="store_true",
-        help="instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint",
+    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
+    flag("--pods", help="instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint")
+    flag("--leaks", help="instead: what takes space on the runtime's disk and belongs to nobody; takes 5 s")
+    option(
+        "--signal", metavar="SIGNAL", help="only what clears it, and whether that is enough; with --pods: rank by it"
     )
-    parser.add_argument(
-        "--leaks",
-        action="store_true",
-        help="instead: what takes space on the runtime's disk and belongs to nobody, and what to do; takes 5 s",
-    )
-    parser.add_argument(
-        "--signal",
-        metavar="SIGNAL",
-        help="only what is needed to clear this signal, and whether it is enough; with --pods: rank for this signal",
-    )
-    parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help=f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}",
-    )
+    option("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
+    flag("--all", help=f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 the planned removals are not enough for --signal; 3 runtime unreachable; 4 reading unavailable."""
+    """Exit 0; 1 the planned removals are not enough for --signal; 2 usage or configuration; 3 no runtime; 4 no
+    reading.
+
+    Example: reclaimd plan --signal nodefs.available --until 20Gi
+    """
     if arguments.leaks:
         from eviction.cli import plan_leaks  # only if needed
 

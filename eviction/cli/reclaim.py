@@ -9,16 +9,9 @@ import argparse
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
-from eviction.cli.options import (
-    add_configuration,
-    add_output,
-    columns,
-    configuration_of,
-    mention,
-    observe,
-    print_answer,
-)
+from eviction.cli.options import add_output, columns, configuration_of, mention, observe, print_answer
 from eviction.cli.process import on_signals
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
@@ -32,24 +25,16 @@ from signals.clock import SystemClock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     add_output(parser)
-    parser.add_argument(
-        "--signal",
-        metavar="SIGNAL",
-        help="run the row of this signal whatever the pressure: until the signal is clear; all of it if it is already",
-    )
-    parser.add_argument("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
-    parser.add_argument(
-        "--room", metavar="AMOUNT", help="make so much available, and no more: exit 0 it is there, 1 not"
-    )
-    parser.add_argument(
-        "--on", metavar="FILESYSTEM", help="with --room: where: nodefs, imagefs, containerfs or your own"
-    )
-    parser.add_argument("--all", action="store_true", help="continue to the end of the row, as the kubelet does")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be removed; remove nothing")
-    parser.add_argument("--now", action="store_true", help="do not hold off shortly after a boot")
-    parser.add_argument("--standalone", action="store_true", help="run the pass in this process; ask no daemon")
+    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
+    option("--signal", metavar="SIGNAL", help="run its row whatever the pressure: until it is clear, or all of it")
+    option("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
+    option("--room", metavar="AMOUNT", help="make so much available, and no more")
+    option("--on", metavar="FILESYSTEM", help="with --room: nodefs, imagefs, containerfs or your own")
+    flag("--all", help="continue to the end of the row, as the kubelet does")
+    flag("--dry-run", help="show what would be removed; remove nothing")
+    flag("--now", help="do not hold off shortly after a boot")
+    flag("--standalone", help="run the pass in this process; ask no daemon")
 
 
 class _Parked(Listener):
@@ -63,8 +48,11 @@ class _Parked(Listener):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 relieved, nothing to do, or the room is there; 1 pressure remains, or room is missing; 3 runtime
-    unreachable; 4 reading unavailable; 6 paused."""
+    """Exit 0 relieved, nothing to do, or the room is there; 1 pressure remains, or room is missing; 2 usage or
+    configuration; 3 no runtime; 4 no reading; 6 paused.
+
+    Example: reclaimd reclaim --dry-run --signal imagefs.available --until 30%
+    """
     configuration = configuration_of(arguments)
     names = ("signal", "until", "room", "on", "all", "dry_run", "now", "output")
     given = {"width": columns(), **{name: getattr(arguments, name) for name in names}}

@@ -9,15 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
-from eviction.cli.options import (
-    add_configuration,
-    add_logging,
-    configuration_of,
-    exit_on,
-    fingerprint_of_command,
-    log_of,
-)
+from eviction.cli.options import add_logging, configuration_of, exit_on, fingerprint_of_command, log_of
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
@@ -62,19 +56,17 @@ EARLY_SIGNS = (  # directories in which new entries precede growth of a filesyst
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     add_logging(parser)
-    parser.add_argument(
-        "--dry-run",
-        dest="shadow",
-        action="store_true",
-        help="do everything except remove, and report what would have been removed (the same as dryRun: true)",
-    )
-    parser.add_argument("--no-watch", action="store_true", help="observe at intervals only, without inotify")
+    flag = partial(parser.add_argument, action="store_true")
+    flag("--dry-run", dest="shadow", help="do everything except remove, and report it; the same as dryRun: true")
+    flag("--no-watch", help="observe at intervals only, without inotify")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 on SIGTERM, 2 configuration, 71 no threads or descriptors, 75 another instance holds the node."""
+    """Exit 0 on SIGTERM; 2 usage or configuration; 71 no threads or descriptors; 75 another instance holds the node.
+
+    Example: reclaimd run --dry-run
+    """
     notifier = Notifier(os.environ, os.getpid())
     log = log_of(arguments)
     stopping, asked_to_reload = threading.Event(), threading.Event()

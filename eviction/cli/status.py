@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from eviction.cli.options import (
-    add_configuration,
     add_output,
     answer,
     columns,
@@ -59,19 +58,20 @@ NO_MARK = {"effective": None, "headroom_seconds": None}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_configuration(parser)
     if parser.prog.endswith("top"):
         parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="seconds per screen (1)")
         parser.add_argument("--count", type=_screens, default=0, metavar="N", help="end after N screens (0: never)")
         return
     add_output(parser)
-    parser.add_argument(
-        "--history", action="store_true", help="with -o json: include the last observations and decisions, for replay"
-    )
+    text = "with -o json: include the last observations and decisions, for replay"
+    parser.add_argument("--history", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 3 if no daemon answers, for `top` only at the start."""
+    """Exit 0; 2 usage or configuration; 3 no daemon answers, for `top` only at the start.
+
+    Example: reclaimd status -o json, or reclaimd top --interval 2
+    """
     path = configuration_of(arguments).control_socket
     live = "interval" in arguments
     with exit_on(EXIT_RUNTIME, ControlUnavailable), Progress("asking the daemon"):

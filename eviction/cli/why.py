@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from eviction.cli.history import is_about
-from eviction.cli.options import add_configuration, add_output, answer, configuration_of, mention
+from eviction.cli.options import add_output, answer, configuration_of, mention
 from eviction.cli.plan import planned
 from eviction.cli.progress import Progress
 from eviction.control.reclaim import ReclaimOptions
@@ -71,15 +71,16 @@ class WhyJson(Versioned):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name", metavar="NAME", help="an image, container or pod: part of its name, or the start of its id"
-    )
+    text = "an image, container or pod: part of its name, or the start of its id"
+    parser.add_argument("name", metavar="NAME", help=text)
     add_output(parser)
-    add_configuration(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 there is no such object, or no longer; 3 runtime unreachable; 4 reading unavailable."""
+    """Exit 0; 1 there is no such object, or no longer; 2 usage or configuration; 3 no runtime; 4 no reading.
+
+    Example: reclaimd why registry.example/app:1.2
+    """
     configuration, name = configuration_of(arguments), arguments.name
     with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
         objects = [why_json(*each) for each in objects_named(record, name)]

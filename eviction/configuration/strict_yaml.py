@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
@@ -23,6 +23,8 @@ from reclaim.execution.workers import in_time
 from reclaim.trust import file_refusal
 
 LARGEST_BYTES = 1024 * 1024
+MANY = 30  # fields, which only the configuration has
+EVERY_FIELD = "`reclaimd help configuration` explains all"
 DEEPEST = 50
 
 
@@ -183,16 +185,13 @@ def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
     """A problem that pydantic found, as such a sentence."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
     field = ".".join(parts) or "the document"
-    fields = sorted(info.alias or key for key, info in model.model_fields.items())
     match problem["type"]:
         case "extra_forbidden" if parts[-1] in GONE_FIELDS:
             return f"{name}: the field {field!r} is gone: remove it ({GONE_FIELDS[parts[-1]]})"
-        case "extra_forbidden" if len(problem["loc"]) == 1:
-            near = get_close_matches(field, fields, 1)
-            meant = f" (meant {near[0]}?)" if near else ""
-            return f"{name}: unknown field {field!r}{meant}; allowed are {', '.join(fields)}"
         case "extra_forbidden":
-            return f"{name}: unknown field {field!r}"
+            fields = _fields_at(model, [part for part in parts[:-1] if not part.isdigit()])
+            every = EVERY_FIELD if len(fields) > MANY else fields and f"allowed are {', '.join(fields)}"
+            return f"{name}: {unknown('field', field, fields, every or '')}"
         case "missing":
             return f"{name}: {field} is missing"
         case "value_error":
@@ -200,6 +199,21 @@ def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
         case kind:
             allowed = _PROBLEMS.get(kind, problem["msg"]).format(**problem.get("ctx", {}))
             return f"{name}: {field}: {allowed}, but it was {quoted(problem['input'])}"
+
+
+def _fields_at(annotation: Any, place: Sequence[str]) -> list[str]:
+    """The fields of a model, or of those that an annotation names, at a place in it: fields, and keys of maps."""
+    if not (isinstance(annotation, type) and issubclass(annotation, Model)):
+        return [name for each in get_args(annotation) for name in _fields_at(each, place)]
+    fields = {info.alias or name: info.annotation for name, info in annotation.model_fields.items()}
+    return _fields_at(fields.get(place[0], annotation), place[1:]) if place else list(fields)
+
+
+def unknown(what: str, name: str, allowed: Collection[str], otherwise: str) -> str:
+    """A sentence about a name that is not allowed: the three nearest that are; `otherwise` if none is near."""
+    near = " or ".join(get_close_matches(name.rpartition(".")[2], allowed, 3))
+    end = f"did you mean {near}?" if near else otherwise
+    return f"unknown {what} {quoted(name)}" + (f"; {end}" if end else "")
 
 
 def quoted(value: object) -> str:

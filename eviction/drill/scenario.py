@@ -18,7 +18,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.effective import load
 from eviction.configuration.models import ConfigDict, Field, PlainSerializer, ValidationError, after, read_as, to_camel
-from eviction.configuration.strict_yaml import ConfigurationError, StrictModel, first_problem, quoted, read_document
+from eviction.configuration.strict_yaml import (
+    ConfigurationError,
+    StrictModel,
+    first_problem,
+    quoted,
+    read_document,
+    unknown,
+)
 from eviction.configuration.text_forms import (
     Duration,
     GracePeriods,
@@ -746,7 +753,9 @@ def find_scenario(name: str) -> Scenario:
     """The built-in scenario of this name, or the one in the file at this path. Raises ScenarioError."""
     known = library()
     if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
-        raise ScenarioError(f"unknown scenario {name!r}; allowed are {', '.join(known)} and paths of files")
+        raise ScenarioError(
+            unknown("scenario", name, known, "`reclaimd drill --list` shows all; paths of files are allowed")
+        )
     return read_scenario(known.get(name, name))
 
 

@@ -37,8 +37,9 @@ KUBELETS_IS_OVER = "no signal is below the kubelet's own mark any more"
 NAMES = frozenset({"NAME", "POD"})
 TEXTS = frozenset(
     {
-        "EXPECTED", "FIELD", "FILESYSTEM", "IN WORDS", "LAST CALL", "MARK", "MEASURED", "OPTIONS", "ORIGIN", "REASON",
-        "STATE", "TIME TO THE MARK", "VALUE", "WHAT", "WHAT CAN BE DONE", "WHAT OF ITS NUMBERS CAN JUMP", "WHY",
+        "DEFAULT", "EXPECTED", "FIELD", "FILESYSTEM", "IN WORDS", "LAST CALL", "MARK", "MEASURED", "OPTIONS", "ORIGIN",
+        "REASON", "STATE", "TIME TO THE MARK", "VALUE", "WHAT", "WHAT CAN BE DONE", "WHAT OF ITS NUMBERS CAN JUMP",
+        "WHY",
     }
 )  # fmt: skip
 """`NAMES`, `TEXTS`: the heads of the columns of names and of texts."""
@@ -56,7 +57,7 @@ LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
     "functions": ("INODES", "SECONDS", "CALLS", "REMOVED"),
     "uses": ("OBJECTS", "SHARE"),
     "filesystems": ("OPTIONS", "RESERVE"),
-    "configuration": ("ORIGIN",),
+    "configuration": ("DEFAULT", "ORIGIN"),
     "ladder": ("AVAILABLE", "WHOSE"),
     "pods": ("LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS", "PRIORITY", "REQUEST"),
     "history": ("PASS", "FREED", "REASON", "SIZE", "KIND"),

@@ -163,10 +163,3 @@ def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
     assert len(report["filesystems"]) == expected[layout]
     assert report["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
     assert {record["layout"] for record in report["passes"]} == {report["layout"]}
-
-
-def test_an_installed_package_carries_the_library() -> None:
-    """The wheel puts the scenarios where an installed program finds them."""
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["force-include"]["config/scenarios"] == "eviction/drill/library"
-    assert {Path(path).parent for path in library().values()} == {ROOT / "config" / "scenarios"}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from eviction.cli import COMMANDS
 from eviction.drill.runtime.faults import Delay, Fail
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -247,14 +246,3 @@ def test_a_reader_of_stdout_that_ends_is_no_failure(crowded: SmallNode) -> None:
         env=ENVIRONMENT,
     )
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("drill", "history")])
-def test_the_help_of_a_command_begins_with_its_own_options(command: str) -> None:
-    """One line of usage; those of the configuration, which all commands share, come last."""
-    text = reclaimd_here(command, "--help").stdout
-    assert text.splitlines()[0].startswith(f"usage: reclaimd {command} [OPTION ...]")
-    own, found, shared = text.partition("\nconfiguration:\n")
-    assert found
-    assert "--eviction-hard" in shared
-    assert "--eviction-hard" not in own

@@ -6,6 +6,7 @@ import argparse
 import io
 import time
 
+from eviction.cli.options import add_configuration
 from eviction.cli.run import LoadedConfiguration, add_arguments
 from eviction.daemon.manager import Manager
 from eviction.reporting.log import Log
@@ -21,6 +22,7 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     before = node.configuration
     parser = argparse.ArgumentParser()
     add_arguments(parser)
+    add_configuration(parser)
     loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]), log, notifier)
     loaded.read()
     assert loaded.fingerprint

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from eviction.reporting.configuration_warnings import NO_THRESHOLD
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.replay import replay
+from tests.repository import ROOT
 
 WITHIN_SECONDS = 15.0  # the machine is shared
 OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%")
@@ -266,10 +268,50 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
         {"signal": "nodefs.available", "mark": 1 << 20, "what": "hard 1Mi", "whose": "kubelet"},
     ]
     text = reclaimd_here("config", "--config", str(machine.file)).stdout.splitlines()
-    assert text[0].split() == ["FIELD", "VALUE", "ORIGIN"]
-    assert ["evictionHard.nodefs.available", "2Mi", str(machine.file)] in [line.split() for line in text]
+    assert text[0].split() == ["FIELD", "VALUE", "DEFAULT", "ORIGIN"]
+    shown = {line.split()[0]: line.split()[1:] for line in text if line}
+    assert shown["evictionHard.nodefs.available"] == ["2Mi", "10%", "yours:", str(machine.file)]
+    assert shown["evictionHard.memory.available"] == ["1Gi", "100Mi", "kubelet:", kubelet]
+    assert shown["margin"] == ["5%", "5%", "default"]
     assert any(line.split()[:1] == ["memory.available"] and line.endswith("left to the kubelet") for line in text)
     assert ["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"] in [line.split() for line in text]
+
+
+def test_config_says_what_differs_from_the_defaults_and_whose_it_is(tmp_path: Path) -> None:
+    """By meaning, as 120s is 2m; also a default that the kubelet's file leaves nothing of. A program gets the same
+    fields, with their defaults."""
+    machine = Machine(tmp_path)
+    kubelet = kubelets_file(machine, evictionHard={"nodefs.available": "1Mi"}, imageMinimumGCAge="120s", healthzPort=1)
+    arguments = ("config", "--diff", "--config", str(machine.file), "--kubelet-config", kubelet)
+    head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration"}
+    machine.file.write_text(json.dumps({**head, "margin": "5.0%", "keepImages": ["a/b"]}))
+    values = answer(reclaimd_here(*arguments, "-o", "json"))
+    assert values["values"].keys() == values["defaults"].keys()
+    assert values["values"].keys() == {"kubeletConfig", "evictionHard", "keepImages", "kubeletHealthzEndpoint"}
+    lines = [re.split("  +", line) for line in reclaimd_here(*arguments).stdout.splitlines()]
+    assert lines[0] == ["FIELD", "VALUE", "DEFAULT", "ORIGIN"]
+    assert lines[1:] == [
+        ["kubeletConfig", kubelet, "-", "yours: flags"],
+        ["evictionHard.memory.available", "-", "100Mi", "not set"],
+        ["evictionHard.nodefs.available", "1Mi", "10%", f"kubelet: {kubelet}"],
+        ["evictionHard.nodefs.inodesFree", "-", "5%", "not set"],
+        ["evictionHard.imagefs.available", "-", "15%", "not set"],
+        ["evictionHard.imagefs.inodesFree", "-", "5%", "not set"],
+        ["keepImages", "a/b", "-", f"yours: {machine.file}"],
+        ["kubeletHealthzEndpoint", "127.0.0.1:1", "127.0.0.1:10248", f"kubelet: {kubelet}"],
+    ]
+
+
+def test_config_with_what_is_installed_differs_in_nothing(tmp_path: Path) -> None:
+    """Each value is a default, but for the two lines that say what the file is."""
+    file = tmp_path / "reclaimd.yaml"
+    file.write_text((ROOT / "config" / "reclaimd.yaml").read_text())
+    arguments = ("config", "--config", str(file), "--kubelet-config", "")
+    _, *differing = reclaimd_here(*arguments, "--diff").stdout.splitlines()
+    assert [re.split("  +", line) for line in differing] == [["kubeletConfig", '""', "-", "yours: flags"]]
+    table = reclaimd_here(*arguments).stdout.partition("\n\n")[0]
+    yours = {line.split()[0] for line in table.splitlines() if "  yours: " in line}
+    assert yours == {"apiVersion", "kind", "kubeletConfig"}
 
 
 def test_config_warns_of_a_threshold_that_acts_later_than_the_kubelets(machine: Machine) -> None:

@@ -20,7 +20,15 @@ from tests.schemas import strict_validator
 EARLIER = ROOT / "tests" / "earlier"
 DOCUMENTS: dict[str, Any] = json.loads((EARLIER / "documents.json").read_text())
 WENT = {"order", "released", "jumped", "xfs_helper"}  # fields, with the rules that they were about
-CAME = {"lead_seconds", "warnings", "quota", "went", "kubelet_version", "regret"}  # fields of later versions
+CAME = {
+    "lead_seconds",
+    "warnings",
+    "quota",
+    "went",
+    "kubelet_version",
+    "regret",
+    "defaults",
+}  # fields of later versions
 
 
 def without(document: Any, names: set[str]) -> Any:

@@ -1,0 +1,58 @@
+"""`reclaimd help`: what a command does; or the options that commands share, and every field of the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from eviction.cli import COMMANDS
+from eviction.cli.options import add_configuration, add_logging, exit_with
+from eviction.cli.parser import Parser, command_of, help_of_all, row_of, table_of
+from eviction.configuration.strict_yaml import unknown
+from eviction.exit_codes import EXIT_OK, EXIT_USAGE
+from eviction.shipped import shipped
+
+CONFIGURATION = "configuration"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help=f"a command, or {CONFIGURATION}")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 2 there is no such command.
+
+    Example: reclaimd help configuration
+    """
+    topic = arguments.topic
+    if topic is None:
+        text = help_of_all()
+    elif topic == CONFIGURATION:
+        text = help_of_configuration()
+    elif topic in COMMANDS:
+        text = command_of(topic)[0].format_help()
+    else:
+        exit_with(EXIT_USAGE, unknown("topic", topic, (*COMMANDS, CONFIGURATION), "reclaimd --help lists the commands"))
+    sys.stdout.write(text)
+    return EXIT_OK
+
+
+def help_of_configuration() -> str:
+    """The options that commands share, and the file that explains every field."""
+    options = [
+        line for title, actions in shared_options() for line in (f"{title}:", *table_of(map(row_of, actions)), "")
+    ]
+    return "\n".join([*options, "The file, with every field:", "", all_fields()])
+
+
+def shared_options() -> list[tuple[str, list[argparse.Action]]]:
+    """The options that commands share, each group with its title."""
+    parser = Parser()
+    add_configuration(parser)
+    add_logging(parser)
+    return list(parser.groups().items())[1:]
+
+
+def all_fields() -> str:
+    """The text of the file with every field, its default and its meaning."""
+    return shipped("all-fields.yaml").read_text(encoding="utf-8")
