@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
@@ -19,7 +18,6 @@ from eviction.drill.scenario import library, scenario_of
 from tests.drill.documents import document
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
-from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
 CROWD = [{"name": "job", "count": 100, "image": "registry.example/web:1", "state": "running", "writes": "0"}]
