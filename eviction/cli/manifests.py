@@ -19,7 +19,7 @@ from eviction.shipped import shipped
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = sorted(path.stem for path in shipped("manifests").iterdir())
     listed = ", ".join(known)
-    parser.add_argument("variant", metavar="VARIANT", nargs="?", choices=known, default="base", help=f"of {listed}")
+    parser.add_argument("variant", metavar="VARIANT", nargs="?", choices=known, default="base", help=f"one of {listed}")
     parser.add_argument("--image", metavar="IMAGE", help="the image of the pods; default: reclaimd:VERSION")
     parser.add_argument("--kustomize", metavar="DIR", help="write the kustomize base and components there, and no more")
 
