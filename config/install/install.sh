@@ -51,9 +51,10 @@ reclaimd_of() { environment=$1; shift; "$environment/bin/python" -I -m eviction 
 
 packages_of() { ls "$1"/lib/python3*/site-packages 2>/dev/null | sed -n 's/\.dist-info$//p' | sort; }
 
-# The program and the standard library of an interpreter that has these modules, and what wheels are made for.
+# The program and the standard library of an interpreter that can do this, and what wheels are made for.
 described() {
-  "$1" -I -c "import $2, os, sys, sysconfig
+  "$1" -I -B -c "import os, sys, sysconfig
+$2
 assert sys.version_info >= (3, 11)
 print(os.path.realpath(sys.executable), os.__file__, 'cp%d%d' % sys.version_info[:2], sysconfig.get_platform())" 2>/dev/null
 }
@@ -63,7 +64,7 @@ print(os.path.realpath(sys.executable), os.__file__, 'cp%d%d' % sys.version_info
 program() {
   python=${PYTHON:-/usr/bin/python3}
   case $python in */*) python=$(absolute "$python") ;; esac
-  made_of=$(described "$python" "ensurepip, venv") || \
+  made_of=$(described "$python" "import ensurepip, venv; ensurepip.version()") || \
     refuse "$python is not Python 3.11 or newer with venv (Debian: apt-get install python3-venv): name another one, as in PYTHON=/usr/bin/python3"
   for path in $made_of; do
     case $path in
@@ -105,7 +106,7 @@ pip() { PIP_CONFIG_FILE=/dev/null "$new/bin/python" -I -m pip --isolated --quiet
 # Python, or a symlink in it leads to a directory elsewhere, which pip would follow in the copy, only what is not the
 # environment's own is copied.
 begin_environment() {
-  if [ "$(described "$place/bin/python" pip)" = "$made_of" ] && \
+  if [ "$(described "$place/bin/python" "import pip")" = "$made_of" ] && \
     [ -z "$(find "$place" -type l -xtype d ! -name lib64)" ]; then
     cp -a "$place" "$new"
   else
