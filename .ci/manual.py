@@ -92,7 +92,7 @@ def man_page() -> str:
         lines += [".SS " + command, _roff(sentence(text)), *_options(parser.groups()[""])]
         lines += [line for paragraph in paragraphs(parser.epilog or "") for line in (".PP", _roff(paragraph))]
     lines.append(".SH SHARED OPTIONS")
-    for title, actions in shared_options():
+    for title, actions in shared_options().items():
         lines += [f".SS {title}", *_options(actions)]
     lines += [".SH CONFIGURATION FILE", *_fields()]
     for title, rows in (("EXIT STATUS", EXITS), ("ENVIRONMENT", ENVIRONMENT), ("FILES", PLACES)):

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from eviction.cli import COMMANDS
-from eviction.cli.options import add_configuration, add_logging, exit_with
-from eviction.cli.parser import Parser, command_of, help_of_all, row_of, table_of
+from eviction.cli.options import exit_with
+from eviction.cli.parser import command_of, help_of_all, row_of, table_of
 from eviction.configuration.strict_yaml import unknown
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
@@ -39,18 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def help_of_configuration() -> str:
     """The options that commands share, and the file that explains every field."""
-    options = [
-        line for title, actions in shared_options() for line in (f"{title}:", *table_of(map(row_of, actions)), "")
-    ]
+    shared = shared_options().items()
+    options = [line for title, actions in shared for line in (f"{title}:", *table_of(map(row_of, actions)), "")]
     return "\n".join([*options, "The file, with every field:", "", all_fields()])
 
 
-def shared_options() -> list[tuple[str, list[argparse.Action]]]:
-    """The options that commands share, each group with its title."""
-    parser = Parser()
-    add_configuration(parser)
-    add_logging(parser)
-    return list(parser.groups().items())[1:]
+def shared_options() -> dict[str, list[argparse.Action]]:
+    """The options that commands share, by the title of their group. `run` has them all."""
+    groups = command_of("run")[0].groups()
+    return {title: actions for title, actions in groups.items() if title}
 
 
 def all_fields() -> str:

@@ -111,11 +111,11 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of a subcommand, with its options, and the module that runs it."""
     module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
     parser = Parser(f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False)
-    module.add_arguments(parser)
     if name not in WITHOUT_CONFIGURATION:
         from eviction.cli.options import add_configuration  # not for the help that lists all subcommands
 
         add_configuration(parser)
+    module.add_arguments(parser)
     return parser, module
 
 

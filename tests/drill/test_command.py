@@ -93,7 +93,7 @@ def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
         for text in ("soon", "-1s"):
             process = reclaimd_here("drill", "--observe", f"{option}={text}")
             assert process.returncode == 2
-            assert process.stderr.startswith(f"reclaimd: {option}: ")
+            assert process.stderr.startswith(f"reclaimd drill: argument {option}: ")
 
 
 def test_an_observation_has_a_name_that_can_be_part_of_a_files_name(tmp_path: Path) -> None:

@@ -61,7 +61,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"evictionSoft": {"nodefs.available": "20%"}}},
         ["node.evictionSoft", "evictionSoftGracePeriod"],
     ),
-    "an unknown field of the configuration": ({"node": {"configuration": {"colour": "red"}}}, ["colour", "extent"]),
+    "an unknown field of the configuration": (
+        {"node": {"configuration": {"colour": "red"}}},
+        ["colour", "help configuration"],
+    ),
     "an invalid value in the configuration": (
         {"node": {"configuration": {"extent": "some"}}},
         ["node.configuration", "extent", "some"],

@@ -91,7 +91,9 @@ def test_the_configuration_is_explained_in_one_place(capsys: pytest.CaptureFixtu
     options, _, file = text.partition("The file, with every field:\n\n")
     assert file == all_fields() == (ROOT / "config" / "all-fields.yaml").read_text()
     assert max(map(len, options.splitlines())) <= COLUMNS
-    spelled = {spelling for _, actions in shared_options() for action in actions for spelling in action.option_strings}
+    spelled = {
+        spelling for actions in shared_options().values() for action in actions for spelling in action.option_strings
+    }
     assert {"--config", "--eviction-hard", "--logging-format", "-v"} <= spelled
     assert {word.strip(",") for word in options.split() if word.startswith("-")} == spelled
 

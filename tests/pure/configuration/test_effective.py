@@ -163,7 +163,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("keepImage: []\n", "c.yaml: unknown field 'keepImage'; did you mean keepImages or keepImagesNotPulled?"),
         ("pollFlor: 1s\n", "c.yaml: unknown field 'pollFlor'; did you mean pollFloor?"),
         (
-            "filesystems: [{name: x, pth: /x}]\n",
+            "filesystems: [{name: x, path: /x, pth: /y}]\n",
             "c.yaml: unknown field 'filesystems.0.pth'",
         ),
         (

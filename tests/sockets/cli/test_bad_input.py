@@ -19,7 +19,6 @@ CONFIG = "CONFIG"  # stands for the path of a good configuration, under pressure
 
 # Arguments, the exit code, and texts that the sentence holds.
 ARGUMENTS: dict[str, tuple[list[str], int, list[str]]] = {
-    "no command": ([], 2, ["COMMAND"]),
     "an unknown command": (["clean"], 2, ["clean", "reclaim"]),
     "an unknown option": (["reclaim", "--force"], 2, ["--force"]),
     "an abbreviated option": (["reclaim", "--dry"], 2, ["--dry"]),
@@ -60,7 +59,7 @@ ARGUMENTS: dict[str, tuple[list[str], int, list[str]]] = {
     "nothing readable": (
         ["reclaim", "--root-dir", "/nowhere", "--container-runtime-endpoint", "/nowhere.sock"], 4, ["/nowhere"],
     ),
-    "an unknown scenario": (["drill", "no-such-drill"], 2, ["no-such-drill", "pressured-node"]),
+    "an unknown scenario": (["drill", "no-such-drill"], 2, ["no-such-drill", "drill --list"]),
     "an unknown form of output": (["check", "-o", "yaml"], 2, ["yaml", "json"]),
 }  # fmt: skip
 

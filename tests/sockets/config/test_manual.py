@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
 import pytest
 
 from eviction.cli import COMMANDS
+from eviction.cli.help import all_fields
+from eviction.cli.parser import command_of
+from eviction.configuration.file import FIELDS
 from manual import documents, options_of
 from tests.repository import ROOT
 
@@ -22,11 +26,29 @@ def test_what_is_committed_is_current(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_in_the_manual(command: str) -> None:
-    """Under its command, in the spelling of the help."""
-    section = (CONFIG / "man" / "reclaimd.1").read_text().partition(f".SS {command}\n")[2].partition(".SS ")[0]
+    """Under its command, or where those that commands share are; with the exit codes and the example of the help."""
+    own = section_of(f".SS {command}\n").partition(".SS ")[0]
+    shared = section_of(".SH SHARED OPTIONS\n")
+    assert ".PP\nExit 0" in own
+    assert ".PP\nExample: reclaimd " in own
+    options = set(command_of(command)[0].groups()[""])
     for option in options_of(command):
         for spelling in set(option.spellings) - {"-h", "--help"}:
-            assert spelling.replace("-", r"\-") in section, spelling
+            where = own if any(spelling in action.option_strings for action in options) else shared
+            assert f"\\fB{spelling}\\fR".replace("-", r"\-") in where, spelling
+
+
+def test_every_field_of_the_configuration_is_in_the_manual() -> None:
+    """In its file, with the words that are said of it there."""
+    section = section_of(".SH CONFIGURATION FILE\n").replace(r"\-", "-")
+    assert set(re.findall(r"^#?([a-zA-Z]+): ", section, re.MULTILINE)) >= FIELDS.keys()
+    told = set(re.findall(r"[\w.:/-]{9,}", all_fields())) - set(re.findall(r"[\w.:/-]{9,}", section))
+    assert all("schema" in word or "yaml-language-server" in word for word in told), told
+
+
+def section_of(heading: str) -> str:
+    """The text of a section of the manual."""
+    return (CONFIG / "man" / "reclaimd.1").read_text().partition(heading)[2].partition("\n.SH ")[0]
 
 
 def test_man_has_no_complaint() -> None:
@@ -61,6 +83,8 @@ def completed(*words: str) -> list[str]:
         (("plan", "-o", ""), ["table", "json"]),
         (("check", "--npd", "--out"), ["--output"]),
         (("ballast", "st"), ["status"]),
+        (("help", "con"), ["config", "configuration"]),
+        (("check", "--eviction-h"), ["--eviction-hard"]),
         (("nonsense", "--"), []),
     ],
 )

@@ -139,7 +139,7 @@ def test_now_does_not_wait_for_a_pause(small_node: SmallNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("duration", "words"), [("0s", "above 0s and at most 24h"), ("25h", "at most 24h"), ("soon", "--for: 'soon'")]
+    ("duration", "words"), [("0s", "between 1ms and 24h"), ("25h", "between 1ms and 24h"), ("soon", "--for: 'soon'")]
 )
 def test_a_pause_that_cannot_be_is_refused(duration: str, words: str) -> None:
     """Exit 2 and one sentence."""
