@@ -149,7 +149,8 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
 def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
     """Exits with 2 for options that apply only to a real node: the scenario configures the embedded one."""
     given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
-    given += [f"--{name}" for name in REAL_NODE_OPTIONS if vars(arguments)[name.replace("-", "_")]]
+    values = {name: vars(arguments)[name.replace("-", "_")] for name in REAL_NODE_OPTIONS}
+    given += [f"--{name}" for name, value in values.items() if value is not None and value is not False]  # but 0s
     if given:
         real = "not allowed on the embedded node; --fill or --observe selects a real one"
         exit_with(EXIT_USAGE, f"{', '.join(given)}: {real}")

@@ -84,6 +84,9 @@ def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) 
     assert process.returncode == 2
     assert process.stdout == ""
     assert "--container-runtime-endpoint, --eviction-hard: not allowed on the embedded node" in process.stderr
+    process = reclaimd_here("drill", written(tmp_path, "a"), "--for", "0s")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "--for: not allowed on the embedded node" in process.stderr
 
 
 def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
