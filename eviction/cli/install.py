@@ -110,8 +110,9 @@ def _replace(root: str, files: dict[str, bytes]) -> Iterator[str]:
     for path in gone:
         yield f"gone     {path}"
         os.unlink(f"{root}{path}")
-        with suppress(OSError):  # others are in it
-            os.rmdir(os.path.dirname(f"{root}{path}"))
+        if "reclaimd" in os.path.dirname(path):
+            with suppress(OSError):  # others are in it
+                os.rmdir(os.path.dirname(f"{root}{path}"))
     if stops:
         subprocess.run(["systemctl", "daemon-reload"], check=False)
     for path, content in files.items():
