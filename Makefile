@@ -4,7 +4,7 @@
 # make broken-rules breaks each guard and rule on purpose, and says which test notices
 # make install  installs program, units and manual on this node and starts the service (DESTDIR=: below another root). Run
 #               it again to upgrade. make uninstall removes them (PURGE=1: configuration and state too)
-# make bundle   makes an archive in dist/ that installs without a network
+# make bundle   makes an archive in dist/ that installs without a network; make wheel: wheel and source distribution, there
 # make check    checks format, lint, types, import contracts and generated files; prints how many lines each package has
 # make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak     runs what takes hours: races, kills, full disks, leaks and all drills, by the hundred; prints its figures
@@ -16,6 +16,7 @@
 # make site     makes a page for the web of what is stored and of a drill, in dist/site (SOURCE=https://…/: where the files
 #               of the repository are on the web)
 # make manual   regenerates man page and shell completions from the parsers
+# make manifests renders them anew with kubectl
 # make schema   regenerates the JSON Schemas from the types
 # make proto    regenerates the message code from the .proto files
 
@@ -31,7 +32,7 @@ PROTOS := $(foreach name,cri leases stores pods,reclaim/cri/$(name).proto)
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd jq prometheus prometheus-alertmanager buildah python3-pip man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test test-newest broken-rules install install-program install-files uninstall bundle check fuzz soak bench kubelet picture site manual schema proto clean environment development newest
+.PHONY: run test test-newest broken-rules install install-program install-files uninstall bundle wheel check fuzz soak bench kubelet picture site manual manifests schema proto clean environment development newest
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -74,30 +75,34 @@ broken-rules: development
 	@$(BIN)/python -m tests.broken_rules
 
 # EXTRAS=[kubernetes] for events to the API server, [drill] for drills on an embedded node; EXTRAS=[kubernetes,drill] for
-# both. PYTHON is passed on only if it was set: install.sh has its own default.
-INSTALL := DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' PURGE='$(PURGE)' \
-  PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' config/install/install.sh
+# both. PYTHON is passed on only if it was set: the scripts have their own default.
+SETTINGS := DESTDIR='$(DESTDIR)' PURGE='$(PURGE)' PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))'
 
 install:
-	@$(INSTALL)
+	@$(SETTINGS) EXTRAS='$(EXTRAS)' config/install/bundle.sh install
 
 install-program:
-	@$(INSTALL) program
+	@$(SETTINGS) EXTRAS='$(EXTRAS)' config/install/bundle.sh install program
 
 install-files:
-	@$(INSTALL) files
+	@$(SETTINGS) config/install/install.sh files
 
 uninstall:
-	@$(INSTALL) uninstall
+	@$(SETTINGS) config/install/install.sh uninstall
 
 bundle:
-	@PYTHON='$(PYTHON)' EXTRAS='$(or $(EXTRAS),[drill])' config/install/bundle.sh
+	@$(SETTINGS) EXTRAS='$(or $(EXTRAS),[drill])' config/install/bundle.sh
+
+# The time in both is that of the last commit, so that the same sources make the same files.
+wheel: development
+	@rm -f dist/*.whl
+	@SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" $(BIN)/python -m hatchling build --directory dist
 
 check: development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy config/examples/plugin/reclaimd_prune_build_cache.py
+	$(BIN)/mypy config/examples/plugin/reclaimd_prune_build_cache.py config/install/sbom.py
 	$(BIN)/lint-imports
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done
@@ -132,6 +137,11 @@ site: development
 
 manual: development
 	$(BIN)/python .ci/manual.py config
+
+manifests:
+	@for made in config/kubernetes/base config/kubernetes/overlays/*; do \
+	  kubectl kustomize $$made >config/manifests/$${made##*/}.yaml || exit 1; \
+	done
 
 schema: development
 	$(BIN)/python .ci/schemas.py config

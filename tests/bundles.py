@@ -36,6 +36,11 @@ class Bundle:
         return directory / self.name
 
 
+def unpacked_wheels(factory: pytest.TempPathFactory) -> Path:
+    """The directory of its wheels."""
+    return made_bundle(factory).unpack(factory.mktemp("wheels")) / "wheels"
+
+
 def make_bundle(directory: Path) -> subprocess.CompletedProcess[str]:
     """`make bundle` for the system's Python, into a directory. pip keeps what it fetched and built for the next one."""
     variables = {"PYTHON": str(PYTHON), "DIST": str(directory), "PIP_RETRIES": "0", "PIP_DEFAULT_TIMEOUT": "15"}

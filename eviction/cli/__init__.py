@@ -25,6 +25,8 @@ COMMANDS = {
     "config": "the values in force, where each of them comes from, and all marks",
     "doctor": "what is wrong or risky on this node, and what to do about it",
     "ballast": "create, show or remove the file that is released on a full disk",
+    "install": "place units, manual and a configuration, or remove them",
+    "manifests": "the manifests of the DaemonSet, for kubectl apply -f -",
     "drill": "test eviction paths, on an embedded node or on a real one",
     "help": "the help of a command; help configuration: all options and fields",
 }

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from eviction.cli import COMMANDS
 from eviction.cli.options import exit_with
 from eviction.cli.parser import command_of, help_of_all, row_of, table_of
 from eviction.configuration.strict_yaml import unknown
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
+from eviction.shipped import shipped
 
 CONFIGURATION = "configuration"
-ALL_FIELDS = "all-fields.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +52,4 @@ def shared_options() -> dict[str, list[argparse.Action]]:
 
 def all_fields() -> str:
     """The text of the file with every field, its default and its meaning."""
-    root = Path(__file__).parents[2]
-    packaged, source = root / "eviction" / "configuration" / ALL_FIELDS, root / "config" / ALL_FIELDS  # of a checkout
-    return (packaged if packaged.is_file() else source).read_text(encoding="utf-8")
+    return shipped("all-fields.yaml").read_text(encoding="utf-8")

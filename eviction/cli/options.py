@@ -128,7 +128,7 @@ def add_logging(parser: argparse.ArgumentParser) -> None:
 
 def configuration_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     """The configuration flags by name; None for those that are not given."""
-    return {flag: getattr(arguments, flag.replace("-", "_")) for flag in _FLAGS}
+    return {flag: getattr(arguments, flag.replace("-", "_"), None) for flag in _FLAGS}
 
 
 def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = False) -> Configuration:

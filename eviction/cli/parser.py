@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = 80
 WIDEST_NAME = 28
 SHARED_MODULES = {"resume": "pause", "top": "status"}
-WITHOUT_CONFIGURATION = ("help",)
+WITHOUT_CONFIGURATION = ("help", "install", "manifests")
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, by the kubelet's own signals and
@@ -37,8 +37,9 @@ reclaimd: which command? To begin with, those that remove nothing:
   reclaimd plan      what may be removed, in which order; what is kept, and why
   reclaimd reclaim --dry-run --signal imagefs.available    one pass, no removals
 
-Then start the daemon with systemctl enable --now reclaimd, and watch it with
-reclaimd top. All commands: reclaimd --help; all fields of the configuration:
+Then reclaimd install --systemd places the units, where nobody has yet, and
+systemctl enable --now reclaimd starts the daemon; watch it with reclaimd top.
+All commands: reclaimd --help; all fields of the configuration:
 reclaimd help configuration.
 """
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.effective import load
@@ -40,6 +38,7 @@ from eviction.configuration.text_forms import (
     text_form,
 )
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
+from eviction.shipped import shipped
 from signals.quantity import (
     DURATION_PATTERN,
     QUANTITY_PATTERN,
@@ -747,10 +746,7 @@ UNDER_NODE = {
 
 def library() -> dict[str, str]:
     """The built-in scenarios: name -> path."""
-    packaged = Path(str(resources.files("eviction.drill"))) / "library"  # in an installed package
-    source = Path(__file__).parents[2] / "config" / "scenarios"  # in a checkout
-    folder = packaged if packaged.is_dir() else source
-    return {path.stem: str(path) for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: str(path) for path in sorted(shipped("scenarios").glob("*.yaml"))}
 
 
 def find_scenario(name: str) -> Scenario:

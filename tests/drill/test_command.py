@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
@@ -19,7 +18,6 @@ from eviction.drill.scenario import library, scenario_of
 from tests.drill.documents import document
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
-from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 
 CROWD = [{"name": "job", "count": 100, "image": "registry.example/web:1", "state": "running", "writes": "0"}]
@@ -166,10 +164,3 @@ def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
     assert len(report["filesystems"]) == expected[layout]
     assert report["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
     assert {record["layout"] for record in report["passes"]} == {report["layout"]}
-
-
-def test_an_installed_package_carries_the_library() -> None:
-    """The wheel puts the scenarios where an installed program finds them."""
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["force-include"]["config/scenarios"] == "eviction/drill/library"
-    assert {Path(path).parent for path in library().values()} == {ROOT / "config" / "scenarios"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.buildah import skip_without_buildah
+from tests.bundles import unpacked_wheels
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.kubectl import missing_kubectl
 from tests.kubelet.kubelet import KubeletSettings
@@ -72,4 +73,4 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
     skip_without_buildah()
     if sentence := missing_kubectl():
         pytest.skip(sentence)
-    return write_program_image(tmp_path_factory.mktemp("image") / "image")
+    return write_program_image(tmp_path_factory.mktemp("image") / "image", unpacked_wheels(tmp_path_factory))

@@ -1,4 +1,4 @@
-"""The DaemonSet of config/kubernetes on a node of the ring, applied by kubectl.
+"""The DaemonSet of `reclaimd manifests` on a node of the ring, applied by kubectl.
 
 No scheduler runs: `bind` does its part. The controller's part is done by a kube-controller-manager, or by
 `create_pod`.
@@ -15,8 +15,8 @@ import psutil
 from tests.kubelet.kubectl import Kubectl
 from tests.kubelet.kubelet import NODE
 from tests.kubelet.node import KubeletNode
-from tests.kubelet.overlay import write_overlay
 from tests.kubelet.program_image import ProgramImage
+from tests.kubelet.shipped_manifests import manifests_for
 from tests.real_node.loopfs import run_tool
 
 NAMESPACE, NAME = "kube-system", "reclaimd"
@@ -36,15 +36,15 @@ class DaemonSet:
         self.kubectl = Kubectl(directory / "kubectl", node.api)
         _make_shared(node)
         node.runtime.import_image(image.tar, keep=True)
-        self.kustomization = write_overlay(directory / "kubernetes", node, self.state, self.run)
+        self._manifests = manifests_for(node, self.state, self.run)
 
     def apply(self) -> None:
-        """What people do."""
-        self.kubectl("apply", "-k", str(self.kustomization))
+        """What people do: `reclaimd manifests | kubectl apply -f -`."""
+        self.kubectl("apply", "-f", "-", given=self._manifests)
 
     def remove(self) -> None:
         """Deletes what was applied, and its pods, which get the time that their manifest gives them."""
-        self.kubectl("delete", "--ignore-not-found", "-k", str(self.kustomization))
+        self.kubectl("delete", "--ignore-not-found", "-f", "-", given=self._manifests)
         for name in self.pods():
             self._node.api.patch(f"{PODS}/{name}", {"metadata": {"finalizers": None}})
             self._node.api.delete(f"{PODS}/{name}")

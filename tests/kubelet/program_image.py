@@ -32,8 +32,8 @@ class ProgramImage:
     start: tuple[str, ...]
 
 
-def write_program_image(directory: Path) -> ProgramImage:
-    """Builds the image and writes it into a directory. The test is skipped where the package index is out of reach."""
+def write_program_image(directory: Path, wheels: Path) -> ProgramImage:
+    """Builds the image of the program's wheel and those of its dependencies, and writes it into a directory."""
     directory.mkdir(parents=True)
     path = directory / "reclaimd.tar"
     with tempfile.TemporaryDirectory(prefix="buildah-") as store:
@@ -41,7 +41,7 @@ def write_program_image(directory: Path) -> ProgramImage:
         make_root(root)
         _add_python(root)
         buildah = Buildah(Path(store))
-        build(buildah, root, REFERENCE)
+        build(buildah, root, wheels, REFERENCE)
         buildah("push", "--quiet", REFERENCE, f"docker-archive:{path}:{REFERENCE}")
         buildah("rmi", "--all", "--force")
     with tarfile.open(path) as archive:

@@ -1,7 +1,7 @@
 """The DaemonSet as it is shipped, on a real node: image, manifests, probes, exec, and a new rollout.
 
-The image is built from config/Containerfile, the manifests are applied by kubectl, the kubelet starts the pod under its
-restrictions. Only paths differ (`overlay`).
+The image is built from config/Containerfile, what `reclaimd manifests` prints is applied by kubectl, the kubelet starts
+the pod under its restrictions. Only paths differ (`shipped_manifests`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 
 import pytest
 
@@ -97,12 +96,6 @@ def test_the_configuration_is_explained_in_one_place(capsys: pytest.CaptureFixtu
     }
     assert {"--config", "--eviction-hard", "--logging-format", "-v"} <= spelled
     assert {word.strip(",") for word in options.split() if word.startswith("-")} == spelled
-
-
-def test_an_installed_program_carries_the_file_with_every_field() -> None:
-    """The wheel puts it where `reclaimd help configuration` looks."""
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["force-include"]["config/all-fields.yaml"] == "eviction/configuration/all-fields.yaml"
 
 
 def test_without_a_command_it_says_what_to_do_first(capsys: pytest.CaptureFixture[str]) -> None:

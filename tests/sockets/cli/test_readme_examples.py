@@ -89,22 +89,20 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
     assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
 
 
-def steps_of(*targets: str) -> list[str]:
-    """The steps of the installer that targets of make run; without any it does all of them."""
-    lines = dry_make(*targets)
-    assert all(" config/install/install.sh" in line for line in lines)
-    return [line.partition("config/install/install.sh")[2].strip() for line in lines]
+def scripts_of(*targets: str) -> list[str]:
+    """The scripts that targets of make run, with their arguments."""
+    return [line.partition(" config/install/")[2].strip() for line in dry_make(*targets)]
 
 
 def test_the_first_step_of_the_installation_starts_nothing() -> None:
     """The program and the files: what speaks to systemd is a step of its own."""
     first, *_ = commands_of("# make install-program")
-    assert steps_of(*first.split()[1:]) == ["program", "files"]
+    assert scripts_of(*first.split()[1:]) == ["bundle.sh install program", "install.sh files"]
 
 
 def test_the_two_steps_that_change_the_node_are_make_install() -> None:
     """What the page has a reader type in two steps is what `make install` does at once."""
-    assert steps_of("install") == [""]
+    assert scripts_of("install") == ["bundle.sh install"]
     installer = (ROOT / "config" / "install" / "install.sh").read_text()
     assert "\n#   ./install.sh                  program, files, start\n" in installer
     start = installer.partition("\nstart() {\n")[2].partition("\n}\n")[0]

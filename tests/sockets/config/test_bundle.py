@@ -15,9 +15,11 @@ import pytest
 from tests.bundles import Bundle, made_bundle
 from tests.nodes.own_root import OwnRoot
 from tests.plugin_distributions import write_distribution
-from tests.sockets.config.test_install import files_in
+from tests.sockets.config.test_installed_files import files_in
 
-pytestmark = pytest.mark.house("config/install", "pyproject.toml")
+pytestmark = pytest.mark.house(
+    "config/install", "eviction/cli/install.py", "pyproject.toml", "tests/nodes/stand_in_systemctl"
+)
 
 STAGED, MOVED = "/srv/staged", "/srv/moved"
 START = [
@@ -79,7 +81,7 @@ def test_installed_below_another_root_it_touches_nothing_else_and_works_wherever
     place, and at / by their names."""
     before = files_in(root.path / "etc") | files_in(root.path / "var") | files_in(root.path / ".local")
     printed = done(root.run("reclaimd/install.sh", DESTDIR=STAGED, EXTRAS="[drill]"))
-    assert re.search(r"^new      /opt/reclaimd \(reclaimd [0-9.]+, Python 3\.[0-9.]+\)$", printed, re.MULTILINE)
+    assert re.match(r"new      /opt/reclaimd \(reclaimd [0-9.]+, Python 3\.[0-9.]+\)\n", printed)
     assert before == files_in(root.path / "etc") | files_in(root.path / "var") | files_in(root.path / ".local")
     assert not list((root.path / "opt").iterdir())
     assert not list((root.path / "tmp").iterdir())
@@ -138,12 +140,13 @@ def test_an_upgrade_ends_the_units_of_the_xfs_helper_that_there_is_no_more(root:
     helper = [f"/etc/systemd/system/reclaimd-xfs.{kind}" for kind in ("service", "socket")]
     for path in helper:
         (root.path / path.lstrip("/")).write_text("[Unit]\n")
-    with (root.path / "opt/reclaimd/installed-files").open("a") as placed:
-        placed.writelines(f"{path}\n" for path in helper)
+    record = root.path / "opt/reclaimd/installed-files"  # where that version had it
+    record.write_text("".join(f"{path}\n" for path in helper))
     before = len(root.calls())
     printed = done(root.run("reclaimd/install.sh files"))
-    assert root.calls()[before:] == ["disable --now reclaimd-xfs.socket", "stop reclaimd-xfs.service"]
-    assert {line for line in printed.splitlines() if line.startswith("gone")} == {f"gone     {path}" for path in helper}
+    assert root.calls()[before:] == ["disable --now reclaimd-xfs.service reclaimd-xfs.socket", "daemon-reload"]
+    gone = [line.split()[1] for line in printed.splitlines() if line.startswith("gone")]
+    assert gone == [*helper, "/opt/reclaimd/installed-files"]
     assert not [path for path in helper if (root.path / path.lstrip("/")).exists()]
     done(root.run("reclaimd/install.sh files"))
     assert len(root.calls()) == before + 2
@@ -200,7 +203,7 @@ def test_an_upgrade_that_is_killed_while_it_changes_environments_is_mended_by_th
 ) -> None:
     """By SIGKILL before, between and after the two renames. Whatever the next run is to do, the program with the
     operator's plugins is in its place then, and nothing is beside it."""
-    tools = root.path / "root" / "cut"
+    tools = root.path / ".local" / "sbin"
     tools.mkdir(exist_ok=True)
     for name in ("mv", "rm"):
         (tools / name).write_text(
@@ -208,7 +211,9 @@ def test_an_upgrade_that_is_killed_while_it_changes_environments_is_mended_by_th
         )
         (tools / name).chmod(0o755)
     before = opt_of(root)
-    ended = root.run("PATH=/root/cut:$PATH reclaimd/install.sh program || echo ended: $?", CUT=words)
+    ended = root.run("reclaimd/install.sh program || echo ended: $?", CUT=words)
+    for name in ("mv", "rm"):
+        (tools / name).unlink()
     assert "ended: 137" in done(ended)
     assert sorted(os.listdir(root.path / "opt")) == there
     done(root.run(f"reclaimd/install.sh {step}"))
@@ -249,21 +254,30 @@ def test_what_is_missing_is_said_in_one_sentence(root: OwnRoot, hide: str, sente
 
 
 def test_uninstall_stops_the_service_and_leaves_what_is_the_operators(root: OwnRoot) -> None:
-    """By the installer that was installed; then nothing is on PATH. PURGE=1 takes configuration and records too."""
+    """By the installer that was installed; then nothing is on PATH."""
     done(root.run("reclaimd/install.sh files"))
     before = len(root.calls())
     printed = done(root.run("sh /opt/reclaimd/install.sh uninstall\nif command -v reclaimd; then exit 9; fi"))
-    assert root.calls()[before:] == [
-        "disable --now reclaimd.service reclaimd.socket reclaimd-healthz.socket",
-        "stop reclaimd-healthz.service",
-        "daemon-reload",
-    ]
-    assert [line for line in printed.splitlines() if line.startswith("left")] == [
+    units = "reclaimd-healthz.service reclaimd-healthz.socket reclaimd.service reclaimd.socket"
+    assert root.calls()[before:] == [f"disable --now {units}", "daemon-reload"]
+    assert [line for line in printed.splitlines() if not line.startswith("gone     /etc/systemd/system/")][-3:] == [
         "left     /etc/reclaimd",
         "left     /var/lib/reclaimd",
+        "gone     /opt/reclaimd",
     ]
     assert not list((root.path / "opt").iterdir())
     assert not [path for path in files_in(root.path / ".local") if "reclaimd" in path]
-    done(root.run("reclaimd/install.sh uninstall", PURGE="1"))
+
+
+def test_purge_takes_configuration_records_and_ballast_too(root: OwnRoot) -> None:
+    """The ballast of the configuration that was kept, which without the program nobody would release."""
+    done(root.run("reclaimd/install.sh program files"))
+    ballast = "{name: ReleaseBallast, file: /var/lib/kubelet/reclaimd.ballast, size: 1Mi}"
+    with (root.path / "etc/reclaimd/reclaimd.yaml").open("a") as configuration:
+        configuration.write(f"reclaimFunctions: [{ballast}]\n")
+    done(root.run("reclaimd ballast create"))
+    printed = done(root.run("/opt/reclaimd/install.sh uninstall", PURGE="1"))
+    assert "gone     /var/lib/kubelet/reclaimd.ballast (ballast)\n" in printed
+    assert not (root.path / "var/lib/kubelet/reclaimd.ballast").exists()
     assert not (root.path / "etc/reclaimd").exists()
     assert not (root.path / "var/lib/reclaimd").exists()

@@ -6,6 +6,7 @@ so that Python is there and nothing has to be pulled.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,23 +14,30 @@ from pathlib import Path
 import pytest
 
 from signals.types import Signal
-from tests.buildah import IMAGE, MOUNTS, Buildah, build, make_root, skip_without_buildah
+from tests.buildah import IMAGE, MOUNTS, Buildah, build, build_again, make_root, skip_without_buildah
+from tests.bundles import unpacked_wheels
 from tests.nodes.small_node import MIB, SmallNode
 
-pytestmark = pytest.mark.house("config/Containerfile", "pyproject.toml", "tests/buildah.py")
+pytestmark = pytest.mark.house("config/Containerfile", "config/install/sbom.py", "pyproject.toml", "tests/buildah.py")
 
 LARGEST_MIB = 60
 MOST_INODES = 1500  # pip and byte code would be three times as many
 
 
 @pytest.fixture(scope="module")
-def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
-    """A buildah that has built the image."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program's wheel and those of its dependencies."""
     skip_without_buildah()
+    return unpacked_wheels(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Buildah]:
+    """A buildah that has built the image."""
     directory = tmp_path_factory.mktemp("buildah")
     made = Buildah(directory)
     make_root(directory / "base")
-    build(made, directory / "base")
+    build(made, directory / "base", wheels)
     yield made
     shutil.rmtree(directory)
 
@@ -43,6 +51,35 @@ def test_the_image_is_small(buildah: Buildah) -> None:
     assert sum(path.stat().st_blocks * 512 for path in files) <= LARGEST_MIB * MIB
     assert not [path for path in files if path.suffix == ".pyc" or path.name in ("pip", "grpc")]
     buildah("rm", container)
+
+
+def test_two_builds_have_the_same_digest(buildah: Buildah, wheels: Path) -> None:
+    """Of the same wheels on the same base, at any time."""
+    build_again(buildah, wheels, "localhost/reclaimd:again")
+    first, again = (
+        buildah("inspect", "--type", "image", "--format", "{{.FromImageDigest}}", tag)
+        for tag in (IMAGE, "localhost/reclaimd:again")
+    )
+    assert first.startswith("sha256:")
+    assert again == first
+
+
+def test_its_bill_of_materials_has_every_distribution_and_nothing_else(buildah: Buildah) -> None:
+    """Each with its version, and what the program needs, by their package URLs."""
+    container = buildah("from", "--pull-never", IMAGE)
+    installed = Path(buildah("mount", container), "opt", "reclaimd")
+    bill = json.loads((installed / "sbom.cdx.json").read_text())
+    found = {path.name.removesuffix(".dist-info") for path in installed.glob("lib/python3*/site-packages/*.dist-info")}
+    buildah("rm", container)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    subject = bill["metadata"]["component"]
+    listed = [subject, *bill["components"]]
+    assert {f"{each['name'].replace('-', '_')}-{each['version']}".lower() for each in listed} == set(
+        map(str.lower, found)
+    )
+    (needs,) = [each["dependsOn"] for each in bill["dependencies"] if each["ref"] == subject["purl"]]
+    assert {"h2", "pydantic", "pyyaml"} <= {purl.removeprefix("pkg:pypi/").partition("@")[0] for purl in needs}
+    assert set(needs) <= {each["bom-ref"] for each in bill["components"]}
 
 
 @pytest.mark.regression

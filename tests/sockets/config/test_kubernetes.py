@@ -37,7 +37,12 @@ from tests.sockets.config.kustomize import (
 )
 
 pytestmark = pytest.mark.house(
-    "config/Containerfile", "config/kubernetes", "eviction/configuration", "tests/sockets/config/kustomize.py"
+    "config/Containerfile",
+    "config/kubernetes",
+    "config/manifests",
+    "eviction/cli/manifests.py",
+    "eviction/configuration",
+    "tests/sockets/config/kustomize.py",
 )
 
 KUBERNETES = "1.31"
@@ -196,6 +201,42 @@ def test_on_k3s_the_files_by_which_the_kubelet_is_found_are_mounted() -> None:
     assert pod_of(objects)["automountServiceAccountToken"] is True
 
 
+# ---- what the program prints
+
+
+def objects_printed(*arguments: str) -> Objects:
+    """The objects of `reclaimd manifests`."""
+    process = reclaimd_here("manifests", *arguments)
+    assert (process.returncode, process.stderr) == (0, "")
+    return list(yaml.safe_load_all(process.stdout))
+
+
+def test_the_program_prints_what_kustomize_renders() -> None:
+    """The base, and each overlay by its name; `make manifests` would change nothing."""
+    assert {path.stem for path in (TREE.parent / "manifests").iterdir()} == {"base", *FIELDS}
+    assert objects_printed() == objects_printed("base") == rendered_directory(TREE / "base")
+    for name in FIELDS:
+        assert objects_printed(name) == rendered_directory(TREE / "overlays" / name)
+
+
+def test_the_image_of_printed_manifests_can_be_named() -> None:
+    """That of the only container; nothing else differs."""
+    for name in ("base", *FIELDS):
+        printed = objects_printed(name, "--image", "registry.example:5000/reclaimd@sha256:00")
+        assert container_of(printed)["image"] == "registry.example:5000/reclaimd@sha256:00"
+        container_of(printed)["image"] = IMAGE
+        assert printed == objects_printed(name)
+
+
+def test_an_overlay_of_ones_own_needs_no_checkout(tmp_path: Path) -> None:
+    """The tree that `--kustomize` writes renders the same; a directory that is there is not touched."""
+    directory = tmp_path / "kubernetes"
+    assert reclaimd_here("manifests", "--kustomize", str(directory)).stdout == ""
+    assert rendered_directory(directory / "overlays" / "k3s") == rendered(("k3s",))
+    again = reclaimd_here("manifests", "--kustomize", str(directory))
+    assert (again.returncode, str(directory) in again.stderr) == (1, True)
+
+
 # ---- the objects
 
 
@@ -221,7 +262,7 @@ def test_the_image_is_named_in_one_place() -> None:
     tagged = [path for path in TREE.rglob("*.yaml") if re.search(r"newTag|newName|image: *\S+:", path.read_text())]
     assert tagged == [TREE / "base" / "kustomization.yaml"]
     for file in (TREE.parent / "Containerfile", TREE / "components" / "events" / "kustomization.yaml"):
-        assert re.findall(r"buildah build .*-t (\S+) \.", file.read_text()) == [IMAGE], "how it is made"
+        assert re.findall(r"buildah build .*-t (\S+) dist", file.read_text()) == [IMAGE], "how it is made"
     other = [{"name": "reclaimd", "newName": "registry.example/reclaimd", "newTag": "2"}]
     for components in ALL:
         containers = pod_of(overlay(components, images=other))["containers"]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributions import build
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.house(".gitignore", "Makefile", "pyproject.toml")
 
 ADDED = {"PKG-INFO"}  # by the build, from pyproject.toml
-BUILD = "import sys; from hatchling.build import build_sdist; print(build_sdist(sys.argv[1]))"
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -26,12 +26,11 @@ def run(*command: str, cwd: Path) -> str:
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory that a source distribution of this tree unpacks to; some 6 MB."""
-    pytest.importorskip("hatchling", reason="hatchling, of the extra dev, makes source distributions")
     directory = tmp_path_factory.mktemp("sdist")
-    name = run(sys.executable, "-c", BUILD, str(directory), cwd=ROOT).strip()
-    with tarfile.open(directory / name) as archive:
+    made = build("sdist", directory)
+    with tarfile.open(made) as archive:
         archive.extractall(directory, filter="data")
-    return directory / name.removesuffix(".tar.gz")
+    return directory / made.name.removesuffix(".tar.gz")
 
 
 def test_it_holds_every_file_of_the_repository(unpacked: Path) -> None:

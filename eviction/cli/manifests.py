@@ -1,0 +1,40 @@
+"""`reclaimd manifests`: the objects of the DaemonSet for `kubectl apply -f -`, without a checkout.
+
+They are rendered by kustomize when a version is made (`make manifests`). What they do not cover, an overlay of your own
+does, on the tree that `--kustomize` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+
+from eviction.cli.options import exit_on
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
+from eviction.shipped import shipped
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    known = sorted(path.stem for path in shipped("manifests").iterdir())
+    listed = ", ".join(known)
+    parser.add_argument("variant", metavar="VARIANT", nargs="?", choices=known, default="base", help=f"one of {listed}")
+    parser.add_argument("--image", metavar="IMAGE", help="the image of the pods; default: reclaimd:VERSION")
+    parser.add_argument("--kustomize", metavar="DIR", help="write the kustomize base and components there, and no more")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0; 1 the directory is there already, or cannot be written; 2 usage.
+
+    Example: reclaimd manifests k3s --image registry.example/reclaimd:1
+    """
+    if arguments.kustomize is not None:
+        with exit_on(EXIT_NOT_RELIEVED, OSError):
+            shutil.copytree(shipped("kubernetes"), arguments.kustomize)
+        return EXIT_OK
+    text = shipped(f"manifests/{arguments.variant}.yaml").read_text()
+    if arguments.image is not None:
+        text = re.sub(r"(?m)^( +image:) .*$", lambda line: f"{line[1]} {arguments.image}", text)
+    sys.stdout.write(text)
+    return EXIT_OK
