@@ -97,8 +97,8 @@ def row_problems(
     """
     devices: dict[str, int] = {role: found.device_id for role, (found, _) in observations.filesystems.items()}
     for signal in in_order(rows):
-        if signal in marked and not rows[signal]:
-            kubelets = signal.filesystem.kubelets and signal not in configured
+        kubelets = signal.filesystem.kubelets and signal not in configured  # and empty while the layout is not known
+        if signal in marked and not rows[signal] and not (kubelets and observations.layout is None):
             yield Finding(
                 "row-empty",
                 Severity.NOTE if kubelets else Severity.PROBLEM,

@@ -248,6 +248,11 @@ def test_each_check_makes_its_finding(findings: Iterable[Finding], check: str, l
     assert healthy(found) is all(finding.level is Severity.NOTE for finding in found)
 
 
+def test_no_built_in_row_is_said_to_be_empty_while_the_layout_is_not_known() -> None:
+    """As without a runtime: there is no row to judge yet."""
+    assert not list(row_problems({SIGNALS[0]: ()}, (), {}, set(SIGNALS), replace(SEEN, layout=None)))
+
+
 def test_images_that_may_not_come_back_and_records_of_gone_ones_are_counted() -> None:
     """With their bytes and names; those that no pod has used are not among them."""
     known = {**SIDE_LOADED, PAUSE.id: ImageRecord(0.0, pulled=False)}
