@@ -139,8 +139,9 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
-            field, takes, text = _FLAGS[flag]
-            flags[field] = parse_pairs(flag, value, "<" if "<" in text else "=") if takes == "PAIRS" else value
+            field, takes, _ = _FLAGS[flag]
+            operator = "<" if flag in ("eviction-hard", "eviction-soft") else "="
+            flags[field] = parse_pairs(flag, value, operator) if takes == "PAIRS" else value
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)

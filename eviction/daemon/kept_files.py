@@ -61,11 +61,11 @@ class ImageRecordsSaver(Listener):
             self._saved.set()
             self._warn(f"the image records are not saved: {error}")
 
-    def finish(self) -> None:
-        """Saves one last time, and waits at most 1 s for it and for a save that has begun before."""
-        self._saved.wait(SAVE_AT_END_SECONDS / 2)
+    def finish(self, seconds: float = SAVE_AT_END_SECONDS) -> None:
+        """Saves one last time, and waits at most so long for it and for a save that has begun before."""
+        self._saved.wait(seconds / 2)
         self.detected()
-        self._saved.wait(SAVE_AT_END_SECONDS / 2)
+        self._saved.wait(seconds / 2)
 
     def _save(self, file: RecordFile) -> None:
         self._warn(file.save(self._records.records, self._records.gone))

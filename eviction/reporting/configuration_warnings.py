@@ -97,8 +97,9 @@ def row_problems(
     """
     devices: dict[str, int] = {role: found.device_id for role, (found, _) in observations.filesystems.items()}
     for signal in in_order(rows):
-        kubelets = signal.filesystem.kubelets and signal not in configured  # and empty while the layout is not known
-        if signal in marked and not rows[signal] and not (kubelets and observations.layout is None):
+        kubelets = signal.filesystem.kubelets and signal not in configured
+        unknown = kubelets and observations.layout is None  # then each of its rows is empty
+        if signal in marked and not rows[signal] and not unknown:
             yield Finding(
                 "row-empty",
                 Severity.NOTE if kubelets else Severity.PROBLEM,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from eviction.daemon import kept_files
 from eviction.daemon.kept_files import ImageRecordsSaver
 from eviction.daemon.manager import Lane
 from eviction.reporting.log import Log
@@ -78,9 +77,7 @@ class HeldClock(SystemClock):
 
 
 @pytest.mark.regression
-def test_what_was_detected_while_records_were_being_saved_is_saved_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_detected_while_records_were_being_saved_is_saved_at_the_end(tmp_path: Path) -> None:
     """The save that has begun has the records as they were; the last one comes after it."""
     clock, held, path = SystemClock(), HeldClock(), tmp_path / "state" / "images.json"
     first, second = ("sha256:" + letter * 64 for letter in "ab")
@@ -89,7 +86,6 @@ def test_what_was_detected_while_records_were_being_saved_is_saved_at_the_end(
     saver.detected()
     assert held.asked.wait(LONGEST_SECONDS)
     records.update([Image(first), Image(second)], frozenset(), clock.monotonic(), clock.wall())
-    monkeypatch.setattr(kept_files, "SAVE_AT_END_SECONDS", LONGEST_SECONDS)
     threading.Timer(0.0, held.goes_on.set).start()
-    saver.finish()
+    saver.finish(LONGEST_SECONDS)
     assert second in path.read_text()
