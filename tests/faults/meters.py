@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -109,6 +110,8 @@ class Meters:
     ) -> None:
         self._done.set()
         self._sampler.join()
+        while self._own and os.path.exists(f"/proc/self/task/{self._sampler.native_id}"):
+            time.sleep(0.001)  # Python has ended it, and the kernel has not yet
         self._read()
 
     @property
