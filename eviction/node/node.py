@@ -251,8 +251,9 @@ class Node(NodeView):
         self,
         gives_way: Callable[[], bool] = lambda: False,
         most: Callable[[], int | None] = lambda: None,
-        *,
+        btrfs: Sequence[str] = (),
         parallel: int | None = None,
+        *,
         dry_run: bool = False,
     ) -> Executor:
         """An executor for one pass, with the threads and removals of the node. `parallel`: removals side by side; None:
@@ -262,6 +263,7 @@ class Node(NodeView):
             parallel=parallel or self.configuration.parallel_removals,
             dry_run=dry_run or self.dry_run,
             patience_seconds=self.configuration.removal_patience_seconds,
+            btrfs=btrfs,
             most=most,
             gives_way=gives_way,
             experience=self.experience,

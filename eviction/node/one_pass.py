@@ -89,7 +89,7 @@ class Setting:
     cooldowns: Cooldowns
     clock: Clock
     context: Callable[[Executor, Callable[[], Pressure]], ReclaimContext]
-    executor: Callable[[Callable[[], bool], Callable[[], int | None]], Executor]
+    executor: Callable[[Callable[[], bool], Callable[[], int | None], Sequence[str], int | None], Executor]
     lead_seconds: Callable[[], float]
 
 
@@ -140,10 +140,10 @@ class OnePass:
         self._row = decision.row if request.row is None else request.row
         self._entries = tuple(map(self._entry, self._row))
         self._crossed = trigger is not Trigger.LEAD
-        self._executor = setting.executor(gives_way, lambda: None if self._crossed else 1)
         found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
-        self._executor.btrfs = tuple({each.device_id: each.path for each in found}.values())
-        self._executor.parallel = 1 if self._of_store else self._executor.parallel
+        btrfs = tuple({each.device_id: each.path for each in found}.values())
+        most, parallel = (lambda: None if self._crossed else 1), 1 if self._of_store else None
+        self._executor = setting.executor(gives_way, most, btrfs, parallel)
         self._context = setting.context(self._executor, self.pressure)
 
     @property

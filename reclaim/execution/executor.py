@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
-from reclaim.execution.workers import NoThread, Progress, Readings
+from reclaim.execution.workers import NoThread, Progress
 from reclaim.types import NEVER, DiskState, MeasureDisk, Outcome, Plan, Reason, ReclaimResult, Result, Verdict
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
@@ -133,12 +133,11 @@ class Executor:
         self.parallel = 1 if self.dry_run else max(self.parallel, 1)
         self.began_at = self.clock.monotonic()
         self.progress = Progress(self.clock)
-        self._readings = Readings(self.clock, self.removals.workers, self.progress)
 
     def plan(self, what: str, stage: Stage) -> Work | None:
         """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot plan, or hangs."""
         began = self.clock.monotonic()
-        plan = self._readings.read(what, stage.plan)
+        plan = self.removals.readings.read(what, stage.plan, self.progress)
         return None if plan is None else Work(stage, plan, self.clock.monotonic() - began)
 
     def execute(self, works: Sequence[Work], measure: MeasureDisk) -> None:
@@ -270,13 +269,13 @@ class _Execution:
                 outcome = remove_one(
                     verdict, work.stage, self._clock, executor.stopping, dry_run=executor.dry_run, may_send=may_send
                 )
+                if outcome.result is Result.REMOVED:
+                    for path in executor.btrfs:
+                        commit_btrfs(path)
             except Exception as error:  # noqa: BLE001 # a bug in one removal must end as an outcome, not as a hang
                 return Outcome(verdict, Result.FAILED, f"{type(error).__name__}: {error}")
             finally:
                 executor.progress.mark()
-            if outcome.result is Result.REMOVED:
-                for path in executor.btrfs:
-                    commit_btrfs(path)
             return outcome
 
         try:

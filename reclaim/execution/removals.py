@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from reclaim.execution.workers import Workers
+from reclaim.execution.workers import Readings, Workers
 from reclaim.services import Listener
 from reclaim.types import Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 from signals.clock import Clock
@@ -205,7 +205,8 @@ class Removals:
     """All removals of one node, in any lane. Thread-safe.
 
     `stopping`: set when nothing new may start. `parallel`: how many may run side by side when it is not urgent.
-    `ended_at`: when a removal last ended, in monotonic seconds: an older list may name objects that are gone.
+    `readings`: those of stages. `ended_at`: when a removal last ended, in monotonic seconds: an older list may name
+    objects that are gone.
     """
 
     def __init__(self, clock: Clock, stopping: threading.Event, parallel: int, listener: Listener | None = None):
@@ -214,6 +215,7 @@ class Removals:
         self._condition = threading.Condition()
         self._begun: set[Removal] = set()
         self.workers = Workers("removals", 0)
+        self.readings = Readings(clock, self.workers)
         self.set_parallel(parallel)
         self._listener = listener or Listener()
         self.ended_at = float("-inf")

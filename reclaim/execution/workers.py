@@ -6,8 +6,8 @@ command that does one pass prepares none, and each of its tasks gets a thread of
 
 Anything that may hang is read on such a thread, so that a hanging reading delays nothing else. Calls of the
 runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime` waits for a fixed
-time. A stage may read for as long as it takes: it is considered hung once it has neither ended nor got an answer from
-the runtime for a minute. It is then abandoned, and not started again until it has ended.
+time. A stage may read for as long as it takes (`Readings`): it is considered hung once it has neither ended nor got an
+answer from the runtime for a minute. It is then abandoned, and no pass starts it again until it has ended.
 """
 
 from __future__ import annotations
@@ -167,13 +167,12 @@ def call_was_answered() -> None:
 class _Reading(Generic[Answer]):
     """One reading on another thread."""
 
-    def __init__(self, read: Callable[[], Answer], workers: Workers, on_end: Callable[[], object] = lambda: None):
+    def __init__(self, read: Callable[[], Answer], workers: Workers):
         self._read = read
-        self._on_end = on_end
         self._answers: list[Answer] = []
         self._errors: list[BaseException] = []
         self.ended = threading.Event()
-        workers.run(self._run, self._announce)
+        workers.run(self._run, self.ended.set)
 
     def answer(self) -> Answer:
         """The result, once the reading has ended. Raises what it raised."""
@@ -186,10 +185,6 @@ class _Reading(Generic[Answer]):
             self._answers.append(self._read())
         except BaseException as error:  # noqa: BLE001 # raised again by the caller
             self._errors.append(error)
-
-    def _announce(self) -> None:
-        self.ended.set()
-        self._on_end()
 
 
 class ReadingsInTime:
@@ -225,32 +220,29 @@ def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS) -> Answer
 
 
 class Readings:
-    """Runs the readings of stages on `workers`, one after another. Not for concurrent callers."""
+    """The readings of stages, by any pass of a node, on its `workers`. Thread-safe."""
 
-    def __init__(self, clock: Clock, workers: Workers, progress: Progress, hangs_seconds: float = HANGS_SECONDS):
+    def __init__(self, clock: Clock, workers: Workers, hangs_seconds: float = HANGS_SECONDS):
         self._clock = clock
         self._workers = workers
-        self._progress = progress
         self._hangs_seconds = hangs_seconds
-        self._hanging: dict[str, float] = {}  # what -> since when
+        self._hanging: dict[str, tuple[threading.Event, float]] = {}  # by what: set when it has ended, and since when
 
-    def read(self, what: str, read: Callable[[], Answer]) -> Answer:
-        """The result of `read`. Raises what it raises, NoThread, and ReadingHangs while it or an earlier reading of
-        `what` hangs."""
-        started = self._hanging.get(what)
-        if started is not None:
-            raise self._hangs(what, started)
-        started = self._clock.monotonic()
-        self._progress.mark()
-        reading = _Reading(self._progress.of(read), self._workers, lambda: self._hanging.pop(what, None))
+    def read(self, what: str, read: Callable[[], Answer], progress: Progress) -> Answer:
+        """The result of `read`. `progress`: of the pass. Raises what it raises, NoThread, and ReadingHangs while it or
+        an earlier reading of `what` hangs."""
+        hanging, since = self._hanging.get(what, (None, 0.0))
+        if hanging is not None and not hanging.is_set():
+            raise self._hangs(what, since)
+        since = self._clock.monotonic()
+        progress.mark()
+        reading = _Reading(progress.of(read), self._workers)
         while not reading.ended.wait(self._hangs_seconds / 4):
-            if self._clock.monotonic() - self._progress.at > self._hangs_seconds:
-                self._hanging[what] = started
-                self._progress.mark()
-                if reading.ended.is_set():  # just now, before it was noted
-                    self._hanging.pop(what, None)
-                raise self._hangs(what, started)
+            if self._clock.monotonic() - progress.at > self._hangs_seconds:
+                self._hanging[what] = reading.ended, since
+                progress.mark()
+                raise self._hangs(what, since)
         return reading.answer()
 
-    def _hangs(self, what: str, started: float) -> ReadingHangs:
-        return ReadingHangs(f"{what} has been reading for {self._clock.monotonic() - started:.0f} s without an answer")
+    def _hangs(self, what: str, since: float) -> ReadingHangs:
+        return ReadingHangs(f"{what} has been reading for {self._clock.monotonic() - since:.0f} s without an answer")

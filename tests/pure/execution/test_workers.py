@@ -135,25 +135,24 @@ class Hanging:
 def readings(hangs_seconds: float) -> tuple[Readings, Workers, Progress]:
     """Readings on two threads with the real clock."""
     clock, workers = RunningClock(), Workers("tests", 2)
-    progress = Progress(clock)
-    return Readings(clock, workers, progress, hangs_seconds), workers, progress
+    return Readings(clock, workers, hangs_seconds), workers, Progress(clock)
 
 
 @pytest.mark.regression
 def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
     """Its caller goes on, others are read, and when it has ended it is read anew."""
-    reader, workers, _ = readings(0.05)
+    reader, workers, progress = readings(0.05)
     hanging = Hanging()
     for _ in range(2):
         with pytest.raises(ReadingHangs, match=r"^the logs has been reading for \d+ s without an answer$"):
-            reader.read("the logs", hanging.read)
+            reader.read("the logs", hanging.read, progress)
     assert hanging.times == 1
-    assert reader.read("the lists", lambda: 7) == 7
+    assert reader.read("the lists", lambda: 7, progress) == 7
     hanging.let_go.set()
 
     def is_read() -> bool:
         with contextlib.suppress(ReadingHangs):
-            return reader.read("the logs", hanging.read) == "read"
+            return reader.read("the logs", hanging.read, progress) == "read"
         return False
 
     assert came_true(is_read)
@@ -171,15 +170,15 @@ def test_a_long_reading_that_goes_forward_does_not_hang() -> None:
             time.sleep(0.01)
         return "all of them"
 
-    assert reader.read("who uses them", read) == "all of them"
+    assert reader.read("who uses them", read, progress) == "all of them"
     workers.close()
 
 
 def test_a_reading_raises_what_it_raises() -> None:
     """To its caller."""
-    reader, workers, _ = readings(60.0)
+    reader, workers, progress = readings(60.0)
     with pytest.raises(ZeroDivisionError):
-        reader.read("a defect", lambda: 1 // 0)
+        reader.read("a defect", lambda: 1 // 0, progress)
     workers.close()
 
 

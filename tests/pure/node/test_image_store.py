@@ -101,8 +101,8 @@ class Shop:
             Cooldowns(),
             self.clock,
             lambda executor, _: context_of(runtime, self.clock, executor=executor),
-            lambda gives_way, most: Executor(
-                removals, parallel=2, dry_run=self.dry_run, gives_way=gives_way, most=most
+            lambda gives_way, most, btrfs, parallel: Executor(
+                removals, parallel=parallel or 2, dry_run=self.dry_run, btrfs=btrfs, gives_way=gives_way, most=most
             ),
             lambda: 0.0,
         )

@@ -146,18 +146,22 @@ def test_a_plan_that_fails_is_the_error_of_its_function_and_removes_nothing(
     assert result.error.startswith(error)
 
 
-class Hasty(Executor):
-    """An executor that leaves a reading behind after a twentieth of a second without progress, not after a minute."""
+class Hasty(Removals):
+    """The removals of a node that leaves a reading behind after a twentieth of a second without progress, not after a
+    minute."""
 
     def __init__(self, clock: SteppedClock):
-        self.heard, stopping = Heard(), threading.Event()
-        removals = Removals(clock, stopping, 1, self.heard)
-        super().__init__(removals, patience_seconds=PATIENCE_SECONDS, parallel=1)
-        self._readings = Readings(clock, self.removals.workers, self.progress, hangs_seconds=0.05)
+        self.heard = Heard()
+        super().__init__(clock, threading.Event(), 1, self.heard)
+        self.readings = Readings(clock, self.workers, hangs_seconds=0.05)
+
+    def pass_(self) -> Executor:
+        """The executor of one more pass."""
+        return Executor(self, patience_seconds=PATIENCE_SECONDS, parallel=1)
 
 
 def test_a_plan_that_hangs_is_left_behind_and_the_next_function_goes_on() -> None:
-    """It is not begun again before it has ended."""
+    """No later pass begins it again before it has ended."""
     let_go, times = threading.Event(), 0
 
     def hang() -> list[Found]:
@@ -167,16 +171,16 @@ def test_a_plan_that_hangs_is_left_behind_and_the_next_function_goes_on() -> Non
         return []
 
     clock = RunningClock()
-    executor, shelf = Hasty(clock), Shelf(["a"])
+    node, shelf = Hasty(clock), Shelf(["a"])
     for _ in range(2):
-        result = call(executor, clock, plugin_function("Hangs", Planning(hang), FilesystemRole.NODEFS))
+        result = call(node.pass_(), clock, plugin_function("Hangs", Planning(hang), FilesystemRole.NODEFS))
         assert result.error.startswith("Hangs, stage 1, has been reading for ")
     assert times == 1
-    assert results(call(executor, clock, plugin_function("DustShelf", shelf, FilesystemRole.NODEFS))) == {
+    assert results(call(node.pass_(), clock, plugin_function("DustShelf", shelf, FilesystemRole.NODEFS))) == {
         "a": Result.REMOVED
     }
     let_go.set()
-    executor.removals.workers.close()
+    node.workers.close()
 
 
 # ---- single objects that fail
@@ -186,15 +190,15 @@ def test_a_plugins_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
     """It is waited for all the same; until it has ended it is left out."""
     let_go = threading.Event()
     clock = RunningClock()
-    executor = Hasty(clock)
+    node = Hasty(clock)
     shelf = Shelf(["a", "b"], removals={"a": lambda: let_go.wait(60.0)}, presences={"a": lambda: not let_go.is_set()})
     function = plugin_function("DustShelf", shelf, FilesystemRole.NODEFS)
-    assert results(call(executor, clock, function)) == {"a": Result.PARKED, "b": Result.REMOVED}
-    assert reasons(call(executor, clock, function)) == {"a": Reason.BEING_REMOVED}
+    assert results(call(node.pass_(), clock, function)) == {"a": Result.PARKED, "b": Result.REMOVED}
+    assert reasons(call(node.pass_(), clock, function)) == {"a": Reason.BEING_REMOVED}
     let_go.set()
-    assert executor.removals.wait(60.0)
-    assert [outcome.result for outcome in executor.heard.has_ended] == [Result.REMOVED]
-    executor.removals.workers.close()
+    assert node.wait(60.0)
+    assert [outcome.result for outcome in node.heard.has_ended] == [Result.REMOVED]
+    node.workers.close()
 
 
 def test_what_its_check_refuses_is_kept_with_its_word() -> None:
