@@ -6,7 +6,7 @@ any removal.
 
 A dry run instead starts it with `plan` as its last argument, and shows what it prints; a program that does not answer
 is shown as one object. A pass never asks for the plan, so a broken plan cannot keep the program from running. A plan
-consists of JSON lines, read strictly and within limits. Each line is one object: `{"name": "…", "size": 1048576,
+consists of JSON lines, at most 1 MiB, read strictly. Each line is one object: `{"name": "…", "size": 1048576,
 "reason": "…"}`. `size` is in bytes and may be missing or null; `reason` may be missing; other keys are ignored, so that
 more can be added one day. An empty object, `{}`, says only that the program understands the question: a program that
 would remove nothing prints it, as printing nothing means that it does not.
@@ -62,7 +62,7 @@ from typing import Final, NamedTuple, TypeVar
 from reclaim.execution.removals import Ready, Stage
 from reclaim.execution.workers import in_time
 from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
-from reclaim.trust import Credentials, owner_only_refusal, this_process
+from reclaim.trust import owner_only_refusal, this_process
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
@@ -77,8 +77,7 @@ PLAN = "plan"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LONGEST_PLAN_SECONDS = 10.0
 MOST_PLAN_BYTES = 1 << 20
-MOST_PLAN_LINES = 10_000
-LONGEST_PLAN_LINE = 4096  # bytes
+OBJECT = '{"name": "TEXT", "size": BYTES, "reason": "TEXT"}, of which size and reason may be missing'
 LONGEST_WORDS = 200  # characters shown of a name, a reason or a last line
 LARGEST_SIZE = 1 << 60
 
@@ -95,18 +94,7 @@ READ_BYTES = 64 * 1024  # what a pipe holds
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program_launcher.py")
 _LONGEST_NEWS = 64
 _CAP_SETGID, _CAP_SETUID = 6, 7
-_HINTS = {
-    errno.ENOEXEC: " (a script begins with a line like #!/bin/sh)",
-    errno.ENOENT: " (the interpreter that its first line names, or its loader)",
-}
-
-LogLine = Callable[[str, str], None]
-"""Takes a line that a program printed: the name of the function, and the line, which may contain control characters.
-Must return at once."""
-
-Output = Callable[[bytes], str]
-"""Takes what a program prints. Returns why the program must be ended, as the end of a sentence, or an empty string."""
-
+_HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
 
 Answer = TypeVar("Answer")
 
@@ -134,15 +122,16 @@ class Program:
     """The program of one function. Only one run at a time.
 
     `argv`: the program's absolute path, and its arguments. `timeout_seconds`: how long a run may take, above 0. `log`:
-    takes the name and each line that the program prints. `user`: who it runs as; None: as this process. `asks_plan`:
-    whether a dry run starts it with `plan` as an additional argument; False for a program that does its work whatever
-    its arguments are. `unended`: a run that could not be ended; the program is not started again until it has ended.
+    takes each line that the program prints, which may contain control characters, and returns at once. `user`: who it
+    runs as; None: as this process. `asks_plan`: whether a dry run starts it with `plan` as an additional argument; if
+    False, it does its work whatever its arguments are. `unended`: a run that could not be ended; the program is not
+    started again until it has ended.
     """
 
     name: str
     argv: tuple[str, ...]
     timeout_seconds: float
-    log: LogLine
+    log: Callable[[str], None]
     user: ProgramUser | None = None
     asks_plan: bool = True
     unended: ProgramRun | None = None
@@ -152,10 +141,6 @@ class Program:
     def path(self) -> str:
         """The path of its file."""
         return self.argv[0]
-
-    def log_line(self, line: str) -> None:
-        """Logs a line as printed by this program."""
-        self.log(self.name, line)
 
     @contextmanager
     def one_at_a_time(self) -> Iterator[None]:
@@ -209,7 +194,7 @@ class ProgramStage(Stage):
             try:
                 return self._asked()
             except NoPlan as error:
-                program.log_line(f"[asked for its plan it {error}]")
+                program.log(f"[asked for its plan it {error}]")
                 shown += f" (asked for its plan it {error})"
         elif self._dry_run:
             examine(program.path, program.user)
@@ -221,10 +206,10 @@ class ProgramStage(Stage):
 
     def remove(self, _: Verdict) -> bool:
         """Runs it to its end. Raises ProgramRefused, and RemovalFailed unless it exits with 0 in time."""
-        program, lines = self._program, LoggedLines(self._program.log_line)
-        run = self._run((), partial(lines.take, 0), lines, program.timeout_seconds)
+        program, printed = self._program, Printed(self._program.log)
+        run = self._run((), printed, program.timeout_seconds)
         if run.problem:
-            last = f"; its last line: {lines.last_line}" if lines.last_line else ""
+            last = f"; its last line: {printed.last_line}" if printed.last_line else ""
             raise RemovalFailed(f"the program {program.path} {run.problem}{last}")
         self._has_run = True
         return True
@@ -235,30 +220,23 @@ class ProgramStage(Stage):
 
     def _asked(self) -> Plan:
         """What it says it would remove. Raises NoPlan, ProgramRefused and RemovalFailed."""
-        printed = bytearray()
-
-        def take(more: bytes) -> str:
-            printed.extend(more[: MOST_PLAN_BYTES + 1 - len(printed)])
-            return f"printed more than {MOST_PLAN_BYTES} bytes" if len(printed) > MOST_PLAN_BYTES else ""
-
-        seconds = min(self._program.timeout_seconds, LONGEST_PLAN_SECONDS)
-        run = self._run((PLAN,), take, LoggedLines(self._program.log_line), seconds)
+        printed = PrintedPlan(self._program.log)
+        run = self._run((PLAN,), printed, min(self._program.timeout_seconds, LONGEST_PLAN_SECONDS))
         if run.problem:
             raise NoPlan(run.problem)
-        return plan_of(self._program.name, bytes(printed))
+        return plan_of(self._program.name, bytes(printed.plan))
 
-    def _run(self, arguments: tuple[str, ...], output: Output, lines: LoggedLines, seconds: float) -> ProgramRun:
-        """One run, to its end. `output`: receives what it prints; `lines`: its errors. Raises ProgramRefused, and
-        RemovalFailed if it could not be started."""
-        program, clock, outputs = self._program, self._context.clock, (output, partial(lines.take, 1))
+    def _run(self, arguments: tuple[str, ...], printed: Printed, seconds: float) -> ProgramRun:
+        """One run, to its end. Raises ProgramRefused, and RemovalFailed if it could not be started."""
+        program, clock = self._program, self._context.clock
         with program.one_at_a_time():
             variables = environment(self._context.pressure(), seconds, clock.wall(), dry_run=self._dry_run)
             with opened_program(program.path) as file:
-                run = ProgramRun(file, (*program.argv, *arguments), variables, program.user, outputs)
+                run = ProgramRun(file.fileno(), (*program.argv, *arguments), variables, program.user, printed)
             try:
                 run.watch(seconds, clock, self._context.executor.stopping)
             finally:
-                lines.end()
+                printed.end()
             if run.status is None:
                 program.unended = run
         return run
@@ -288,18 +266,16 @@ def environment(pressure: Pressure, seconds: float, wall: float, *, dry_run: boo
 # ---- its file
 
 
-@contextmanager
-def opened_program(path: str, credentials: Credentials | None = None) -> Iterator[int]:
-    """A descriptor (`O_PATH`) of the program at an absolute path. Raises ProgramRefused, also if its filesystem does
-    not answer."""
-    with _in_time(path, partial(_opened, path, credentials or this_process())) as program:
-        yield program.fileno()
+def opened_program(path: str) -> FileIO:
+    """The program at an absolute path, opened (`O_PATH`). Raises ProgramRefused, also if its filesystem does not
+    answer."""
+    return _in_time(path, partial(_opened, path))
 
 
-def examine(path: str, user: ProgramUser | None, credentials: Credentials | None = None) -> None:
+def examine(path: str, user: ProgramUser | None) -> None:
     """Raises ProgramRefused if the program would not be started now as this user."""
-    with opened_program(path, credentials) as program:
-        _in_time(path, partial(_refuse_execution, path, program, user))
+    with opened_program(path) as program:
+        _in_time(path, partial(_refuse_execution, path, program.fileno(), user))
 
 
 def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
@@ -310,43 +286,41 @@ def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
         raise ProgramRefused(f"the program {path} cannot be used: {error.strerror or error}") from error
 
 
-def _opened(path: str, credentials: Credentials) -> FileIO:
+def _opened(path: str) -> FileIO:
     """The opened file. It is closed at the latest when the last reference to it is dropped: a thread that hung may open
     it late. Raises ProgramRefused and OSError."""
-    if not path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")[1:]):
+    if not path.startswith("/") or {"", ".", ".."} & set(path.split("/")[1:]):
         raise ProgramRefused(f"the program {path!r} is not named by an absolute path without '.', '..' and '//'")
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
     for place in (*above, path):
-        status, refusal = os.lstat(place), None
+        status = os.lstat(place)
         if stat.S_ISLNK(status.st_mode):
-            refusal = f"{place} is a symlink; the path without it: {os.path.realpath(path)}"
-        elif place != path:
-            refusal = _directory_refusal(place, status, credentials, holds_it=place == above[-1])
+            refusal: str | None = f"{place} is a symlink; the path without it: {os.path.realpath(path)}"
+        else:
+            refusal = None if place == path else _directory_refusal(place, status, holds_it=place == above[-1])
         if refusal is not None:
             raise ProgramRefused(f"the program {path} is refused: {refusal}")
     program = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    refusal = _file_refusal(os.fstat(program), credentials)
+    refusal = _file_refusal(os.fstat(program))
     if refusal is not None:
         os.close(program)
         raise ProgramRefused(f"the program {path} is refused: {refusal}")
     return FileIO(program)
 
 
-def _directory_refusal(path: str, status: os.stat_result, credentials: Credentials, *, holds_it: bool) -> str | None:
+def _directory_refusal(path: str, status: os.stat_result, *, holds_it: bool) -> str | None:
     if not stat.S_ISDIR(status.st_mode):
         return f"{path} is not a directory"
-    if status.st_mode & stat.S_ISVTX and not holds_it and credentials.trusts(status.st_uid):
+    if status.st_mode & stat.S_ISVTX and not holds_it and this_process().trusts(status.st_uid):
         return None
-    return owner_only_refusal(f"the directory {path}", status, credentials)
+    return owner_only_refusal(f"the directory {path}", status)
 
 
-def _file_refusal(status: os.stat_result, credentials: Credentials) -> str | None:
+def _file_refusal(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
-    refusal = owner_only_refusal("it", status, credentials)
-    if refusal is None and not status.st_mode & 0o111:
-        return f"it is not executable (mode {status.st_mode & 0o7777:04o})"
-    return refusal
+    executable = None if status.st_mode & 0o111 else f"it is not executable (mode {status.st_mode & 0o7777:04o})"
+    return owner_only_refusal("it", status) or executable
 
 
 def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
@@ -433,33 +407,35 @@ class ProgramRun:
         argv: Sequence[str],
         environment: Mapping[str, str],
         user: ProgramUser | None,
-        outputs: tuple[Output, Output],
+        printed: Printed,
     ):
-        """Requests the run. `program`: the descriptor of the file that was checked. `outputs`: for what it prints, and
-        for its errors. Raises RemovalFailed."""
+        """Requests the run. `program`: the descriptor of the file that was checked. `printed`: takes what it prints.
+        Raises RemovalFailed."""
         self.pid = 0
         self.status: int | None = None
         self.problem = ""
         self._path = argv[0]
-        self._user = None if user is None or _is_own(user) else user
-        self._pipes: list[tuple[FileIO, Output]] = []
+        self._printed = printed
+        self._outputs: list[FileIO] = []
         self._errno = 0
-        self._too_much = ""
         self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._news.settimeout(LOOK_SECONDS)
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        switch = None if user is None or _is_own(user) else tuple(user)
+        request = marshal.dumps((tuple(map(os.fsencode, argv)), variables, switch))
         descriptors = [news.fileno(), program]
         with news, ExitStack() as theirs:
             try:
-                for output in outputs:
+                for _ in range(2):
                     reading, writing = os.pipe()
-                    self._pipes.append((FileIO(reading), output))
+                    self._outputs.append(FileIO(reading))
                     theirs.callback(os.close, writing)
                     os.set_blocking(reading, False)
                     descriptors.append(writing)
-                LAUNCHER.request(_request(argv, environment, self._user), descriptors)
-            except (OSError, ValueError) as error:
+                LAUNCHER.request(request, descriptors)
+            except OSError as error:
                 self.close()
-                raise self._not_started(error) from error
+                raise self._not_started(error.strerror or str(error)) from error
 
     def watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
         """Watches until it has ended, or cannot be ended; in that case its status stays None, and `look` can be called
@@ -472,7 +448,7 @@ class ProgramRun:
             raise
         if self.status is not None:
             self.close()
-            self.problem = self.problem or self._too_much or _status_problem(self.status)
+            self.problem = self.problem or self._printed.too_much or _status_problem(self.status)
 
     def look(self) -> bool:
         """Reads one message that arrives within 10 ms; returns whether the run has ended. If its supervisor died, or
@@ -497,12 +473,14 @@ class ProgramRun:
     def close(self) -> None:
         """Whatever is left of it is killed. May be called twice."""
         self._news.close()
-        for pipe, _ in self._pipes:
-            pipe.close()
+        for output in self._outputs:
+            output.close()
 
     def _watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
         def enough() -> str:
-            return self._too_much or ("was ended because reclaimd was told to stop" if stopping.is_set() else "")
+            return self._printed.too_much or (
+                "was ended because reclaimd was told to stop" if stopping.is_set() else ""
+            )
 
         if not self._ends(seconds, clock, enough):
             self.problem = enough() or f"had not ended after {seconds:g} s"
@@ -514,16 +492,17 @@ class ProgramRun:
                 elif self.pid:
                     self.problem += f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
                 else:
-                    raise self._not_started(OSError(errno.ETIMEDOUT, "its launcher does not answer"))
+                    raise self._not_started("its launcher does not answer")
         if self._errno:
-            raise self._not_started(OSError(self._errno, os.strerror(self._errno)))
+            hint = _HINT if self._errno in (errno.ENOEXEC, errno.ENOENT) else ""
+            raise self._not_started(f"{os.strerror(self._errno)}{hint}")
 
-    def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] | None = None) -> bool:
+    def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] = str) -> bool:
         """Reads what it prints until it has ended; False after `seconds`, or once `enough` returns a reason."""
         deadline = clock.monotonic() + seconds
         while not self.look():
             self._read()
-            if clock.monotonic() >= deadline or (enough is not None and enough()):
+            if clock.monotonic() >= deadline or enough():
                 return False
         return True
 
@@ -532,24 +511,11 @@ class ProgramRun:
             self._news.send(b"%d" % number)
 
     def _read(self) -> None:
-        for pipe, output in self._pipes:
-            self._too_much = output(pipe.read(READ_BYTES) or b"") or self._too_much
+        for number, output in enumerate(self._outputs):
+            self._printed.take(number, output.read(READ_BYTES) or b"")
 
-    def _not_started(self, error: OSError | ValueError) -> RemovalFailed:
-        words, hint = str(error), ""
-        if isinstance(error, OSError):
-            words, hint = error.strerror or words, _HINTS.get(error.errno or 0, "")
-            if error.errno == errno.EPERM and self._user is not None:
-                hint = f" (this process may not become uid {self._user.uid}, gid {self._user.gid})"
-        return RemovalFailed(f"the program {self._path} could not be started: {words}{hint}")
-
-
-def _request(argv: Sequence[str], environment: Mapping[str, str], user: ProgramUser | None) -> bytes:
-    """Encodes a request. Raises ValueError for a zero byte."""
-    if any("\0" in text for text in (*argv, *environment.values())):
-        raise ValueError("embedded null byte")
-    variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-    return marshal.dumps((tuple(map(os.fsencode, argv)), variables, None if user is None else tuple(user)))
+    def _not_started(self, words: str) -> RemovalFailed:
+        return RemovalFailed(f"the program {self._path} could not be started: {words}")
 
 
 def _status_problem(status: int) -> str:
@@ -564,9 +530,12 @@ def _status_problem(status: int) -> str:
 # ---- what it prints
 
 
-class LoggedLines:
+class Printed:
     """What one run prints to its two outputs, 0 and 1 (its errors). Each line is passed to `log`, within limits for
-    both together, whatever the program prints."""
+    both together, whatever the program prints. `too_much`: why the program must be ended because of it, as the end of a
+    sentence; empty if it need not be."""
+
+    too_much = ""
 
     def __init__(self, log: Callable[[str], None]):
         self._log = log
@@ -576,8 +545,8 @@ class LoggedLines:
         self._begun = [b"", b""]
         self._tails = [b"", b""]
 
-    def take(self, output: int, printed: bytes) -> str:
-        """Takes all there is: it is never too much."""
+    def take(self, output: int, printed: bytes) -> None:
+        """Takes what was printed since."""
         self._tails[output] = (self._tails[output] + printed)[-LONGEST_LINE:]
         kept = printed[: self._bytes]
         self._bytes -= len(kept)
@@ -585,7 +554,6 @@ class LoggedLines:
         *lines, self._begun[output] = (self._begun[output] + kept).split(b"\n")
         for line in lines:
             self._log_line(line)
-        return ""
 
     def end(self) -> None:
         """Nothing more will come: logs unfinished lines, and how much was not logged."""
@@ -610,6 +578,23 @@ class LoggedLines:
             self._dropped_bytes += len(line) + 1
 
 
+class PrintedPlan(Printed):
+    """The same, where output 0 is a plan, which is not logged."""
+
+    def __init__(self, log: Callable[[str], None]):
+        super().__init__(log)
+        self.plan = bytearray()
+
+    def take(self, output: int, printed: bytes) -> None:
+        """Takes what was printed since."""
+        if output:
+            super().take(output, printed)
+            return
+        self.plan += printed[: MOST_PLAN_BYTES + 1 - len(self.plan)]
+        if len(self.plan) > MOST_PLAN_BYTES:
+            self.too_much = f"printed more than {MOST_PLAN_BYTES} bytes"
+
+
 def _text_of(line: bytes) -> str:
     """A line as text, with escapes for what is not UTF-8. Control characters stay: the log escapes them."""
     return line.decode(errors="backslashreplace").rstrip("\r")
@@ -621,32 +606,21 @@ def plan_of(function: str, printed: bytes) -> Plan:
     lines = [line for line in printed.split(b"\n") if line.strip()]
     if not lines:
         raise NoPlan("printed nothing")
-    if len(lines) > MOST_PLAN_LINES:
-        raise NoPlan(f"printed {len(lines)} lines; allowed are {MOST_PLAN_LINES}")
     objects = [(number, line) for number, line in enumerate(lines, 1) if line.strip() != b"{}"]
     return Plan(tuple(_verdict(f"{function}/{at}", *each) for at, each in enumerate(objects, 1)))
 
 
 def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
     """The object on one line of the plan. Raises NoPlan."""
-    if len(line) > LONGEST_PLAN_LINE:
-        raise NoPlan(f"printed a line {number} of {len(line)} bytes; allowed are {LONGEST_PLAN_LINE}")
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise NoPlan(f"printed a line {number} that is no JSON object")
-    name, size, reason = value.get("name"), value.get("size"), value.get("reason", "")
-    for key, found, is_allowed, allowed in (
-        ("name", name, isinstance(name, str) and name, "a string"),
-        ("size", size, size is None or (type(size) is int and 0 <= size <= LARGEST_SIZE), "a whole number of bytes"),
-        ("reason", reason, isinstance(reason, str), "a string"),
-    ):
-        if not is_allowed:
-            shown = _cut("missing" if found is None else json.dumps(found))
-            raise NoPlan(f"printed a line {number} whose {key} is {shown}; allowed is {allowed}")
-    named = f"{_cut(str(name))} ({_cut(reason)})" if reason else _cut(str(name))
+        name, size, reason = value.get("name"), value.get("size"), value.get("reason", "")
+    except (ValueError, RecursionError, AttributeError):
+        name, size, reason = None, None, None
+    has_size = size is None or (type(size) is int and 0 <= size <= LARGEST_SIZE)
+    if not (isinstance(name, str) and name and isinstance(reason, str) and has_size):
+        raise NoPlan(f"printed as line {number} {_text_of(line[:LONGEST_WORDS])!r}; allowed is {OBJECT}")
+    named = f"{_cut(name)} ({_cut(reason)})" if reason else _cut(name)
     return Verdict(PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD)
 
 

@@ -91,15 +91,14 @@ def own_directory_refusal(path: str, status: os.stat_result) -> str | None:
     return _owner_refusal("it", status, this_process()) or _way_refusal(path, this_process())
 
 
-def owner_only_refusal(what: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
+def owner_only_refusal(what: str, status: os.stat_result) -> str | None:
     """Why someone other than its owner could change `what`, or why its owner is not trusted, as a sentence; None if
     neither.
 
     Stricter than the check of files that are only read: no group may write, as the group bits also stand for access
     control lists.
     """
-    credentials = credentials or this_process()
-    return _owner_refusal(what, status, credentials) or _writer_refusal(f"write {what}", status, "0755")
+    return _owner_refusal(what, status, this_process()) or _writer_refusal(f"write {what}", status, "0755")
 
 
 def directory_refusal(path: str) -> str | None:

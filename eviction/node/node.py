@@ -461,8 +461,8 @@ def _own_functions(configuration: Configuration, log: Callable[[str, str], None]
         match function.kind:
             case FunctionKind.PROGRAM:
                 user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
-                program = Program(name, function.argv, timeout_seconds, log, user, asks_plan=function.asks_plan)
-                return program_function(program, frees)
+                own_log, asks = partial(log, name), function.asks_plan
+                return program_function(Program(name, function.argv, timeout_seconds, own_log, user, asks), frees)
             case FunctionKind.PLUGIN:
                 try:
                     options = dict(function.options)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.programs import LONGEST_PLAN_LINE, LONGEST_WORDS, MOST_PLAN_LINES, NoPlan, plan_of
+from reclaim.programs import LONGEST_WORDS, OBJECT, NoPlan, plan_of
 from reclaim.types import Action
 
 PRINTABLE = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")  # what str.isprintable() says
@@ -62,28 +62,29 @@ def test_an_empty_object_says_that_the_question_is_known() -> None:
     [
         (b"", "printed nothing"),
         (b" \n\n", "printed nothing"),
-        (b"3 files", "printed a line 1 that is no JSON object"),
-        (b"[]", "printed a line 1 that is no JSON object"),
-        (b"\xff\xfe", "printed a line 1 that is no JSON object"),
-        (b"[" * 4000, "printed a line 1 that is no JSON object"),
-        (b'{"size": 1}', "printed a line 1 whose name is missing; allowed is a string"),
-        (b'{"name": ""}', 'printed a line 1 whose name is ""; allowed is a string'),
-        (b'{"name": 7}', "printed a line 1 whose name is 7; allowed is a string"),
-        (b'{"name": "a", "size": "1Gi"}', 'a line 1 whose size is "1Gi"; allowed is a whole number of bytes'),
-        (b'{"name": "a", "size": -1}', "a line 1 whose size is -1; allowed is a whole number of bytes"),
-        (b'{"name": "a", "size": 1.5}', "a line 1 whose size is 1.5; allowed is a whole number of bytes"),
-        (b'{"name": "a", "size": true}', "a line 1 whose size is true; allowed is a whole number of bytes"),
-        (b'{"name": "a", "size": 1e999}', "a line 1 whose size is Infinity; allowed is a whole number of bytes"),
-        (b'{"name": "a", "reason": []}', "printed a line 1 whose reason is []; allowed is a string"),
-        (
-            line(name="a" * LONGEST_PLAN_LINE),
-            f"printed a line 1 of {LONGEST_PLAN_LINE + 12} bytes; allowed are {LONGEST_PLAN_LINE}",
+        (b"3 files", f"printed as line 1 '3 files'; allowed is {OBJECT}"),
+        (line(name="a") + b"[]", f"printed as line 2 '[]'; allowed is {OBJECT}"),
+        (b"\xff\xfe", r"'\\xff\\xfe'; allowed is " + OBJECT),
+        (b"[" * 4000, f"printed as line 1 '{'[' * 200}'; allowed is {OBJECT}"),
+        *(
+            (said, f"printed as line 1 '{said.decode()}'; allowed is {OBJECT}")
+            for said in (
+                b'{"size": 1}',
+                b'{"name": ""}',
+                b'{"name": 7}',
+                b'{"name": "a", "size": "1Gi"}',
+                b'{"name": "a", "size": -1}',
+                b'{"name": "a", "size": 1.5}',
+                b'{"name": "a", "size": true}',
+                b'{"name": "a", "size": 1e999}',
+                b'{"name": "a", "reason": []}',
+                b'{"name": "a", "reason": null}',
+            )
         ),
-        (line(name="a") * (MOST_PLAN_LINES + 1), f"printed {MOST_PLAN_LINES + 1} lines; allowed are {MOST_PLAN_LINES}"),
     ],
 )
 def test_what_is_no_plan(printed: bytes, told: str) -> None:
-    """Each with its own sentence."""
+    """The sentence has the line, and what is allowed."""
     with pytest.raises(NoPlan) as refused:
         plan_of("prune", printed)
     assert str(refused.value).endswith(told)

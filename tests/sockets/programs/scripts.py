@@ -43,12 +43,7 @@ class Runs:
         self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None
     ) -> Program:
         """A program of the product."""
-
-        def log(name: str, line: str) -> None:
-            assert name == PRUNE
-            self.lines.append(line)
-
-        return Program(PRUNE, (path, *arguments), timeout, log, user)
+        return Program(PRUNE, (path, *arguments), timeout, self.lines.append, user)
 
     def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
         """The stage of one pass."""

@@ -124,24 +124,14 @@ def test_a_program_is_run_as_its_user_with_no_other_group(tmp_path: Path, runs: 
 
 
 def test_what_cannot_be_started_fails_in_one_sentence(tmp_path: Path, runs: Runs) -> None:
-    """A file without a first line, an interpreter that is not there, a zero byte in an argument."""
+    """A file without a first line, an interpreter that is not there."""
     path = script(tmp_path, "")
     Path(path).write_text("not a program\n")
     told = f"the program {path} could not be started: "
-    assert runs.run(path) == f"{told}Exec format error (a script begins with a line like #!/bin/sh)"
+    hint = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
+    assert runs.run(path) == f"{told}Exec format error{hint}"
     Path(path).write_text("#!/no/interpreter\n")
-    assert (
-        runs.run(path) == f"{told}No such file or directory (the interpreter that its first line names, or its loader)"
-    )
-    assert runs.run(script(tmp_path, ""), "\0") == f"{told}embedded null byte"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may become another user")
-def test_a_user_that_may_not_be_switched_to_fails_in_one_sentence(tmp_path: Path, runs: Runs) -> None:
-    """Where only root could do it."""
-    path = script(tmp_path, "exit 0")
-    told = f"this process may not become uid {STRANGER}, gid {STRANGER}"
-    assert told in runs.run(path, user=ProgramUser(STRANGER, STRANGER))
+    assert runs.run(path) == f"{told}No such file or directory{hint}"
 
 
 # ---- programs that do not end
@@ -279,7 +269,7 @@ def test_what_another_run_has_left_is_not_touched(tmp_path: Path, runs: Runs) ->
 def test_a_program_whose_lines_nobody_can_take_is_killed(tmp_path: Path, runs: Runs) -> None:
     """A defect of ours leaves no process behind."""
 
-    def log(_: str, line: str) -> None:
+    def log(line: str) -> None:
         raise ValueError(line)
 
     path = script(tmp_path, f"{FORKS_AND_LEAVES}; echo a line; sleep 600")
