@@ -1,10 +1,10 @@
 """Opens log directories and removes what is in them, safely against symlinks, mounts and races.
 
-Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount. With `openat2` (Linux
-5.6), the kernel guarantees this in one call: RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS, NO_XDEV. Without it (an older
-kernel, or a seccomp profile that denies the call), the directory is opened with `O_NOFOLLOW | O_DIRECTORY`, then device
-and mount id are compared. The mount id distinguishes a bind mount of the same filesystem from a plain directory. It is
-read from /proc/self/fdinfo; if that cannot be read, nothing is opened. Sources: openat2(2), proc_pid_fdinfo(5).
+Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount: one name is opened with
+`O_NOFOLLOW | O_DIRECTORY`, then device and mount id of the two descriptors are compared. The mount id distinguishes a
+bind mount of the same filesystem from a plain directory. It is read from /proc/self/fdinfo; if that cannot be read,
+nothing is opened. Source: proc_pid_fdinfo(5). (openat2(2) does the same in one call, but not on every kernel and under
+every seccomp profile.)
 
 `remove_tree` removes one named entry of an opened directory, with everything below it.
 
@@ -26,10 +26,8 @@ Covers: removal. Does not cover: whether something may be removed (`containers`,
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,19 +43,7 @@ filesystem or mount; or another error from the kernel. Raises ValueError if the 
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SYS_OPENAT2 = 437  # the same on every architecture that Kubernetes runs on
-_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
-_CROSSING = "is on another filesystem or mount"
-_MOUNT_UNKNOWN = "its mount is unknown: /proc/self/fdinfo does not name it"
-_RETRIES = 16  # openat2 may fail with EAGAIN while something is renamed or mounted
-
-_syscall = ctypes.CDLL(None, use_errno=True).syscall
-_syscall.restype = ctypes.c_long
-_syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
-_HOW = struct.pack("=QQQ", DIRECTORY, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)  # flags, mode, resolve
-
-_MAYBE_A_RACE = (errno.EAGAIN, errno.EINTR, errno.EXDEV)
-"""Includes EXDEV: a directory that moves while it is opened may no longer be beneath (`complete_walk`, fs/namei.c)."""
+_CROSSING = "is not known to be on the same filesystem and mount"
 
 
 class LogsUnreadable(ReclaimError):
@@ -95,49 +81,12 @@ def opened(directory: str, *beneath: bytes) -> Iterator[int]:
 
 
 def open_beneath(directory: int, name: bytes) -> int:
-    """An `OpenBeneath`: with `openat2`, or by comparison if the kernel does not offer it."""
-    try:
-        return open_by_openat2(directory, name)
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: how some seccomp profiles deny unknown calls
-            raise
-    return open_by_comparison(directory, name)
-
-
-def open_by_openat2(directory: int, name: bytes) -> int:
-    """An `OpenBeneath` for kernels that have `openat2`; elsewhere, OSError with ENOSYS or EPERM."""
-    _refuse_paths(name)
-    code = errno.EAGAIN
-    for _ in range(_RETRIES):
-        descriptor = int(_syscall(_SYS_OPENAT2, directory, name, _HOW, len(_HOW)))
-        if descriptor >= 0:
-            return _on_the_same_device(directory, descriptor, name)
-        code = ctypes.get_errno()
-        if code not in _MAYBE_A_RACE:
-            break
-    raise OSError(code, _CROSSING if code == errno.EXDEV else os.strerror(code), name)
-
-
-def open_by_comparison(directory: int, name: bytes) -> int:
-    """An `OpenBeneath` for any kernel; OSError with EXDEV also if the mount is unknown."""
-    _refuse_paths(name)
-    descriptor = _on_the_same_device(directory, os.open(name, DIRECTORY, dir_fd=directory), name)
-    mounts = _mount_id(directory), _mount_id(descriptor)
-    if mounts[0] is not None and mounts[0] == mounts[1]:
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EXDEV, _MOUNT_UNKNOWN if None in mounts else _CROSSING, name)
-
-
-def _refuse_paths(name: bytes) -> None:
+    """An `OpenBeneath`. (A btrfs subvolume has a device of its own, but is not a mount.)"""
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
-
-
-def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
-    """The descriptor. If it is on another device, closes it and raises EXDEV (a btrfs subvolume has a device of its
-    own, but is not a mount)."""
-    if os.fstat(descriptor).st_dev == os.fstat(directory).st_dev:
+    descriptor = os.open(name, DIRECTORY, dir_fd=directory)
+    above, mount = _mount_id(directory), _mount_id(descriptor)
+    if above is not None and above == mount and os.fstat(directory).st_dev == os.fstat(descriptor).st_dev:
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EXDEV, _CROSSING, name)
@@ -146,8 +95,8 @@ def _on_the_same_device(directory: int, descriptor: int, name: bytes) -> int:
 def _mount_id(descriptor: int) -> bytes | None:
     """The kernel's id of the mount that a descriptor was opened on; None if unknown."""
     try:
-        with open(f"/proc/self/fdinfo/{descriptor}", "rb") as info:
-            return next((line for line in info if line.startswith(b"mnt_id:")), None)
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as info:
+            return next((line for line in info.read().splitlines() if line.startswith(b"mnt_id:")), None)
     except OSError:
         return None
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import json
 import mmap
 import os
@@ -19,7 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eviction.drill.runtime.private_mounts import enter_private_mounts, mount_tmpfs
-from reclaim.pod_logs.directories import open_beneath, open_by_openat2, remove_tree
+from reclaim.pod_logs.directories import remove_tree
 from tests.sockets.namespace_child import drop_all_capabilities
 
 PAIRS = 8
@@ -49,50 +48,21 @@ def without_capabilities(directory: str) -> dict[str, Any]:
     return _removal(directory)
 
 
-def without_openat2(directory: str, error: str) -> dict[str, Any]:
-    """A seccomp filter refuses openat2 with this error; `doomed` is removed all the same."""
-    _refuse_openat2(int(error))
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.close(open_by_openat2(descriptor, b"doomed"))
-    except OSError as refused:
-        return {"refused": errno.errorcode[refused.errno or 0], **_removal(directory)}
-    raise SystemExit("openat2 was not refused")
-
-
-def without_openat2_and_proc(directory: str, error: str) -> dict[str, Any]:
-    """As `without_openat2`, and /proc is empty, so the mount of a descriptor is unknown."""
+def without_proc(directory: str) -> dict[str, Any]:
+    """/proc is empty, so the mount of a descriptor is unknown."""
     if not enter_private_mounts().available:
         raise SystemExit("no private mounts")
     mount_tmpfs("/proc", 4096, 2)
-    _refuse_openat2(int(error))
     return _removal(directory)
 
 
 def _removal(directory: str) -> dict[str, Any]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    return asdict(remove_tree(descriptor, b"doomed", open_directory=open_beneath))
-
-
-def _refuse_openat2(code: int) -> None:
-    """Makes the system call 437 (openat2) fail with this error from now on."""
-    program = b"".join(
-        struct.pack("=HBBI", *instruction)
-        for instruction in (
-            (0x20, 0, 0, 0),  # load the number of the system call
-            (0x15, 0, 1, 437),  # if it is openat2
-            (0x06, 0, 0, 0x00050000 | code),  # SECCOMP_RET_ERRNO
-            (0x06, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
-        )
-    )
-    instructions = ctypes.create_string_buffer(program, len(program))
-    filtered = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
-    if _libc.prctl(38, 1, 0, 0, 0) != 0 or _libc.prctl(22, 2, filtered, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    return asdict(remove_tree(descriptor, b"doomed"))
 
 
 SCENARIOS: dict[str, Callable[..., dict[str, Any] | None]] = {
-    scenario.__name__: scenario for scenario in (swap, without_capabilities, without_openat2, without_openat2_and_proc)
+    scenario.__name__: scenario for scenario in (swap, without_capabilities, without_proc)
 }
 
 if __name__ == "__main__":

@@ -20,10 +20,8 @@ import pytest
 
 from reclaim.pod_logs.directories import (
     BATCH,
-    OpenBeneath,
     TreeRemoval,
-    open_by_comparison,
-    open_by_openat2,
+    open_beneath,
     remove_tree,
     unlink_files,
 )
@@ -31,8 +29,8 @@ from reclaim.pod_logs.names import is_entry_name, printable
 from tests.descriptors import no_descriptor_left, open_descriptors
 from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
 
-WAYS = [open_by_openat2, open_by_comparison]
 _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS, _FS_IMMUTABLE_FL = 0x80086601, 0x40086602, 0x10
+LEVELS = 10_000
 _ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -74,16 +72,14 @@ def immutable(path: Path) -> Iterator[None]:
         flag(False)
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_a_tree_is_removed_and_its_neighbours_are_kept(tmp_path: Path, how: OpenBeneath) -> None:
+def test_a_tree_is_removed_and_its_neighbours_are_kept(tmp_path: Path) -> None:
     """One entry by its whole name: 3 directories and 3 files; names that begin like it are other entries."""
     plant(tmp_path, "pod/app/0.log", "pod/app/0.log.gz", "pod/side/1.log", "pod2/file", "po", "pod.log")
-    assert removed(tmp_path, "pod", how) == TreeRemoval(6)
+    assert removed(tmp_path, "pod") == TreeRemoval(6)
     assert contents(tmp_path) == {"po": "po", "pod.log": "pod.log", "pod2": None, "pod2/file": "pod2/file"}
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_every_kind_of_entry_is_removed_as_an_entry(tmp_path: Path, canary: Canary, how: OpenBeneath) -> None:
+def test_every_kind_of_entry_is_removed_as_an_entry(tmp_path: Path, canary: Canary) -> None:
     """Files, hard links, symlinks to a file, a directory, nothing and themselves, a pipe and a socket: 10 and the top.
 
     The other name of a hard link keeps its content; nothing is opened, so the pipe does not block.
@@ -98,7 +94,7 @@ def test_every_kind_of_entry_is_removed_as_an_entry(tmp_path: Path, canary: Cana
     os.mkfifo(top / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(top / "socket"))
-    assert removed(tmp_path, "top", how) == TreeRemoval(11)
+    assert removed(tmp_path, "top") == TreeRemoval(11)
     assert not top.exists()
     assert (canary.path / "file").stat().st_nlink == 1
 
@@ -132,8 +128,7 @@ def test_two_names_never_print_alike() -> None:
     assert [printable(name) for name in (b"a\xff", rb"a\xff", "ü".encode())] == [r"a\xff", r"a\\xff", "ü"]
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary, how: OpenBeneath) -> None:
+def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary) -> None:
     """The entry itself, and each of 20 levels below another one: links to a directory with files in it."""
     at = tmp_path / "top"
     for level in range(20):
@@ -142,8 +137,8 @@ def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary, ho
         (at / "z-link").symlink_to(os.path.relpath(canary.path / "directory", at))
         at /= str(level)
     (tmp_path / "link").symlink_to(canary.path)
-    assert removed(tmp_path, "link", how) == TreeRemoval(1)
-    assert removed(tmp_path, "top", how) == TreeRemoval(60)
+    assert removed(tmp_path, "link") == TreeRemoval(1)
+    assert removed(tmp_path, "top") == TreeRemoval(60)
     assert list(tmp_path.iterdir()) == [canary.path]
 
 
@@ -162,21 +157,20 @@ def test_what_is_not_there_is_nothing_removed(tmp_path: Path) -> None:
 def test_a_path_is_not_a_name(tmp_path: Path, canary: Canary, name: bytes) -> None:
     """Neither to be removed, nor opened, nor as the beginning of a name."""
     assert not is_entry_name(name)
-    refusing: list[Callable[[int, bytes], object]] = [remove_tree, unlink_files, *WAYS]
+    refusing: list[Callable[[int, bytes], object]] = [remove_tree, unlink_files, open_beneath]
     with opened(tmp_path) as directory:
         for refused in refusing:
             with pytest.raises(ValueError, match="name of"):
                 refused(directory, name)
 
 
-@pytest.mark.parametrize(("how", "levels"), [(open_by_openat2, 10_000), (open_by_comparison, 1_000)])
-def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenBeneath, levels: int) -> None:
-    """10 000 directories in each other with a file in each (1 000 where mounts are compared).
+def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path) -> None:
+    """10 000 directories in each other with a file in each.
 
     At most 3 descriptors are open at a time, none afterwards.
     """
     at = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(levels):
+    for _ in range(LEVELS):
         os.mkdir("deeper", dir_fd=at)
         below = os.open("deeper", os.O_RDONLY, dir_fd=at)
         os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=below))
@@ -190,13 +184,13 @@ def test_depth_costs_no_recursion_and_few_descriptors(tmp_path: Path, how: OpenB
         calls += 1
         if calls % 100 == 0:
             most = max(most, open_descriptors() - before)
-        return how(directory, name)
+        return open_beneath(directory, name)
 
     with no_descriptor_left():
-        assert removed(tmp_path, "deeper", counted) == TreeRemoval(2 * levels)
+        assert removed(tmp_path, "deeper", counted) == TreeRemoval(2 * LEVELS)
     assert list(tmp_path.iterdir()) == []
     assert 0 < most <= 3
-    assert calls < 8 * levels
+    assert calls < 8 * LEVELS
 
 
 def test_a_wide_directory_is_taken_in_batches(tmp_path: Path) -> None:
@@ -211,15 +205,14 @@ def test_a_wide_directory_is_taken_in_batches(tmp_path: Path) -> None:
 
 
 @_ROOT
-@pytest.mark.parametrize("how", WAYS)
-def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(tmp_path: Path, how: OpenBeneath) -> None:
+def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(tmp_path: Path) -> None:
     """An immutable file is kept with the two directories above it; 3 other entries are removed."""
     plant(tmp_path, "top/a/kept", "top/a/b/file", "top/z")
     with no_descriptor_left(), immutable(tmp_path / "top/a/kept"):
-        result = removed(tmp_path, "top", how)
+        result = removed(tmp_path, "top")
         assert result == TreeRemoval(3, 1, "top/a/kept: Operation not permitted")
         assert contents(tmp_path) == {"top": None, "top/a": None, "top/a/kept": "top/a/kept"}
-    assert removed(tmp_path, "top", how) == TreeRemoval(3)
+    assert removed(tmp_path, "top") == TreeRemoval(3)
 
 
 @_ROOT
@@ -250,22 +243,13 @@ def test_a_directory_that_may_not_be_read_is_removed_if_it_is_empty(tmp_path: Pa
     assert (tmp_path / "doomed" / "full" / "file").exists()
 
 
-@pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM])
-def test_where_openat2_is_refused_directories_are_compared(tmp_path: Path, canary: Canary, refusal: int) -> None:
-    """An old kernel fails with ENOSYS, an old seccomp profile with EPERM; here a real seccomp filter does."""
-    plant(tmp_path, "doomed/a/file")
-    (tmp_path / "doomed/a/link").symlink_to(canary.path)
-    result = run_child("without_openat2", tmp_path, str(refusal))
-    assert result == {"refused": errno.errorcode[refusal], "removed": 4, "failed": 0, "failure": ""}
-
-
 @_ROOT
 def test_where_mounts_are_unknown_no_directory_is_entered(tmp_path: Path) -> None:
-    """Without openat2 and /proc the directory is kept, with the reason: it could be a bind mount."""
+    """Without /proc the directory is kept, with the reason: it could be a bind mount."""
     plant(tmp_path, "doomed/a/file")
-    result = run_child("without_openat2_and_proc", tmp_path, str(errno.ENOSYS))
+    result = run_child("without_proc", tmp_path)
     assert (result["removed"], result["failed"]) == (0, 1)
-    assert "its mount is unknown" in result["failure"]
+    assert result["failure"] == "doomed: is not known to be on the same filesystem and mount"
     assert (tmp_path / "doomed/a/file").exists()
 
 
@@ -283,15 +267,14 @@ def test_only_the_inode_that_was_meant_is_removed(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"note": "note", "other": None, "other/file": "other/file"}
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_one_step_beneath_is_a_directory_and_nothing_else(tmp_path: Path, how: OpenBeneath) -> None:
+def test_one_step_beneath_is_a_directory_and_nothing_else(tmp_path: Path) -> None:
     """Each other kind of entry is an error that says so; nothing is followed and nothing blocks."""
     plant(tmp_path, "directory/", "file")
     (tmp_path / "link").symlink_to("directory")
     os.mkfifo(tmp_path / "pipe")
     no_directory = {errno.ENOTDIR, errno.ELOOP}
     with opened(tmp_path) as directory:
-        os.close(how(directory, b"directory"))
+        os.close(open_beneath(directory, b"directory"))
         for name, codes in (
             (b"file", no_directory),
             (b"link", no_directory),
@@ -299,7 +282,7 @@ def test_one_step_beneath_is_a_directory_and_nothing_else(tmp_path: Path, how: O
             (b"absent", {errno.ENOENT}),
         ):
             with pytest.raises(OSError, match=name.decode()) as refusal:
-                how(directory, name)
+                open_beneath(directory, name)
             assert refusal.value.errno in codes
 
 
