@@ -125,7 +125,7 @@ def looked_at(
             return look(directory, settings)
 
     with refused(settings, what):
-        return in_time(read, seconds)
+        return in_time(read, seconds, of=settings.path)
 
 
 def examine(settings: BallastSettings) -> None:
@@ -202,7 +202,7 @@ class BallastRelease(Stage):
         """Whether the planned file still has its name. Raises RuntimeUnavailable if that is unknown."""
         path = self._settings.path
         try:
-            return identity_of(in_time(lambda: os.lstat(path))) == self._planned
+            return identity_of(in_time(lambda: os.lstat(path), of=path)) == self._planned
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -281,7 +281,7 @@ def examine(path: str, user: ProgramUser | None) -> None:
 def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
     """The result of `look`. Raises ProgramRefused, also for any OSError."""
     try:
-        return in_time(look)
+        return in_time(look, of=path)
     except OSError as error:
         raise ProgramRefused(f"the program {path} cannot be used: {error.strerror or error}") from error
 

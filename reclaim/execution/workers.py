@@ -117,6 +117,7 @@ def _do(task: Task) -> None:
 # ---- readings that may hang
 
 LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
+MOST_LOOKS = 8  # at one file at a time
 HANGS_SECONDS = 60.0  # more than the deadline of any call with all its retries
 
 Answer = TypeVar("Answer")
@@ -208,13 +209,18 @@ class ReadingsInTime:
         return reading.answer()
 
 
-def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS) -> Answer:
+_LOOKS: dict[tuple[str, float], ReadingsInTime] = {}
+
+
+def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS, *, of: str = "") -> Answer:
     """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if it hangs; on the
-    caller's thread if none can be started. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""
+    caller's thread if none can be started. `of`: what is looked at again and again: while one look at it hangs, no
+    other begins. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""
+    looks = ReadingsInTime(Workers("a file", MOST_LOOKS), seconds)
     try:
-        return ReadingsInTime(Workers("a file", 1), seconds)(look)
-    except ReadingHangs:
-        raise OSError(errno.ETIMEDOUT, f"it did not answer within {seconds:g} s") from None
+        return (_LOOKS.setdefault((of, seconds), looks) if of else looks)(look)
+    except ReadingHangs as error:
+        raise OSError(errno.ETIMEDOUT, str(error)) from None
     except NoThread:
         return look()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from reclaim.execution.executor import never_relieved
-from reclaim.execution.workers import NoThread, Progress, ReadingHangs, Readings, Workers
+from reclaim.execution.workers import NoThread, Progress, ReadingHangs, Readings, Workers, in_time
 from reclaim.function import ReclaimFunction
 from reclaim.functions import Call
 from reclaim.types import Plan, ReclaimError
@@ -157,6 +157,25 @@ def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
 
     assert came_true(is_read)
     workers.close()
+
+
+@pytest.mark.regression
+def test_while_a_look_at_a_file_hangs_no_other_look_at_it_takes_a_thread() -> None:
+    """However often it is looked at; a look at another file is one."""
+    hanging = Hanging()
+    for _ in range(3):
+        with pytest.raises(OSError, match="answer"):
+            in_time(hanging.read, 0.05, of="/hung/file")
+    assert hanging.times == 1
+    assert in_time(lambda: 7, of="/another/file") == 7
+    hanging.let_go.set()
+
+    def is_read() -> bool:
+        with contextlib.suppress(OSError):
+            return in_time(hanging.read, of="/hung/file") == "read"
+        return False
+
+    assert came_true(is_read)
 
 
 def test_a_long_reading_that_goes_forward_does_not_hang() -> None:
