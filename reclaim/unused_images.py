@@ -105,7 +105,8 @@ class UnusedImages(Stage):
             return refused
         # counted from when it began, a slow list would never be fresh enough
         slow = evidence.answered_at - evidence.begun_at >= FRESH_SECONDS / 2
-        return Ready(evidence.answered_at if slow else evidence.begun_at, evidence.directories if self._waits else None)
+        at, directories = evidence.answered_at if slow else evidence.begun_at, evidence.directories
+        return Ready(at) if directories is None or not self._waits else Ready(at, directories.no_pod_has_begun_since)
 
     @property
     def _waits(self) -> bool:

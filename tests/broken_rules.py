@@ -301,8 +301,8 @@ BREAKS = (
     Break(
         "a check is fresh for ever",
         REMOVALS,
-        "if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:",
-        "if holds:",
+        "if ready.holds() and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:",
+        "if ready.holds():",
     ),
     Break(
         "a parked removal is sent",

@@ -215,7 +215,7 @@ class _Execution:
                 pass
             if not self.in_flight:
                 break
-            outcome = self.next_outcome(self._executor.patience(self._works, disk), LOOK_SECONDS)
+            outcome = self.next_outcome(self._executor.patience(self._works, disk))
             if outcome is None:
                 disk = self._now()
             elif outcome.result in (None, Result.IN_USE):
@@ -288,25 +288,20 @@ class _Execution:
         work.begun += 1
         return True
 
-    def next_outcome(self, patience_seconds: float, within_seconds: float = NEVER) -> Outcome | None:
+    def next_outcome(self, patience_seconds: float) -> Outcome | None:
         """The outcome of the next removal that ends, or whose call stays unanswered for longer than the patience and is
-        then parked. None: neither happened within `within_seconds`."""
-        until = self._clock.monotonic() + within_seconds
-        while True:
-            now = self._clock.monotonic()
-            due = min(removal.overdue_at(patience_seconds) for removal in self.in_flight.values())
-            left = min(due - now, patience_seconds)  # one that is being checked may be sent in the meantime
-            try:
-                removal, outcome = self._ended.get(timeout=max(min(left, until - now), 0.001))
-            except queue.Empty:
-                parked = self._parked(patience_seconds)
-                if parked is None:
-                    if until - now <= left:
-                        return None
-                    continue
-                removal, outcome = parked
-            del self.in_flight[removal.verdict.id]
-            return outcome
+        then parked. None: neither happened within `LOOK_SECONDS`."""
+        due = min(removal.overdue_at(patience_seconds) for removal in self.in_flight.values())
+        try:
+            seconds = max(min(due - self._clock.monotonic(), LOOK_SECONDS), 0.001)
+            removal, outcome = self._ended.get(timeout=seconds)
+        except queue.Empty:
+            parked = self._parked(patience_seconds)
+            if parked is None:
+                return None
+            removal, outcome = parked
+        del self.in_flight[removal.verdict.id]
+        return outcome
 
     def _parked(self, patience_seconds: float) -> tuple[Removal, Outcome] | None:
         """One that is overdue and has not just ended."""

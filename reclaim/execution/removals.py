@@ -36,20 +36,14 @@ STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its remova
 CHECK_ATTEMPTS = 5
 
 
-class LastLook(Protocol):
-    """What was known of pods right before the evidence was read (`pods.starts.Directories`)."""
-
-    def no_pod_has_begun_since(self) -> bool:
-        """Looks once more, right before the removal. False if that is unknown."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The object may be removed, as of `checked_at` (monotonic seconds). `pods`: tells whether that still holds; None
-    for an object that no pod can start to use, or whose evidence was read for it alone."""
+    """The object may be removed, as of `checked_at` (monotonic seconds). `holds`: the last look: whether no pod has
+    begun since; False if that is unknown. Always True for an object that no pod can start to use, or whose evidence was
+    read for it alone."""
 
     checked_at: float
-    pods: LastLook | None = None
+    holds: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +152,7 @@ def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.E
                 if stopping.wait(seconds):
                     return Refused(Reason.STOPPING)
             case Ready() as ready:
-                holds = ready.pods is None or ready.pods.no_pod_has_begun_since()
-                if holds and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
+                if ready.holds() and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
                     return None
                 attempts += 1
     raise RuntimeUnavailable(
@@ -272,15 +265,15 @@ class Removals:
 
         It counts as parked until the listener returns, so that no pass begins with outdated information.
         """
-        reported = removal.parked
+        with self._condition:
+            if not removal.parked:
+                self._forget(removal)  # from here on it cannot be parked
+                return True
         try:
-            if reported:
-                self._listener.parked_ended(outcome)
+            self._listener.parked_ended(outcome)
         finally:  # even if the listener fails, a removal that has ended is not waited for
             self._forget(removal)
-        if removal.parked and not reported:  # parked just now
-            self._listener.parked_ended(outcome)
-        return not removal.parked
+        return False
 
     def park(self, removal: Removal) -> Outcome | None:
         """Its pass no longer waits for it. Returns its outcome for that pass; None if it has just ended."""

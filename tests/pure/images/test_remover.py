@@ -6,7 +6,6 @@ import pytest
 
 from reclaim.execution.removals import Ready, Refused, Wait
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.pods.starts import look
 from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
 from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import context_of, images_stage
@@ -33,7 +32,9 @@ class Node:
 
 def test_an_image_that_nothing_uses_may_go() -> None:
     """As of a list of containers that was asked for at 50 s."""
-    assert Node().images().check(UNUSED) == Ready(50.0, look(MemoryPods()))
+    ready = Node().images().check(UNUSED)
+    assert isinstance(ready, Ready)
+    assert (ready.checked_at, ready.holds()) == (50.0, True)
 
 
 def test_an_image_that_the_spec_of_a_new_pod_names_is_kept() -> None:
