@@ -48,6 +48,7 @@ MOST_KINDS: Final = 8
 MOST_REASONS: Final = 32  # different ones in one plan; they become labels of metrics
 LONGEST_ID: Final = 4096  # characters: PATH_MAX
 LARGEST: Final = 2**63 - 1
+KINDS_ALLOWED: Final = f"a tuple of 1 to {MOST_KINDS} different words, not reclaimd's own"
 A_WORD: Final = "a word of at most 32 characters: a-z, 0-9 and _, beginning with a letter"
 
 METHODS: Final = ("plan", "check", "remove", "present")
@@ -106,9 +107,9 @@ class Found:
             ("kind", self.kind, self.kind == "" or is_word(self.kind), A_WORD),
             ("remove", self.remove, isinstance(self.remove, bool), "True or False"),
             ("reason", self.reason, is_word(self.reason), A_WORD),
-            ("size_bytes", self.size_bytes, _is_size(self.size_bytes), "None, or an int from 0 to 2^63 - 1"),
-            ("age_seconds", self.age_seconds, _is_seconds(self.age_seconds), _SECONDS),
-            ("eligible_in_seconds", self.eligible_in_seconds, _is_seconds(self.eligible_in_seconds), _SECONDS),
+            ("size_bytes", self.size_bytes, _is(int, self.size_bytes), "None, or an int from 0 to 2^63 - 1"),
+            ("age_seconds", self.age_seconds, _is(int | float, self.age_seconds), _SECONDS),
+            ("eligible_in_seconds", self.eligible_in_seconds, _is(int | float, self.eligible_in_seconds), _SECONDS),
         ):
             if not allowed:
                 raise ValueError(f"{name} of object {shown(self.id)} is {shown(value)}; allowed is {what}")
@@ -156,12 +157,9 @@ def _is_text(value: object) -> bool:
     return True
 
 
-def _is_size(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST)
-
-
-def _is_seconds(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST)
+def _is(kinds: Any, value: Any) -> bool:
+    """Whether it is None, or a number of these types that is not too large."""
+    return value is None or (isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value <= LARGEST)
 
 
 def shown(value: object) -> str:
@@ -188,18 +186,11 @@ def plugin_function(name: str, plugin: ReclaimPlugin, frees: FilesystemRole) -> 
 def kinds_of(kinds: object) -> tuple[str, ...]:
     """The plugin's kinds. Raises PluginFailed unless they are one to eight different words, none of them a kind of the
     kubelet's own functions."""
-    if not isinstance(kinds, Sequence) or isinstance(kinds, str | bytes):
-        raise PluginFailed(f"its kinds are {shown(kinds)}; allowed is a tuple of words")
-    if not 1 <= len(kinds) <= MOST_KINDS or len(set(kinds)) != len(kinds):
-        raise PluginFailed(
-            f"it has {len(kinds)} kinds, {len(set(kinds))} different ones; allowed are 1 to {MOST_KINDS}"
-        )
-    for kind in kinds:
-        if not is_word(kind):
-            raise PluginFailed(f"one of its kinds is {shown(kind)}; allowed is {A_WORD}")
-        if kind in list(Kind):
-            raise PluginFailed(f"one of its kinds is {kind!r}, which is a kind of reclaimd's own")
-    return tuple(kinds)
+    words = tuple(kinds) if isinstance(kinds, Sequence) and not isinstance(kinds, str | bytes) else ()
+    allowed = all(is_word(one) and one not in list(Kind) for one in words)
+    if allowed and 1 <= len(words) == len(set(words)) <= MOST_KINDS:
+        return words
+    raise PluginFailed(f"its kinds are {kinds!r:.100}; allowed is {KINDS_ALLOWED}, each {A_WORD}")
 
 
 class PluginStage(Stage):
@@ -278,18 +269,12 @@ def asked(title: str, ask: Callable[[], Answer]) -> Answer:
 
 def said(error: BaseException) -> str:
     """An exception as one line of bounded length: its type and text."""
-    return f"{type(error).__name__}: {text_of(error)}"
-
-
-def text_of(error: BaseException) -> str:
-    """The text of an exception as one line of bounded length."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # noqa: BLE001 # the plugin's own code makes the text
-        return "its text cannot be read"
-    if len(text) > LONGEST_TEXT:
-        return f"{text[:LONGEST_TEXT]}..."
-    return text or "it says nothing more"
+        text = "its text cannot be read"
+    shown = f"{text[:LONGEST_TEXT]}..." if len(text) > LONGEST_TEXT else text or "it says nothing more"
+    return f"{type(error).__name__}: {shown}"
 
 
 def plan_of(objects: Iterable[object], kinds: Sequence[str]) -> tuple[Plan, dict[str, Found]]:
@@ -344,13 +329,7 @@ def load(entry_name: str, distribution_name: str, options: Mapping[str, Any]) ->
     """
     title = f"the reclaim function {entry_name!r} of the distribution {distribution_name!r}"
     factory = asked(f"{title} cannot be imported: ", _entry(entry_name, distribution_name, title).load)
-
-    try:
-        plugin: ReclaimPlugin = factory(options)
-    except ValueError as error:
-        raise PluginFailed(f"{title} refuses its options: {text_of(error)}") from error
-    except (Exception, SystemExit) as error:
-        raise PluginFailed(f"{title} cannot be constructed from its options: {said(error)}") from error
+    plugin: ReclaimPlugin = asked(f"{title} refuses its options: ", lambda: factory(options))
     asked(f"{title} is not one: ", lambda: _require_shape(plugin))
     return plugin
 
@@ -380,10 +359,8 @@ def _entry(name: str, distribution_name: str, title: str) -> EntryPoint:
 def _require_shape(plugin: object) -> None:
     """Raises PluginFailed for what a plugin lacks, and whatever one of its properties raises."""
     missing = [name for name in METHODS if not callable(getattr(plugin, name, None))]
-    if missing:
-        raise PluginFailed(f"it has no method {', '.join(missing)}")
-    if not hasattr(plugin, "kinds"):
-        raise PluginFailed("it has no attribute kinds")
+    if missing or not hasattr(plugin, "kinds"):
+        raise PluginFailed(f"it has no {', '.join(missing) or 'kinds'}")
     kinds_of(plugin.kinds)
 
 

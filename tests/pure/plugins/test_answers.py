@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.plugins import MOST_OBJECTS, Found, PluginFailed, kinds_of, plan_of, said
+from reclaim.plugins import A_WORD, KINDS_ALLOWED, MOST_OBJECTS, Found, PluginFailed, kinds_of, plan_of, said
 from reclaim.types import Action, Rule, Verdict
 
 KINDS = ("crate", "box")
@@ -152,24 +152,25 @@ def test_kinds_are_words(kinds: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "said_of_it"),
+    "kinds",
     [
-        ("crate", "its kinds are 'crate'; allowed is a tuple of words"),
-        ({"crate"}, "its kinds are of type set; allowed is a tuple of words"),
-        (None, "its kinds are None; allowed is a tuple of words"),
-        ((), "it has 0 kinds, 0 different ones; allowed are 1 to 8"),
-        (("crate", "crate"), "it has 2 kinds, 1 different ones; allowed are 1 to 8"),
-        (tuple(f"kind_{number}" for number in range(9)), "it has 9 kinds, 9 different ones; allowed are 1 to 8"),
-        (("build cache",), "one of its kinds is 'build cache'; allowed is a word of at most 32 characters: "),
-        ((7,), "one of its kinds is 7; allowed is a word of at most 32 characters: "),
-        (("image",), "one of its kinds is 'image', which is a kind of reclaimd's own"),
+        "crate",
+        {"crate"},
+        None,
+        (),
+        ("crate", "crate"),
+        tuple(f"kind_{number}" for number in range(9)),
+        ("build cache",),
+        (7,),
+        ([],),
+        ("image",),
     ],
 )
-def test_kinds_that_are_not_allowed_are_refused(kinds: object, said_of_it: str) -> None:
+def test_kinds_that_are_not_allowed_are_refused(kinds: object) -> None:
     """They are labels of metrics, and an image is the kubelet's."""
     with pytest.raises(PluginFailed) as refused:
         kinds_of(kinds)
-    assert str(refused.value).startswith(said_of_it)
+    assert str(refused.value) == f"its kinds are {kinds!r:.100}; allowed is {KINDS_ALLOWED}, each {A_WORD}"
 
 
 class Unspeakable(Exception):

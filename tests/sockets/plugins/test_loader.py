@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from reclaim.plugins import Found, PluginFailed, load
+from reclaim.plugins import A_WORD, KINDS_ALLOWED, Found, PluginFailed, load
 from tests.plugin_distributions import on_the_path, write_distribution
 
 NAME, MODULE = "shelf-for-reclaimd", "shelf_for_reclaimd"
 TITLE = f"the reclaim function 'DustShelf' of the distribution '{NAME}'"
+ALLOWED = f"allowed is {KINDS_ALLOWED}, each {A_WORD}"
 METHODS = """
     def plan(self): return []
     def check(self, found): return True
@@ -129,7 +130,7 @@ def test_an_entry_point_that_is_none(site: Path) -> None:
 def test_options_that_it_refuses(site: Path) -> None:
     """In its own words."""
     write(site)
-    assert refused({}) == f"{TITLE} refuses its options: boards is missing; allowed is a number"
+    assert refused({}) == f"{TITLE} refuses its options: ValueError: boards is missing; allowed is a number"
 
 
 @pytest.mark.parametrize(
@@ -142,19 +143,22 @@ def test_options_that_it_refuses(site: Path) -> None:
     ],
 )
 def test_what_cannot_be_constructed(site: Path, text: str, value: str, said: str) -> None:
-    """For another reason than its options."""
+    """Whatever the reason."""
     write(site, text, value)
-    assert refused() == f"{TITLE} cannot be constructed from its options: {said}"
+    assert refused() == f"{TITLE} refuses its options: {said}"
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("kinds = ('crate',)", "it has no method plan, check, remove, present"),
-        ("plan = check = remove = lambda self: 0; present = 3; kinds = ('crate',)", "it has no method present"),
-        (METHODS, "it has no attribute kinds"),
-        (f"kinds = 'crate'\n    {METHODS}", "its kinds are 'crate'; allowed is a tuple of words"),
-        (f"kinds = ('pod_log',)\n    {METHODS}", "one of its kinds is 'pod_log', which is a kind of reclaimd's own"),
+        ("kinds = ('crate',)", "it has no plan, check, remove, present"),
+        ("plan = check = remove = lambda self: 0; present = 3; kinds = ('crate',)", "it has no present"),
+        (METHODS, "it has no kinds"),
+        (f"kinds = 'crate'\n    {METHODS}", f"its kinds are 'crate'; {ALLOWED}"),
+        (
+            f"kinds = ('pod_log',)\n    {METHODS}",
+            f"its kinds are ('pod_log',); {ALLOWED}",
+        ),
         (f"kinds = property(lambda self: 1 / 0)\n    {METHODS}", "ZeroDivisionError: division by zero"),
     ],
 )

@@ -139,4 +139,4 @@ def test_a_program_of_its_own_finds_it_where_pip_has_put_it(site: Path) -> None:
         timeout=60.0,
     )
     said = "the reclaim function 'PruneBuildCache' of the distribution 'reclaimd-prune-build-cache' refuses its options"
-    assert f"{said}: directory is '/'" in found.stderr
+    assert f"{said}: ValueError: directory is '/'" in found.stderr
