@@ -105,7 +105,7 @@ class Call:
 
     def _planned(self, number: int, stage: Stage) -> Work | None:
         try:
-            work = self._executor.plan(f"{self._name}, stage {number},", stage)
+            work = self._executor.plan(f"{self._name}, stage {number}", stage)
         except ReclaimError as error:
             self._works.append(Work(stage, Plan(), error=str(error)))
             return None

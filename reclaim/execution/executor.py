@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
-from reclaim.execution.workers import NoThread, Progress
+from reclaim.execution.workers import NoThread, Progress, ReadingHangs
 from reclaim.types import NEVER, DiskState, MeasureDisk, Outcome, Plan, Reason, ReclaimResult, Result, Verdict
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
@@ -137,7 +137,10 @@ class Executor:
     def plan(self, what: str, stage: Stage) -> Work | None:
         """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot plan, or hangs."""
         began = self.clock.monotonic()
-        plan = self.removals.readings.read(what, stage.plan, self.progress)
+        try:
+            plan = self.removals.readings_of(what)(stage.plan, self.progress)
+        except ReadingHangs as error:
+            raise ReadingHangs(f"{what} cannot plan: {error}") from error
         return None if plan is None else Work(stage, plan, self.clock.monotonic() - began)
 
     def execute(self, works: Sequence[Work], measure: MeasureDisk) -> None:

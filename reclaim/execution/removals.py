@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from reclaim.execution.workers import Readings, Workers
+from reclaim.execution.workers import HANGS_SECONDS, ReadingsInTime, Workers
 from reclaim.services import Listener
 from reclaim.types import Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
 from signals.clock import Clock
@@ -198,8 +198,8 @@ class Removals:
     """All removals of one node, in any lane. Thread-safe.
 
     `stopping`: set when nothing new may start. `parallel`: how many may run side by side when it is not urgent.
-    `readings`: those of stages. `ended_at`: when a removal last ended, in monotonic seconds: an older list may name
-    objects that are gone.
+    `ended_at`: when a removal last ended, in monotonic seconds: an older list may name objects that are gone.
+    `hangs_seconds`: when a stage that reads without any answer of the runtime is abandoned.
     """
 
     def __init__(self, clock: Clock, stopping: threading.Event, parallel: int, listener: Listener | None = None):
@@ -208,7 +208,8 @@ class Removals:
         self._condition = threading.Condition()
         self._begun: set[Removal] = set()
         self.workers = Workers("removals", 0)
-        self.readings = Readings(clock, self.workers)
+        self.hangs_seconds = HANGS_SECONDS
+        self._readings: dict[str, ReadingsInTime] = {}
         self.set_parallel(parallel)
         self._listener = listener or Listener()
         self.ended_at = float("-inf")
@@ -221,6 +222,10 @@ class Removals:
     def prepare(self) -> None:
         """Starts every thread. Raises NoThread."""
         self.workers.prepare(self.workers.most)
+
+    def readings_of(self, what: str) -> ReadingsInTime:
+        """Those of one stage of a function, by any pass."""
+        return self._readings.setdefault(what, ReadingsInTime(self.workers, self.hangs_seconds))
 
     def begin(
         self,

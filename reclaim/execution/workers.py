@@ -5,9 +5,9 @@ reached on exactly the node that is in trouble. So the daemon prepares its threa
 command that does one pass prepares none, and each of its tasks gets a thread of its own.
 
 Anything that may hang is read on such a thread, so that a hanging reading delays nothing else. Calls of the
-runtime have deadlines; a directory on a filesystem that does not answer has none. `ReadingsInTime` waits for a fixed
-time. A stage may read for as long as it takes (`Readings`): it is considered hung once it has neither ended nor got an
-answer from the runtime for a minute. It is then abandoned, and no pass starts it again until it has ended.
+runtime have deadlines; a directory on a filesystem that does not answer has none. A stage may read for as long as it
+takes: it is considered hung once it has neither ended nor got an answer from the runtime for a minute. What hangs is
+abandoned, and no pass starts it again until it has ended.
 """
 
 from __future__ import annotations
@@ -142,8 +142,13 @@ class Progress:
         """Records progress now."""
         self.at = self._clock.monotonic()
 
+    def age(self) -> float:
+        """Seconds since the last progress."""
+        return self._clock.monotonic() - self.at
+
     def of(self, read: Callable[[], Answer]) -> Callable[[], Answer]:
-        """The same reading, with its answered calls counting as progress here."""
+        """The same reading, which begins now, with its answered calls counting as progress here."""
+        self.mark()
 
         def reading() -> Answer:
             before, _ON_THIS_THREAD.progress = getattr(_ON_THIS_THREAD, "progress", None), self
@@ -189,21 +194,24 @@ class _Reading(Generic[Answer]):
 
 
 class ReadingsInTime:
-    """Readings of one filesystem, each with a time limit. While one of them hangs, the others fail at once.
-    Thread-safe."""
+    """Readings of one thing, each with a time limit. While one of them hangs, the others fail at once. Thread-safe."""
 
     def __init__(self, workers: Workers, seconds: float):
         self._workers = workers
         self._seconds = seconds
         self._hanging: threading.Event | None = None  # set when the reading has ended
 
-    def __call__(self, read: Callable[[], Answer], /) -> Answer:
-        """The result of `read`. Raises what it raises, ReadingHangs and NoThread."""
+    def __call__(self, read: Callable[[], Answer], /, progress: Progress | None = None) -> Answer:
+        """The result of `read`. `progress`: its time begins anew with each answer of the runtime. Raises what it
+        raises, ReadingHangs and NoThread."""
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
-        reading = _Reading(read, self._workers)
-        if not reading.ended.wait(self._seconds):
+        reading = _Reading(read if progress is None else progress.of(read), self._workers)
+        left = self._seconds
+        while left > 0 and not reading.ended.wait(left):
+            left = 0.0 if progress is None else self._seconds - progress.age()
+        if not reading.ended.is_set():
             self._hanging = reading.ended
             raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
         return reading.answer()
@@ -223,32 +231,3 @@ def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS, *, of: st
         raise OSError(errno.ETIMEDOUT, str(error)) from None
     except NoThread:
         return look()
-
-
-class Readings:
-    """The readings of stages, by any pass of a node, on its `workers`. Thread-safe."""
-
-    def __init__(self, clock: Clock, workers: Workers, hangs_seconds: float = HANGS_SECONDS):
-        self._clock = clock
-        self._workers = workers
-        self._hangs_seconds = hangs_seconds
-        self._hanging: dict[str, tuple[threading.Event, float]] = {}  # by what: set when it has ended, and since when
-
-    def read(self, what: str, read: Callable[[], Answer], progress: Progress) -> Answer:
-        """The result of `read`. `progress`: of the pass. Raises what it raises, NoThread, and ReadingHangs while it or
-        an earlier reading of `what` hangs."""
-        hanging, since = self._hanging.get(what, (None, 0.0))
-        if hanging is not None and not hanging.is_set():
-            raise self._hangs(what, since)
-        since = self._clock.monotonic()
-        progress.mark()
-        reading = _Reading(progress.of(read), self._workers)
-        while not reading.ended.wait(self._hangs_seconds / 4):
-            if self._clock.monotonic() - progress.at > self._hangs_seconds:
-                self._hanging[what] = reading.ended, since
-                progress.mark()
-                raise self._hangs(what, since)
-        return reading.answer()
-
-    def _hangs(self, what: str, since: float) -> ReadingHangs:
-        return ReadingHangs(f"{what} has been reading for {self._clock.monotonic() - since:.0f} s without an answer")

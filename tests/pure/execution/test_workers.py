@@ -11,7 +11,15 @@ from collections.abc import Iterator
 import pytest
 
 from reclaim.execution.executor import never_relieved
-from reclaim.execution.workers import NoThread, Progress, ReadingHangs, Readings, Workers, in_time
+from reclaim.execution.workers import (
+    NoThread,
+    Progress,
+    ReadingHangs,
+    ReadingsInTime,
+    Workers,
+    call_was_answered,
+    in_time,
+)
 from reclaim.function import ReclaimFunction
 from reclaim.functions import Call
 from reclaim.types import Plan, ReclaimError
@@ -132,27 +140,21 @@ class Hanging:
         return "read"
 
 
-def readings(hangs_seconds: float) -> tuple[Readings, Workers, Progress]:
-    """Readings on two threads with the real clock."""
-    clock, workers = RunningClock(), Workers("tests", 2)
-    return Readings(clock, workers, hangs_seconds), workers, Progress(clock)
-
-
 @pytest.mark.regression
 def test_a_reading_that_hangs_is_left_behind_and_not_begun_again() -> None:
     """Its caller goes on, others are read, and when it has ended it is read anew."""
-    reader, workers, progress = readings(0.05)
-    hanging = Hanging()
-    for _ in range(2):
-        with pytest.raises(ReadingHangs, match=r"^the logs has been reading for \d+ s without an answer$"):
-            reader.read("the logs", hanging.read, progress)
+    workers, hanging = Workers("tests", 2), Hanging()
+    reader, another = ReadingsInTime(workers, 0.05), ReadingsInTime(workers, 0.05)
+    for why in ("it did not answer within 0.05 s", "an earlier reading has not been answered yet"):
+        with pytest.raises(ReadingHangs, match=f"^{why}$"):
+            reader(hanging.read, Progress(RunningClock()))
     assert hanging.times == 1
-    assert reader.read("the lists", lambda: 7, progress) == 7
+    assert another(lambda: 7) == 7
     hanging.let_go.set()
 
     def is_read() -> bool:
         with contextlib.suppress(ReadingHangs):
-            return reader.read("the logs", hanging.read, progress) == "read"
+            return reader(hanging.read) == "read"
         return False
 
     assert came_true(is_read)
@@ -180,24 +182,24 @@ def test_while_a_look_at_a_file_hangs_no_other_look_at_it_takes_a_thread() -> No
 
 def test_a_long_reading_that_goes_forward_does_not_hang() -> None:
     """As long as the runtime answers one question after the other."""
-    reader, workers, progress = readings(0.4)
+    workers, progress = Workers("tests", 1), Progress(RunningClock())
     began = time.monotonic()
 
     def read() -> str:
         while time.monotonic() - began < 1.0:
-            progress.mark()
+            call_was_answered()
             time.sleep(0.01)
         return "all of them"
 
-    assert reader.read("who uses them", read, progress) == "all of them"
+    assert ReadingsInTime(workers, 0.4)(read, progress) == "all of them"
     workers.close()
 
 
 def test_a_reading_raises_what_it_raises() -> None:
     """To its caller."""
-    reader, workers, progress = readings(60.0)
+    workers = Workers("tests", 1)
     with pytest.raises(ZeroDivisionError):
-        reader.read("a defect", lambda: 1 // 0, progress)
+        ReadingsInTime(workers, 60.0)(lambda: 1 // 0)
     workers.close()
 
 
