@@ -101,10 +101,8 @@ def status_in(directory: int, settings: BallastSettings) -> os.stat_result | Non
 
 def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
     """Why an entry with this status cannot be the ballast, as the end of a sentence; None if it can."""
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG:
-        name = {stat.S_IFLNK: "a symlink, which is not followed", stat.S_IFDIR: "a directory"}.get(kind, "no file")
-        return f"it is {name}"
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
     if status.st_nlink != 1:
         return f"it has {status.st_nlink} hard links, so unlinking it frees nothing"
     if status.st_size != size_bytes:

@@ -178,18 +178,14 @@ class DeadContainers(_OfRuntime):
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
-        if status.state is ContainerState.EXITED:  # one that never started has no log
-            remove_container_log(status, self._context.log_paths)
+        remove_container_log(status, self._context.log_paths)
         return self._context.runtime.remove_container(verdict.id)
 
     def _stopped(self, status: ContainerStatus) -> ContainerStatus:
-        """Stops a container and returns its new status. Raises RemovalFailed unless it has exited or is gone."""
+        """Stops a container and returns its new status. Raises ReclaimError unless it has exited or is gone."""
         runtime = self._context.runtime
         runtime.stop_container(status.id, status.stop_grace_seconds)
-        try:
-            stopped = runtime.container_status(status.id)
-        except RuntimeUnavailable as error:
-            raise RemovalFailed(str(error)) from error
+        stopped = runtime.container_status(status.id)
         if stopped is not None and stopped.state is not ContainerState.EXITED:
             raise RemovalFailed(f"it was stopped, but is {stopped.state}")
         return stopped or status
@@ -454,12 +450,11 @@ def remove_container_log(status: ContainerStatus, paths: LogPaths) -> None:
     of running containers are never touched.
 
     Missing files are not an error; a `log_path` that is not a container's log below the pod log root means that there
-    are none. Raises RemovalFailed on any other error, or if the container has not exited; it must then be kept.
+    are none, and one that never started has none. Raises RemovalFailed on any other error; the container must then be
+    kept.
     """
-    if status.state is not ContainerState.EXITED:
-        raise RemovalFailed(f"the log of {status.id} is kept: the container is {status.state}")
     location = container_log_location(status.log_path, paths.pod_logs_dir)
-    if location is None:
+    if location is None or status.state is not ContainerState.EXITED:
         return
     pod, container, file = location
     link = os.fsencode(symlink_name(status.pod_name, status.pod_namespace, status.name, status.id))

@@ -29,7 +29,7 @@ from typing import Protocol
 
 from reclaim.execution.workers import HANGS_SECONDS, ReadingsInTime, Workers
 from reclaim.services import Listener
-from reclaim.types import Outcome, Plan, Reason, RemovalFailed, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Outcome, Plan, Reason, ReclaimError, Result, RuntimeUnavailable, Verdict
 from signals.clock import Clock
 
 STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
@@ -85,10 +85,7 @@ class Stage(Protocol):
         """Checks the object once more. Raises RuntimeUnavailable. The sum of all waits it asks for is bounded."""
 
     def remove(self, verdict: Verdict) -> bool:
-        """The one call, after `check` has returned Ready. False if the object no longer existed.
-
-        Raises RemovalFailed.
-        """
+        """The one call, after `check` returned Ready. False if the object no longer existed. Raises ReclaimError."""
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
@@ -129,7 +126,7 @@ def remove_one(
     failure, was_there, sent = "", True, clock.monotonic()
     try:
         was_there = stage.remove(verdict)
-    except RemovalFailed as error:
+    except ReclaimError as error:
         failure = str(error)
     call_seconds = clock.monotonic() - sent
     try:

@@ -401,9 +401,8 @@ def test_a_containers_log_is_removed_with_its_copies_and_its_link(tree: LogTree)
 
 @pytest.mark.parametrize("state", [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN])
 def test_the_log_of_a_container_that_has_not_exited_is_kept(tree: LogTree, state: ContainerState) -> None:
-    """And so must be the container."""
-    with pytest.raises(RemovalFailed, match=f"the container is {state}"):
-        tree.remove_log(tree.status(state))
+    """Whatever becomes of the container."""
+    assert tree.remove_log(tree.status(state)) == 0
     assert tree.log.exists()
 
 

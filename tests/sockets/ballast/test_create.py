@@ -168,9 +168,9 @@ def sparse(path: Path) -> None:
 
 FOREIGN = [
     (another_size, "it has 4194305 bytes, and the ballast has 4194304"),
-    (a_symlink, "it is a symlink, which is not followed"),
-    (a_directory, "it is a directory"),
-    (a_fifo, "it is no file"),
+    (a_symlink, "it is not a regular file"),
+    (a_directory, "it is not a regular file"),
+    (a_fifo, "it is not a regular file"),
     (hard_linked, "it has 2 hard links, so unlinking it frees nothing"),
     (somebody_elses, "it belongs to uid 12345; allowed is root's"),
     (writable_by_others, "every user may write it (mode 0666); allowed is at most 0755"),

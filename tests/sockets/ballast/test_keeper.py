@@ -114,7 +114,7 @@ def test_what_keeps_it_from_being_made_is_logged(node: Node, ballast: Path) -> N
     ballast.mkdir()
     kept = Kept(node)
     assert (kept.ask(0.0), kept.ask(300.0)) == (True, True)
-    sentence = f"the ballast is not made again: {ballast} is not the ballast: it is a directory"
+    sentence = f"the ballast is not made again: {ballast} is not the ballast: it is not a regular file"
     assert kept.log.getvalue().count(sentence) == 2
 
 

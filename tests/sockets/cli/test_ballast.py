@@ -79,7 +79,7 @@ def test_what_is_refused_is_said_in_one_sentence_and_stays(file: str, action: st
     Path(file).symlink_to("elsewhere")
     refused = reclaimd_here("ballast", action, "--file", file, "--size", "4Mi")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"reclaimd: {file} is not the ballast: it is a symlink, which is not followed\n"
+    assert refused.stderr == f"reclaimd: {file} is not the ballast: it is not a regular file\n"
     assert os.path.islink(file)
 
 
