@@ -41,11 +41,8 @@ FunctionTable = Mapping[str, ReclaimFunction]
 
 
 def table_of(*functions: ReclaimFunction) -> FunctionTable:
-    """The functions by name. Raises ValueError if two share a name."""
-    table = {function.name: function for function in functions}
-    if len(table) != len(functions):
-        raise ValueError(f"two reclaim functions have one name: {', '.join(each.name for each in functions)}")
-    return table
+    """The functions by name; no two share one (`eviction.configuration.effective`)."""
+    return {function.name: function for function in functions}
 
 
 FUNCTIONS: Final = table_of(

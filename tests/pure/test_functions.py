@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
 from eviction.reporting.explain import REASONS
 from reclaim import ballast, programs, rotated_logs
 from reclaim.containerd import UNREFERENCED
-from reclaim.functions import FUNCTIONS, table_of
+from reclaim.functions import FUNCTIONS
 from reclaim.types import FREES, Kind, Reason
 from signals.types import FilesystemRole
 
@@ -35,9 +33,3 @@ def test_every_kind_of_object_belongs_to_a_function() -> None:
 def test_every_reason_has_words_for_people() -> None:
     """Those of the functions that are off until they are named too."""
     assert set(REASONS) == {*Reason, *ballast.REASONS, *programs.REASONS, *rotated_logs.REASONS, UNREFERENCED}
-
-
-def test_a_name_stands_for_one_function() -> None:
-    """Two of one name would hide each other."""
-    with pytest.raises(ValueError, match="two reclaim functions have one name"):
-        table_of(*FUNCTIONS.values(), *FUNCTIONS.values())
