@@ -36,6 +36,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
+from itertools import islice
 from urllib.parse import unquote
 
 from h2.config import H2Configuration
@@ -92,15 +93,13 @@ class Channel:
 
     def unary(self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()) -> bytearray:
         """The single message that answers a call. `seconds`: its deadline; None: none. Raises CallError."""
-        answer: bytearray | None = None
         with closing(self.stream(method, request, seconds, metadata)) as messages:
-            for message in messages:
-                if answer is not None:
-                    raise CallError(Code.INTERNAL, "one message was expected, and a second one came")
-                answer = message
-        if answer is None:
-            raise CallError(Code.INTERNAL, "one message was expected, and none came")
-        return answer
+            answers = list(islice(messages, 2))
+        if len(answers) != 1:
+            raise CallError(
+                Code.INTERNAL, f"one message was expected, and {'a second one' if answers else 'none'} came"
+            )
+        return answers[0]
 
     def stream(
         self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()
@@ -204,7 +203,7 @@ class _Connection:
                 raise CallError(Code.DEADLINE_EXCEEDED, _TOO_LATE) from error
             details = f"the server did not accept the connection and send SETTINGS within {connect_seconds:g} s"
             raise CallError(Code.UNAVAILABLE, details) from error
-        except (OSError, ProtocolBroken) as error:
+        except (OSError, H2Error) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
         self._ready = True
 
@@ -215,7 +214,7 @@ class _Connection:
                 self._receive()
         except BlockingIOError:
             return self.reusable
-        except (OSError, ProtocolBroken):
+        except (OSError, H2Error):
             pass
         self._ready = False
         return False
@@ -233,7 +232,7 @@ class _Connection:
                 _left(ends)  # a server in Go resets the call at its deadline, which it may see before we do
         except TimeoutError as error:
             raise CallError(Code.DEADLINE_EXCEEDED, _TOO_LATE) from error
-        except (OSError, ProtocolBroken) as error:
+        except (OSError, H2Error) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
         with suppress(OSError):  # the answer is complete; the next call will find a broken connection
             self._send_without_waiting()
@@ -252,7 +251,7 @@ class _Connection:
         self._socket.close()
 
     def _exchange(self, ends: float | None) -> None:
-        """Sends what can be sent and reads what has arrived, or waits for either. Raises OSError and ProtocolBroken.
+        """Sends what can be sent and reads what has arrived, or waits for either. Raises OSError and H2Error.
 
         It never waits for the server to read without reading itself, so a server that only sends runs into the limits.
         """
@@ -294,6 +293,8 @@ def _timeval(seconds: float) -> bytes:
 def _words(error: Exception) -> str:
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):  # closed before the whole request was read
         return _HUNG_UP
+    if isinstance(error, H2Error) and not isinstance(error, ProtocolBroken):
+        return f"the server violated HTTP/2: {type(error).__name__}: {error}".rstrip(". ")
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -332,9 +333,9 @@ _CODES = {b"%d" % code: code for code in Code}
 _CODE_OF_RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED}  # REFUSED_STREAM, CANCEL
 
 
-class ProtocolBroken(Exception):
-    """The server violated HTTP/2 or a limit, and the connection must be closed. The message says what the server
-    did."""
+class ProtocolBroken(H2Error):
+    """The server violated a limit of ours. As after any H2Error, the connection must be closed. The message says what
+    the server did."""
 
 
 class Http2Client:
@@ -383,29 +384,26 @@ class Http2Client:
         self._answer_bytes = 0
 
     def ask(self, method: str, message: bytes, timeout_seconds: float | None, metadata: Metadata = ()) -> None:
-        """Starts a call, after the last one has ended. Raises ProtocolBroken if the server allows no further stream."""
+        """Starts a call, after the last one has ended. Raises H2Error if the server allows no further stream."""
         self.messages, self.ended = [], None
         self._reader, self._fields = _MessageReader(), {}
         self._received = self._answer_bytes = 0
         self._request = _PREFIX.pack(False, len(message)) + message
         self._request_bytes = len(self._request)
-        try:
-            self._stream = self._h2.get_next_available_stream_id()
-            self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds, metadata))
-            self._send_request()
-        except H2Error as error:
-            raise ProtocolBroken(_violation(error)) from error
+        self._stream = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds, metadata))
+        self._send_request()
         self.leaving = self.leaving or self._stream >= 2 * _CALLS - 1
         self.out += self._h2.data_to_send()
 
     def receive(self, data: bytes) -> None:
         """Takes bytes from the server, split anywhere.
 
-        Raises ProtocolBroken while a call is in progress. Afterwards the answer stands, and `leaving` is set instead.
+        Raises H2Error while a call is in progress. Afterwards the answer stands, and `leaving` is set instead.
         """
         try:
             self._receive(data)
-        except ProtocolBroken:
+        except H2Error:
             if self.ended is None:
                 raise
             self.leaving = True
@@ -414,17 +412,14 @@ class Http2Client:
 
     def _receive(self, data: bytes) -> None:
         self._in += data
-        try:
-            for kind, frame in self._whole_frames():
-                self._count(kind, frame)
-                if kind == _GOAWAY:
-                    self._take_goaway(frame)
-                else:
-                    for event in self._h2.receive_data(frame):
-                        self._take(event)
-                    self.out += self._h2.data_to_send()
-        except H2Error as error:
-            raise ProtocolBroken(_violation(error)) from error
+        for kind, frame in self._whole_frames():
+            self._count(kind, frame)
+            if kind == _GOAWAY:
+                self._take_goaway(frame)
+            else:
+                for event in self._h2.receive_data(frame):
+                    self._take(event)
+                self.out += self._h2.data_to_send()
         if len(self.out) > UNSENT_BYTES + self._request_bytes:
             raise ProtocolBroken(f"the server does not read: {len(self.out)} bytes wait to be sent")
 
@@ -522,10 +517,6 @@ class Http2Client:
         self.ended = how
         self.leaving = self.leaving or bool(self._request)
         self._request = b""
-
-
-def _violation(error: H2Error) -> str:
-    return f"the server violated HTTP/2: {type(error).__name__}: {error}".rstrip(". ")
 
 
 def _request_headers(method: str, timeout_seconds: float | None, metadata: Metadata = ()) -> list[tuple[bytes, bytes]]:
