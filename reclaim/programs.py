@@ -62,7 +62,7 @@ from typing import Final, NamedTuple, TypeVar
 from reclaim.execution.removals import Ready, Stage
 from reclaim.execution.workers import in_time
 from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
-from reclaim.trust import owner_only_refusal, this_process
+from reclaim.trust import owner_only_refusal, trusts
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
@@ -311,7 +311,7 @@ def _opened(path: str) -> FileIO:
 def _directory_refusal(path: str, status: os.stat_result, *, holds_it: bool) -> str | None:
     if not stat.S_ISDIR(status.st_mode):
         return f"{path} is not a directory"
-    if status.st_mode & stat.S_ISVTX and not holds_it and this_process().trusts(status.st_uid):
+    if status.st_mode & stat.S_ISVTX and not holds_it and trusts(status.st_uid):
         return None
     return owner_only_refusal(f"the directory {path}", status)
 

@@ -18,40 +18,21 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
 ROOT = 0
 ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The user and group of the process that reads the file or connects to the socket."""
-
-    uid: int
-    gid: int
-
-    def trusts(self, uid: int) -> bool:
-        """Whether `uid` is root or this user."""
-        return uid in (ROOT, self.uid)
-
-    @property
-    def groups(self) -> tuple[int, int]:
-        """The groups that may write."""
-        return ROOT, self.gid
+def trusts(uid: int) -> bool:
+    """Whether `uid` is root or the effective user of this process, by which the kernel checks its permissions."""
+    return uid in (ROOT, os.geteuid())
 
 
-def this_process() -> Credentials:
-    """The effective ids of this process, which the kernel uses for permission checks."""
-    return Credentials(os.geteuid(), os.getegid())
-
-
-def socket_refusal(path: str, credentials: Credentials | None = None) -> str | None:
+def socket_refusal(path: str) -> str | None:
     """Why the socket at `path` is not used, as the end of a sentence; None if it is trusted or does not exist.
 
     Also None if it cannot be examined for lack of permission: connecting will then fail by itself.
     """
-    credentials = credentials or this_process()
     try:
         target = os.path.realpath(path)
         status = os.stat(target)
@@ -61,24 +42,23 @@ def socket_refusal(path: str, credentials: Credentials | None = None) -> str | N
         return "it is not a socket"
     try:
         return (
-            _owner_refusal("it", status, credentials)
-            or _writer_refusal("connect to it", status, "0770", (status.st_gid,))
-            or _way_refusal(path, credentials)
+            _owner_refusal("it", status)
+            or _writer_refusal("connect to it", status, "0770", status.st_gid)
+            or _way_refusal(path)
         )
     except OSError:
         return None
 
 
-def file_refusal(path: str, status: os.stat_result, credentials: Credentials | None = None) -> str | None:
+def file_refusal(path: str, status: os.stat_result) -> str | None:
     """Why the file at `path` is not read as configuration, as the end of a sentence; None if it is trusted.
 
     `status`: from `fstat` on the opened file. Raises OSError if a directory on the way cannot be examined.
     """
-    credentials = credentials or this_process()
     return (
-        _owner_refusal("it", status, credentials)
-        or _writer_refusal("write it", status, "0644", credentials.groups)
-        or _way_refusal(path, credentials)
+        _owner_refusal("it", status)
+        or _writer_refusal("write it", status, "0644", ROOT, os.getegid())
+        or _way_refusal(path)
     )
 
 
@@ -88,7 +68,7 @@ def own_directory_refusal(path: str, status: os.stat_result) -> str | None:
 
     `status`: from `fstat` on the opened directory. Raises OSError if a directory on the way cannot be examined.
     """
-    return _owner_refusal("it", status, this_process()) or _way_refusal(path, this_process())
+    return _owner_refusal("it", status) or _way_refusal(path)
 
 
 def owner_only_refusal(what: str, status: os.stat_result) -> str | None:
@@ -98,7 +78,7 @@ def owner_only_refusal(what: str, status: os.stat_result) -> str | None:
     Stricter than the check of files that are only read: no group may write, as the group bits also stand for access
     control lists.
     """
-    return _owner_refusal(what, status, this_process()) or _writer_refusal(f"write {what}", status, "0755")
+    return _owner_refusal(what, status) or _writer_refusal(f"write {what}", status, "0755")
 
 
 def directory_refusal(path: str) -> str | None:
@@ -107,10 +87,10 @@ def directory_refusal(path: str) -> str | None:
 
     Raises OSError.
     """
-    return _way_refusal(os.path.join(path, "."), this_process())
+    return _way_refusal(os.path.join(path, "."))
 
 
-def _way_refusal(path: str, credentials: Credentials) -> str | None:
+def _way_refusal(path: str) -> str | None:
     """Checks every directory in which a name of the path, or of a symlink on the way, is looked up. Raises OSError."""
     os.stat(path)  # raises ELOOP if symlinks form a loop
     place, names = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
@@ -119,7 +99,7 @@ def _way_refusal(path: str, credentials: Credentials) -> str | None:
         if not name:
             continue
         which = "the directory {} above it" if any(names) else "its directory {}"
-        if (refusal := _directory_refusal(which.format(place), place, credentials)) is not None:
+        if (refusal := _directory_refusal(which.format(place), place)) is not None:
             return refusal
         if name in (".", ".."):
             place = os.path.dirname(place) if name == ".." else place
@@ -129,32 +109,32 @@ def _way_refusal(path: str, credentials: Credentials) -> str | None:
         if not stat.S_ISLNK(status.st_mode):
             place = entry
             continue
-        if not _holds(status.st_uid, credentials):
-            return f"the symlink {entry} belongs to uid {status.st_uid}; {_allowed(credentials)}"
+        if not _holds(status.st_uid):
+            return f"the symlink {entry} belongs to uid {status.st_uid}; {_allowed()}"
         target = os.readlink(entry)
         place = "/" if target.startswith("/") else place
         names += target.split("/")[::-1]
     return None
 
 
-def _directory_refusal(which: str, path: str, credentials: Credentials) -> str | None:
+def _directory_refusal(which: str, path: str) -> str | None:
     """Checks one directory alone. `which`: how to refer to it. Raises OSError."""
     status = os.stat(path)
-    if not _holds(status.st_uid, credentials):
-        return f"{which} belongs to uid {status.st_uid}; {_allowed(credentials)}"
-    refusal = _writer_refusal(f"write {which}", status, "0755", credentials.groups)
+    if not _holds(status.st_uid):
+        return f"{which} belongs to uid {status.st_uid}; {_allowed()}"
+    refusal = _writer_refusal(f"write {which}", status, "0755", ROOT, os.getegid())
     if refusal is None or status.st_mode & stat.S_ISVTX or os.statvfs(path).f_flag & os.ST_RDONLY:
         return None
     return refusal
 
 
-def _owner_refusal(what: str, status: os.stat_result, credentials: Credentials) -> str | None:
-    if credentials.trusts(status.st_uid):
+def _owner_refusal(what: str, status: os.stat_result) -> str | None:
+    if trusts(status.st_uid):
         return None
-    return f"{what} belongs to uid {status.st_uid}; {_allowed(credentials)}"
+    return f"{what} belongs to uid {status.st_uid}; {_allowed()}"
 
 
-def _writer_refusal(to_do: str, status: os.stat_result, most: str, groups: tuple[int, ...] = ()) -> str | None:
+def _writer_refusal(to_do: str, status: os.stat_result, most: str, *groups: int) -> str | None:
     """Who else, apart from these groups, may write or connect. `most`: the most permissive mode allowed."""
     if status.st_mode & stat.S_IWOTH:
         who = "every user"
@@ -165,13 +145,13 @@ def _writer_refusal(to_do: str, status: os.stat_result, most: str, groups: tuple
     return f"{who} may {to_do} (mode {stat.S_IMODE(status.st_mode):04o}); allowed is at most {most}"
 
 
-def _holds(uid: int, credentials: Credentials) -> bool:
+def _holds(uid: int) -> bool:
     """Whether a directory or symlink of this user may be on the way. Raises OSError."""
-    if credentials.trusts(uid):
+    if trusts(uid):
         return True
     with open("/proc/self/uid_map") as known, open("/proc/sys/kernel/overflowuid") as overflow:
         return known.read().split() != ALL_USERS and uid == int(overflow.read())
 
 
-def _allowed(credentials: Credentials) -> str:
-    return "allowed is root's" if credentials.uid == ROOT else f"allowed is root's or that of uid {credentials.uid}"
+def _allowed() -> str:
+    return "allowed is root's" if os.geteuid() == ROOT else f"allowed is root's or that of uid {os.geteuid()}"

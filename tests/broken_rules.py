@@ -416,7 +416,7 @@ BREAKS = (
         "return self._pause.why() or self._hold_off.why()",
         "return self._hold_off.why()",
     ),
-    Break("anybody's file is trusted", TRUST, "    if credentials.trusts(status.st_uid):\n", "    if True:\n"),
+    Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
     Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),
 )
 

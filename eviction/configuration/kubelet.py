@@ -60,7 +60,7 @@ from eviction.configuration.threshold_config import (
 )
 from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
-from reclaim.trust import this_process
+from reclaim.trust import trusts
 from signals.quantity import parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -436,7 +436,7 @@ def _check(entry: str) -> int:
     lines = [line.partition(":") for line in _text_of(entry, "status").splitlines()]
     status = {name: values.split() for name, _, values in lines}
     users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
-    others = [uid for uid in users if not this_process().trusts(uid)]
+    others = [uid for uid in users if not trusts(uid)]
     if others or not users:
         raise _LeftAloneError(f"it belongs to uid {others[0]}" if others else "its owner is not known")
     if len(status.get("NSpid", "1")) > 1:
