@@ -521,10 +521,7 @@ class ProgramRun:
 def _status_problem(status: int) -> str:
     if status >= 0:
         return f"exited with {status}" if status else ""
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
+    return f"was ended by {next((each.name for each in signal.Signals if each == -status), f'signal {-status}')}"
 
 
 # ---- what it prints

@@ -34,13 +34,9 @@ def socket_refusal(path: str) -> str | None:
     Also None if it cannot be examined for lack of permission: connecting will then fail by itself.
     """
     try:
-        target = os.path.realpath(path)
-        status = os.stat(target)
-    except OSError:
-        return None
-    if not stat.S_ISSOCK(status.st_mode):
-        return "it is not a socket"
-    try:
+        status = os.stat(os.path.realpath(path))
+        if not stat.S_ISSOCK(status.st_mode):
+            return "it is not a socket"
         return (
             _owner_refusal("it", status)
             or _writer_refusal("connect to it", status, "0770", status.st_gid)

@@ -240,10 +240,8 @@ class KubeletDirectories:
         """The pods that have a directory; unknown if `pods` is missing or cannot be read."""
         try:
             return self._timed(self._pod_states)
-        except OSError as error:
-            why = error.strerror or str(error)
-        except ReclaimError as error:
-            why = str(error)
+        except (OSError, ReclaimError) as error:
+            why = getattr(error, "strerror", None) or str(error)
         return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
     def start_times(self) -> Mapping[str, float] | None:

@@ -227,6 +227,26 @@ def test_a_volume_that_is_mounted_again_keeps_the_container(small_node: SmallNod
     assert small_node.containers() == {container}
 
 
+@pytest.mark.parametrize("lost", ["kubelet", "directories"])
+def test_what_was_observed_holds_for_this_kubelet_in_these_directories(
+    small_node: SmallNode, healthz: Healthz, lost: str
+) -> None:
+    """Right before a removal, an observation of another kubelet, or of directories that are not trusted, is none."""
+    small_node.stands()
+    watching = Watching(small_node, healthz)
+    pod, _ = finished(small_node, watching)
+    watching.minutes(11)
+    assert watching.node.pods.shown_terminated(pod.uid)
+    if lost == "kubelet":
+        healthz.restart()
+    else:
+        directory = small_node.root_directory / "pods"
+        directory.rename(directory.with_name("other"))
+        directory.mkdir()
+        watching.node.compare_pods()
+    assert came_true(lambda: not watching.node.pods.shown_terminated(pod.uid))
+
+
 @pytest.mark.parametrize("answer", ["unhealthy", "none"])
 def test_a_kubelet_that_is_not_healthy_shows_nothing(healthz: Healthz, answer: str) -> None:
     """500, or nobody listens."""
