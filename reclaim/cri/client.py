@@ -264,13 +264,13 @@ class CriClient:
 
     def _find(self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER) -> Answer | None:
         """The answer; None for NOT_FOUND. `within_seconds`: a shorter deadline than that of other reads."""
-        method, deadline = _method(request), min(self._deadline, within_seconds)
+        method = _method(request)
         try:
-            return parsed(answer_type, self._call(method, request, deadline))
+            return parsed(answer_type, self._call(method, request, min(self._deadline, within_seconds)))
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return None
-            raise self._unavailable(method, error, deadline) from error
+            raise self._unavailable(method, error) from error
 
     def _list(self, request: Message, stream: str, entry_type: type[Answer]) -> Iterator[Answer]:
         """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration: a list
@@ -281,7 +281,7 @@ class CriClient:
                 for entry in entries(message):
                     yield parsed(entry_type, entry)
         except CallError as error:
-            raise self._unavailable(method, error, self._deadline) from error
+            raise self._unavailable(method, error) from error
 
     def _messages_of_list(self, method: str, stream: str, request: Message) -> Iterator[bytearray]:
         """One message with the whole list; if that is too large, a stream of many. Raises CallError."""
@@ -307,27 +307,20 @@ class CriClient:
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return False
-            raise RemovalFailed(_sentence(method, error, deadline)) from error
+            raise RemovalFailed(_sentence(method, error)) from error
         return True
 
-    def _unavailable(self, method: str, error: CallError, deadline: float) -> RuntimeUnavailable:
-        words = f"{self.endpoint}: {_sentence(method, error, deadline)}"
+    def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
+        words = f"{self.endpoint}: {_sentence(method, error)}"
         transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
         refused = error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT)
         return RuntimeUnavailable(words, transient=transient, late=late, refused=refused)
 
 
-def _sentence(method: str, error: CallError, deadline: float | None) -> str:
-    name, details = _short(method), error.details[:LONGEST_DETAILS]
-    match error.code:
-        case Code.DEADLINE_EXCEEDED if deadline is not None:
-            return f"{name} was not answered within {deadline:g} s"
-        case Code.UNIMPLEMENTED:
-            return f"{name} is not implemented: the server at this socket does not speak CRI v1"
-        case Code.UNAVAILABLE:
-            return f"no connection for {name}: {details}"
-        case code:
-            return f"{name} failed with {code.name}: {details}"
+def _sentence(method: str, error: CallError) -> str:
+    no_cri = "the server at this socket does not speak CRI v1"
+    details = no_cri if error.code is Code.UNIMPLEMENTED else error.details[:LONGEST_DETAILS]
+    return f"{_short(method)} failed with {error.code.name}: {details}"
 
 
 def _method(request: Message) -> str:

@@ -265,10 +265,8 @@ def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt 
         return None
     if not held:
         return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
-    what = "has a directory of none of them" if present else "is empty"
-    return doubt(
-        Why.EXPLAINS_NOTHING, f"the runtime holds parts of {len(held)} pod{'s' * (len(held) != 1)} and {where} {what}"
-    )
+    what = f"{where} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
+    return doubt(Why.EXPLAINS_NOTHING, what)
 
 
 def _parts(listing: Listing) -> list[Container | PodSandbox]:

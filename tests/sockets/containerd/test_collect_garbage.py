@@ -215,6 +215,6 @@ def test_a_runtime_that_does_not_say_is_no_answer(small_node: SmallNode) -> None
     with pytest.raises(RuntimeUnavailable, match="leases cannot be listed: INTERNAL: database closed"):
         examine(NAME, client)
     small_node.server.stop()
-    with pytest.raises(RuntimeUnavailable, match="no connection for Version"):
+    with pytest.raises(RuntimeUnavailable, match="Version failed with UNAVAILABLE"):
         examine(NAME, client)
     small_node.server.start()

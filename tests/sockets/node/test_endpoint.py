@@ -21,7 +21,7 @@ def test_a_socket_that_comes_after_the_start_is_found(small_node: SmallNode, tmp
     node.prepare()
     problem = node.locate()
     assert problem is not None
-    assert problem.startswith(f"{first}: no connection for ImageFsInfo")
+    assert problem.startswith(f"{first}: ImageFsInfo failed with UNAVAILABLE")
     (tmp_path / "second.sock").symlink_to(small_node.server.socket_path)
     assert node.locate() is None
     assert node.endpoint.runtime == second
