@@ -84,7 +84,6 @@ from reclaim.types import (
     Plan,
     PodSandbox,
     PodSandboxState,
-    PolicyError,
     Reason,
     Rule,
     Verdict,
@@ -108,8 +107,6 @@ class ContainerGCPolicy:
     `max_containers`: dead containers kept on the node. For both, a negative number means no limit, and 0 keeps none.
     `cautious`: the guards apply even if the kubelet's own state is known. `evict_non_deleted_pods`: whether containers
     and sandboxes of terminated pods that still exist are removed too: under pressure, not periodically.
-
-    Raises PolicyError for a negative minimum age, as `NewContainerGC` does (`pkg/kubelet/container/container_gc.go`).
     """
 
     min_age_seconds: float = 0.0
@@ -117,12 +114,6 @@ class ContainerGCPolicy:
     max_containers: int = -1
     cautious: bool = False
     evict_non_deleted_pods: bool = True
-
-    def __post_init__(self) -> None:
-        if self.min_age_seconds < 0:
-            raise PolicyError(
-                f"the minimum age of a container is at least 0 seconds, but it was {self.min_age_seconds:g}"
-            )
 
     def guarded(self, pods: PodStates) -> bool:
         """Whether the guards apply: the kubelet's state is not known, its directories are not trusted, or the policy is
