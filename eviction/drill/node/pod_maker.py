@@ -65,7 +65,7 @@ class PodMaker(CriClient):
         try:
             return parsed(answer_type, self._call(path, request, MAKE_DEADLINE_SECONDS))
         except CallError as error:
-            raise self._unavailable(path, error, MAKE_DEADLINE_SECONDS) from error
+            raise self._unavailable(path, error) from error
 
 
 def _labels(pod_name: str, uid: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from reclaim.execution.workers import ReadingsInTime, Workers
+from reclaim.execution.workers import Progress, ReadingsInTime, Workers
 from reclaim.pods.kubelet_pods import KubeletDirectories
 from tests.reclaimd_process import came_true
 
@@ -26,7 +26,7 @@ class DeadDisk(ReadingsInTime):
         self.hung = 0
         super().__init__(self.workers, 0.05)
 
-    def __call__(self, read: Callable[[], Answer], /) -> Answer:
+    def __call__(self, read: Callable[[], Answer], /, progress: Progress | None = None) -> Answer:
         """One reading."""
 
         def when_it_answers() -> Answer:
@@ -34,7 +34,7 @@ class DeadDisk(ReadingsInTime):
             assert self.answers.wait(60.0)
             return read()
 
-        return super().__call__(when_it_answers)
+        return super().__call__(when_it_answers, progress)
 
 
 @pytest.mark.regression
