@@ -289,15 +289,13 @@ def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
 def _opened(path: str) -> FileIO:
     """The opened file. It is closed at the latest when the last reference to it is dropped: a thread that hung may open
     it late. Raises ProgramRefused and OSError."""
-    if not path.startswith("/") or {"", ".", ".."} & set(path.split("/")[1:]):
-        raise ProgramRefused(f"the program {path!r} is not named by an absolute path without '.', '..' and '//'")
+    target = os.path.realpath(path)
+    if target != path:
+        allowed = "an absolute path without symlinks, '.', '..' and '//'"
+        raise ProgramRefused(f"the program {path!r} is refused: allowed is {allowed}, such as {target!r}")
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
-    for place in (*above, path):
-        status = os.lstat(place)
-        if stat.S_ISLNK(status.st_mode):
-            refusal: str | None = f"{place} is a symlink; the path without it: {os.path.realpath(path)}"
-        else:
-            refusal = None if place == path else _directory_refusal(place, status, holds_it=place == above[-1])
+    for place in above:
+        refusal = _directory_refusal(place, os.lstat(place), holds_it=place == above[-1])
         if refusal is not None:
             raise ProgramRefused(f"the program {path} is refused: {refusal}")
     program = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
