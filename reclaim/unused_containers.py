@@ -69,7 +69,9 @@ ERRORS_IN_A_ROW = 2
 
 def container_stages(context: ReclaimContext) -> tuple[Stage, ...]:
     """The stages in the order in which they run."""
-    return tuple(stage(context) for stage in (DeadContainers, EmptySandboxes, LogDirectories, DanglingLogSymlinks))
+    paths = context.log_paths
+    logs = LogDirectories(context, paths.pod_logs_dir), DanglingLogSymlinks(context, paths.container_logs_dir)
+    return DeadContainers(context), EmptySandboxes(context), *logs
 
 
 class _Stage(Stage):
@@ -241,12 +243,10 @@ class _OfLogs(_Stage):
     """Stages for the entries of one of the two log directories. `_planned`: the entries as the plan read them, by
     id."""
 
-    _planned: Mapping[str, LogEntry]
-
-    @property
-    @abstractmethod
-    def _directory(self) -> str:
-        """The directory's path."""
+    def __init__(self, context: ReclaimContext, directory: str):
+        super().__init__(context)
+        self._directory = directory
+        self._planned: Mapping[str, LogEntry] = {}
 
     def _read_all(self) -> Sequence[LogEntry]:
         """The entries, sorted by name. Raises OSError."""
@@ -319,10 +319,6 @@ class LogDirectories(_OfLogs):
     """Log directories of vanished pods. Under pressure, a missing pod log root counts as empty; a periodic pass fails
     because of it, as the kubelet's does."""
 
-    @property
-    def _directory(self) -> str:
-        return self._context.log_paths.pod_logs_dir
-
     def plan(self) -> Plan | None:
         """Reads the entries before the kubelet's pod directories. The kubelet makes a pod's directory before its log
         directory, so a new pod is never mistaken for a vanished one. Raises LogsUnreadable."""
@@ -352,10 +348,6 @@ class DanglingLogSymlinks(_OfLogs):
     does not exist, and a link removed then would never come back. So the container must first have exited (which is
     final) or be unknown, and after that the link must be unchanged and still have no target.
     """
-
-    @property
-    def _directory(self) -> str:
-        return self._context.log_paths.container_logs_dir
 
     def plan(self) -> Plan:
         """Every link; none if the directory is missing or cannot be read. Never raises."""

@@ -56,12 +56,14 @@ class LogTree:
     def directories(self) -> LogDirectories:
         """The stage over log directories, of a periodic pass."""
         policy = ContainerGCPolicy(evict_non_deleted_pods=False)
-        return LogDirectories(context_of(self.runtime, self.clock, self.pods, log_paths=self.paths, containers=policy))
+        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths, containers=policy)
+        return LogDirectories(context, self.paths.pod_logs_dir)
 
     def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
         """The stage over log symlinks. `known`: by the kubelet's rules, without the guards."""
         pods = KnownPods() if known else self.pods
-        return DanglingLogSymlinks(context_of(self.runtime, self.clock, pods, log_paths=self.paths))
+        context = context_of(self.runtime, self.clock, pods, log_paths=self.paths)
+        return DanglingLogSymlinks(context, self.paths.container_logs_dir)
 
     def plan_pods(self) -> tuple[Plan, LogDirectories]:
         """The plan of the log root, and its stage."""
