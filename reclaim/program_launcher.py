@@ -31,7 +31,6 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from types import FrameType
 
 LARGEST_REQUEST = 1 << 20
 DESCRIPTORS = 4  # of a request: the socket of the run, the file of the program, its two outputs
@@ -80,7 +79,7 @@ def supervise(run: socket.socket, data: bytes, *files: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     ended, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _nothing)  # so that it is written to the pipe; execve(2) restores the default
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it is written to the pipe; execve(2) restores the default
     program = _forked(run)
     if program is None:
         return
@@ -147,10 +146,6 @@ def _children() -> list[int]:
             if int(stat.read().rpartition(b")")[2].split()[1]) == os.getpid():
                 found.append(int(name))
     return found
-
-
-def _nothing(_: int, __: FrameType | None) -> None:
-    pass
 
 
 def _become(run: socket.socket, data: bytes, program: int, out: int, errors: int) -> None:

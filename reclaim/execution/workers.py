@@ -24,9 +24,6 @@ from signals.clock import Clock
 Task = Callable[[], object]
 """What a thread does. An exception it raises is lost: the task must report by itself."""
 
-Announce = Callable[[], object]
-"""Reports that a task is done, and returns quickly. An exception it raises is lost."""
-
 
 class NoThread(ReclaimError, RuntimeError):
     """No thread is free, and no more can be started. The message is one sentence."""
@@ -41,7 +38,7 @@ class Workers:
     def __init__(self, name: str, most: int):
         self._name = name
         self.most = most
-        self._tasks: queue.SimpleQueue[tuple[Task, Announce] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Task, Task] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
         self._prepared = 0
@@ -56,12 +53,12 @@ class Workers:
                 self._prepared += 1
                 self._idle += 1
 
-    def run(self, task: Task, announce: Announce = lambda: None) -> None:
+    def run(self, task: Task, announce: Task = lambda: None) -> None:
         """Runs the task on a thread. Raises NoThread, in which case the task is not run.
 
-        `announce` is called on that thread once it is free for another task. Anyone who waits for one task to end in
-        order to start the next must be woken by `announce`: if the task itself woke them, they might find no thread
-        free.
+        `announce` is called on that thread once it is free for another task, and returns quickly. Anyone who waits for
+        one task to end in order to start the next must be woken by `announce`: if the task itself woke them, they might
+        find no thread free.
         """
         with self._lock:
             if self._idle:
@@ -97,7 +94,7 @@ class Workers:
             del given, task, announce  # do not keep what they hold alive until the next task
         self._has_ended()
 
-    def _once(self, task: Task, announce: Announce) -> None:
+    def _once(self, task: Task, announce: Task) -> None:
         _do(task)
         self._has_ended()
         _do(announce)
