@@ -217,12 +217,6 @@ class Image(NamedTuple):
     runtime_handler: str = ""
 
     @property
-    def record_key(self) -> str:
-        """The key of its record, as in the kubelet (getImageTuple): the id, followed by the runtime handler if there is
-        one."""
-        return f"{self.id},{self.runtime_handler}" if self.runtime_handler else self.id
-
-    @property
     def title(self) -> str:
         """For display: the first tag, else the first digest, else the id."""
         return next(iter(self.repo_tags + self.repo_digests), self.id)
@@ -265,10 +259,12 @@ class ImageRecord:
     """What is remembered about an image, in monotonic seconds: when it was first detected, and last seen in use (None:
     never).
 
-    `first_listed`: when we first saw it in a list, if another source dates it earlier; None: at `first_detected`.
-    `uses`: spells of use seen: how often it was in use, and had not been at the detection before. `returned`: how often
-    it came back after we had removed it. Both outlive its removal. `pulled`: whether the kubelet has pulled it; None:
-    not known (`images.pull_records`). `counted_since`: since when uses count, if that is before `first_detected`.
+    `first_listed`: when we first saw it in a list, if that was at another time than `first_detected`: if another source
+    dates it earlier, or an entry for another runtime handler was added later. `uses`: spells of use seen: how often it
+    was in use, and had not been at the detection before. `returned`: how often it came back after we had removed it.
+    Both outlive its removal. `pulled`: whether the kubelet has pulled it; None: not known (`images.pull_records`).
+    `counted_since`: since when uses count, if that is before `first_detected`. `handlers`: the runtime handlers of its
+    entries. `tag`: its first one, or empty. `removed`: of an image that has gone: whether we removed it.
     """
 
     first_detected: float
@@ -278,6 +274,9 @@ class ImageRecord:
     returned: int = 0
     pulled: bool | None = None
     counted_since: float | None = None
+    handlers: tuple[str, ...] = ("",)
+    tag: str = ""
+    removed: bool = False
 
     @property
     def not_pulled(self) -> bool:

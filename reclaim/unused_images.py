@@ -82,7 +82,7 @@ class UnusedImages(Stage):
         context.records.update(found.images, in_use, began, wall, found.containers)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
-        self._references = {each[0].id: removal_references(each) for each in entries_by_id(listing.images)}
+        self._references = {each: removal_references(known) for each, known in entries_by_id(listing.images).items()}
         self._newest = NewestOfRepositories(listing.images, records, count, began)
         return ListedImages(listing, usage, began, listed_at - began)
 

@@ -22,10 +22,9 @@ We differ from the kubelet as follows, and except for the first point we remove 
   (https://github.com/kubernetes/kubernetes/issues/132403).
 * An id that is listed twice is one image, as a removal is by id and takes every entry. As in the kubelet, the later
   entry determines the size, but a pin on either one counts.
-* If the runtime lists an id once for each runtime handler, each entry has a record and a size, as in the kubelet with
-  the gate RuntimeClassInImageCriApi. That kubelet judges each entry alone, and removes the id (the handler is not sent)
-  once one may go. Here it goes once all may: none is in use, none is pinned, the youngest is old enough; the latest use
-  counts, and the size is the sum.
+* If the runtime lists an id once for each runtime handler, the kubelet with the gate RuntimeClassInImageCriApi judges
+  each entry alone, and removes the id (the handler is not sent) once one may go. Here it goes once all may: none is in
+  use, none is pinned, the youngest is old enough (`records`). Its size is the sum.
 
 **The newest images of each repository** are kept so that a rollback finds its image (`keepNewestPerRepository`). A
 repository is a name without tag and digest, in full, so `busybox` and `docker.io/library/busybox` are the same. An
@@ -129,14 +128,13 @@ def plan_image_gc(
     does not matter.
     """
 
-    def by_age(image: Image, record: ImageRecord, known_since: float) -> Verdict:
+    def by_age(image: Image, record: ImageRecord) -> Verdict:
         age = now - record.first_detected
         wait = policy.min_age_seconds - age
+        kubelet_removes = now - record.listed_since >= policy.min_age_seconds
         if wait > 0:  # equal is old enough
-            guard = now - known_since >= policy.min_age_seconds
-            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=guard, wait=wait)
-        kubelet_would_wait = now - record.listed_since < policy.min_age_seconds
-        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=kubelet_would_wait)
+            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=kubelet_removes, wait=wait)
+        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=not kubelet_removes)
 
     return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age, layers, need_bytes)
 
@@ -159,7 +157,7 @@ def plan_maximum_age(
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
 
-    def by_age(image: Image, record: ImageRecord, _: float) -> Verdict:
+    def by_age(image: Image, record: ImageRecord) -> Verdict:
         known = now - record.first_detected
         unused = known if record.last_used is None else now - record.last_used
         kubelet_removes = record.last_used is None or unused > maximum
@@ -181,19 +179,18 @@ def _plan(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse,
-    by_age: Callable[[Image, ImageRecord, float], Verdict],
+    by_age: Callable[[Image, ImageRecord], Verdict],
     layers: Layers = NO_LAYERS,
     need_bytes: int = 0,
 ) -> Plan:
-    """The plan. `by_age`: the verdict on an image that only its age can keep, given its record and the time at which
-    the first of its entries was detected. Least recently used first, never used before all, then by first detection,
-    unless the policy says otherwise."""
+    """The plan. `by_age`: the verdict on an image that only its age can keep, given its record. Least recently used
+    first, never used before all, then by first detection, unless the policy says otherwise."""
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     found: list[tuple[tuple[float, float, str], Verdict]] = []
     seen: dict[str, tuple[Image, ImageRecord]] = {}
-    for entries in entries_by_id(listing.images):
-        image, record = one_image(entries), one_record(entries, records, now)
+    for image_id, entries in entries_by_id(listing.images).items():
+        image, record = one_image(entries), records.get(image_id) or ImageRecord(now)
         last_used = float("-inf") if record.last_used is None else record.last_used
         whatever_its_age = (  # why it is kept, and whether one of our guards says so
             (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
@@ -209,8 +206,7 @@ def _plan(
         )
         why = next(((reason, guard) for holds, reason, guard in whatever_its_age if holds), None)
         if why is None:
-            known_since = min(records.get(each.record_key, record).first_detected for each in entries)
-            verdict = by_age(image, record, known_since)
+            verdict = by_age(image, record)
             if record.not_pulled and policy.keep_not_pulled and verdict.action is Action.REMOVE:
                 verdict = verdict._replace(reason=Reason.NOT_PULLED)
         else:
@@ -368,16 +364,16 @@ def human_size(size_bytes: int) -> str:
 
 # ---- the newest images of each repository
 
-_NO_NAME = "<none>"  # what Docker lists instead of a name
+NO_NAME = "<none>"  # what Docker lists instead of a name
 
 
-def entries_by_id(images: Iterable[Image]) -> Iterable[list[Image]]:
+def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
     """The entries of each id, in the order of their first one. A runtime may list an id more than once, but a removal
     takes every entry, so they are decided on together."""
     found: dict[str, list[Image]] = {}
     for image in images:
         found.setdefault(image.id, []).append(image)
-    return found.values()
+    return found
 
 
 def one_image(entries: list[Image]) -> Image:
@@ -395,27 +391,9 @@ def one_image(entries: list[Image]) -> Image:
     )
 
 
-def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
-    """The records of the entries of one id as one: as young as the youngest, last used when any was, used and returned
-    as often as the one with the most, not pulled if none was. An entry without a record was detected `now`."""
-    if len(entries) == 1:
-        return records.get(entries[0].record_key) or ImageRecord(now)
-    known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
-    uses = [record.last_used for record in known if record.last_used is not None]
-    return ImageRecord(
-        max(record.first_detected for record in known),
-        max(uses, default=None),
-        max(record.listed_since for record in known),
-        max(record.uses for record in known),
-        max(record.returned for record in known),
-        next((told for told in (True, None, False) if any(record.pulled is told for record in known)), None),
-        min(record.uses_since for record in known),
-    )
-
-
 def repositories_of(image: Image) -> frozenset[str]:
     """The repositories, in full, that an image has a tag or digest in."""
-    names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(_NO_NAME))
+    names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(NO_NAME))
     return frozenset(repository_of(normalized(name)) for name in names)
 
 
@@ -429,8 +407,8 @@ class NewestOfRepositories:
         self.count = count
         self._order: dict[str, tuple[float, float, str]] = {}
         self._ids: dict[str, list[str]] = {}  # by repository, the newest first
-        for entries in entries_by_id(images) if count > 0 else ():
-            image, record = one_image(entries), one_record(entries, records, now)
+        for image_id, entries in entries_by_id(images).items() if count > 0 else ():
+            image, record = one_image(entries), records.get(image_id) or ImageRecord(now)
             last_used = float("-inf") if record.last_used is None else record.last_used
             self._order[image.id] = (record.first_detected, last_used, image.id)
             for repository in repositories_of(image):

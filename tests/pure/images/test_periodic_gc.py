@@ -265,7 +265,7 @@ def test_one_failed_removal_fails_the_pass_although_the_rest_reach_the_target() 
     assert result.reclaim.error == (
         f"wanted to free {100 * MIB} bytes of images and freed {100 * MIB}, with 1 failed removal: old:1: device busy"
     )
-    assert story.records.records[image_id(1)] == ImageRecord(10_001.0, 20_001.0)
+    assert story.records.records[image_id(1)] == ImageRecord(10_001.0, 20_001.0, tag="old:1")
 
 
 def test_many_failures_are_counted_and_the_first_three_named() -> None:
