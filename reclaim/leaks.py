@@ -26,7 +26,6 @@ runtime's. One with a mount below is left to the kubelet, which is not done with
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from reclaim.containerd import REFERENCE, references
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
+from reclaim.images.storage import listed_in, reached
 from reclaim.pods.states import PodStates, is_pod_uid
 from reclaim.services import Metadata
 from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
@@ -57,7 +57,6 @@ Key = tuple[str, str, str]
 Call = Callable[[str, bytes, float, Metadata], bytes]
 Mounts = Collection[str]
 Answer = TypeVar("Answer", bound=Message)
-Name = TypeVar("Name", Key, str)
 
 
 class LeakKind(StrEnum):
@@ -89,17 +88,6 @@ class Unowned(NamedTuple):
 
 class NotKnown(ReclaimError):
     """It is not known what is unowned. The message is one sentence."""
-
-
-def unreached(refers: Mapping[Name, Iterable[Name]], roots: Iterable[Name]) -> set[Name]:
-    """The objects that cannot be reached from these roots. `refers`: what each object refers to."""
-    pending, reached = list(roots), set[Name]()
-    while pending:
-        key = pending.pop()
-        if key not in reached:
-            reached.add(key)
-            pending += refers.get(key, ())
-    return refers.keys() - reached
 
 
 def stamps(directory: str) -> dict[str, os.stat_result]:
@@ -145,7 +133,7 @@ class ContainerdReading:
         recorded = {name for _, kind, name in self._needs if kind == "content"}
         if blobs and recorded and recorded.isdisjoint(f"sha256:{name}" for name in blobs):
             raise NotKnown(f"{self._root} is not the directory of this containerd: it has none of its content")
-        lost = unreached(self._needs, self._roots)
+        lost = self._needs.keys() - reached(self._roots, self._needs)
         kept = {name for _, kind, name in self._needs.keys() - lost if kind == "content"}
         for key in lost:
             one = self._objects[key]
@@ -250,10 +238,9 @@ def unowned_in_storage(
     roots += [name for mount in mounts for name in _LAYER_IN_MOUNT.findall(mount)]
     parents = {each["id"]: [each.get("parent", "")] for each in layers}
     paths = {os.path.basename(path): path for path in found}
-    for name in unreached({name: [] for name in paths} | parents, roots):
-        if name in paths:  # else it takes no space
-            kind = LeakKind.LAYER if name in parents else LeakKind.LAYER_DIRECTORY
-            yield Unowned(kind, name, found[paths[name]], path=paths[name])
+    for name in paths.keys() - reached(roots, parents):
+        kind = LeakKind.LAYER if name in parents else LeakKind.LAYER_DIRECTORY
+        yield Unowned(kind, name, found[paths[name]], path=paths[name])
 
 
 def _ids(*lists: Iterable[Container | PodSandbox | Image]) -> set[str]:
@@ -264,8 +251,8 @@ def _records(directory: str, name: str) -> Iterator[Mapping[str, Any]]:
     """The records in a file that is replaced as a whole, and in its volatile counterpart. Raises OSError, ValueError,
     TypeError."""
     for file in (f"{directory}/{name}.json", f"{directory}/volatile-{name}.json"):
-        with suppress(FileNotFoundError), open(file, encoding="utf-8") as text:
-            yield from map(dict, json.load(text) or ())
+        with suppress(FileNotFoundError):
+            yield from map(dict, listed_in(file) or ())
 
 
 # ---- Pods

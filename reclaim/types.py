@@ -284,6 +284,11 @@ class ImageRecord:
         return self.pulled is False and self.last_used is not None
 
     @property
+    def used_at(self) -> float:
+        """When it was last used, or came if it never was."""
+        return self.first_detected if self.last_used is None else max(self.first_detected, self.last_used)
+
+    @property
     def listed_since(self) -> float:
         """When it first appeared in a list, which is all that the kubelet knows."""
         return self.first_detected if self.first_listed is None else self.first_listed

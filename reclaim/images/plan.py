@@ -231,33 +231,33 @@ def _goes_last(verdict: Verdict) -> bool:
     return verdict.reason == Reason.NOT_PULLED
 
 
-def _used_at(record: ImageRecord) -> float:
-    """When it was last used, or came if it never was."""
-    return record.first_detected if record.last_used is None else max(record.first_detected, record.last_used)
-
-
 def _candidates(
     seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float, order: ImageOrder
 ) -> dict[str, Candidate]:
     """What counts for this order of all these images, by id. One that was never used counts as used when it came; one
     in several repositories as superseded as often as in the one where it is least."""
-    used = {image_id: _used_at(each) for image_id, (_, each) in seen.items()}
-    weighed = seen.items() if order is ImageOrder.COST else ()
-    repositories = {image_id: repositories_of(image) for image_id, (image, _) in weighed}
-    times = defaultdict[str, list[float]](list)
-    for image_id in sorted(repositories, key=used.__getitem__):
-        for repository in repositories[image_id]:
-            times[repository].append(used[image_id])
+    times = defaultdict[str, list[float]](list)  # by repository
+    for image, record in sorted(seen.values(), key=lambda each: each[1].used_at) if order is ImageOrder.COST else ():
+        for repository in repositories_of(image):
+            times[repository].append(record.used_at)
 
-    def candidate(image: Image, record: ImageRecord) -> Candidate:
-        at, own = used[image.id], layers.of_images.get(image.id)
-        superseded = min(
-            (len(times[each]) - bisect_right(times[each], at) for each in repositories.get(image.id, ())), default=0
+    def superseded(image: Image, record: ImageRecord) -> int:
+        later = (len(times[each]) - bisect_right(times[each], record.used_at) for each in repositories_of(image))
+        return min(later, default=0)
+
+    return {
+        image_id: Candidate(
+            image_id,
+            image.size_bytes,
+            now - record.used_at,
+            record.uses,
+            record.returned,
+            layers.of_images.get(image_id),
+            superseded(image, record) if order is ImageOrder.COST else 0,
+            now - record.uses_since,
         )
-        counted = now - record.uses_since
-        return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded, counted)
-
-    return {image_id: candidate(*each) for image_id, each in seen.items()}
+        for image_id, (image, record) in seen.items()
+    }
 
 
 def _in_order(
@@ -271,14 +271,13 @@ def _in_order(
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
     if order is ImageOrder.COST:
         groups = groupby(images, lambda image: by_id[image.id].reason)
-        images = [candidates[each.id] for _, group in groups for each in by_cost(group, held, need_bytes)]
-    ranked = zip(images, freed_along(images, held), strict=True)
+        images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
     return [
         by_id[image.id]._replace(
-            frees_bytes=None if image.layers is None else each.frees_bytes,
+            frees_bytes=None if image.layers is None else freed,
             needed_in_seconds=image.needed_in_seconds if order is ImageOrder.COST else None,
         )
-        for image, each in ranked
+        for image, freed in zip(images, freed_along(images, held), strict=True)
     ] + stays
 
 
@@ -352,14 +351,8 @@ def invalid_capacity(capacity: int | None) -> GCEvent:
 def human_size(size_bytes: int) -> str:
     """Bytes in readable units, as the kubelet writes them: integers below 1 KiB, else one decimal of KiB, MiB, GiB or
     TiB."""
-    if size_bytes < 1024:
-        return f"{size_bytes} B"
-    amount, unit = size_bytes / 1024, "KiB"
-    for larger in ("MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.1f} {unit}"
+    power = min(max(size_bytes.bit_length() - 1, 0) // 10, 4)
+    return f"{size_bytes / 1024**power:.1f} {'KMGT'[power - 1]}iB" if power else f"{size_bytes} B"
 
 
 # ---- the newest images of each repository
@@ -415,15 +408,12 @@ class NewestOfRepositories:
                 self._ids.setdefault(repository, []).append(image.id)
         for ids in self._ids.values():
             ids.sort(key=self._order.__getitem__, reverse=True)
-        self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[: max(count, 0)])
+        self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[:count])
         """The ids of the images that are among the newest of one of their repositories."""
 
     def newer_than(self, image: Image) -> Iterator[tuple[str, list[str]]]:
         """Each repository that this image belongs to by its current names, and the ids of the listed images in it that
         are newer, newest first. Empty if the count is 0."""
-        if self.count <= 0 or image.id not in self._order:
-            return
-        own = self._order[image.id]
-        for repository in repositories_of(image):
-            ids = self._ids.get(repository, [])
-            yield repository, [each for each in ids if self._order[each] > own]
+        if (own := self._order.get(image.id)) is not None:
+            for repository in repositories_of(image):
+                yield repository, [each for each in self._ids.get(repository, ()) if self._order[each] > own]
