@@ -417,9 +417,7 @@ class Outcome:
 
     `result`: None if it was kept. `freed_bytes`, `freed_inodes`: what the filesystem had gained right after the
     removal, at least 0, and 0 in a dry run. Space that arrives late counts when it arrives, and what others write in
-    the meantime is subtracted. `may_have_gone`: it does not count as removed, but the call may have removed it; if an
-    object with this id turns up again, it is a new one. `call_seconds`: the part of the duration that the call itself
-    took; 0 if none was sent.
+    the meantime is subtracted.
     """
 
     verdict: Verdict
@@ -428,8 +426,6 @@ class Outcome:
     duration_seconds: float = 0.0
     freed_bytes: int = 0
     freed_inodes: int = 0
-    may_have_gone: bool = False
-    call_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
