@@ -32,6 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
+from itertools import product
 from typing import Any, Final, NamedTuple, TypeVar
 
 from reclaim.containerd import REFERENCE, references
@@ -218,15 +219,13 @@ def unowned_in_storage(
     """One reading of CRI-O's stores. The rest is as in `unowned_in_store`."""
     before = list_now()
     found = {
-        f"{store}/overlay/{name}": each.st_ctime
+        name: (f"{store}/overlay/{name}", each.st_ctime)
         for store in stores
         for name, each in stamps(f"{store}/overlay").items()
         if _LAYER.fullmatch(name)
     }
-    places = [*stores, volatile]
-    layers = [each for place in places for each in _records(f"{place}/overlay-layers", "layers")]
-    images = [each for place in stores for each in _records(f"{place}/overlay-images", "images")]
-    containers = [each for place in places for each in _records(f"{place}/overlay-containers", "containers")]
+    layers = _records("layers", *stores, volatile)
+    images, containers = _records("images", *stores), _records("containers", *stores, volatile)
     after = list_now()
     throughout = _ids(before.containers, before.sandboxes) & _ids(after.containers, after.sandboxes)
     known, of_containers = {each["id"] for each in images}, {each["id"] for each in containers}
@@ -237,22 +236,23 @@ def unowned_in_storage(
     roots += [layer["id"] for layer in layers for name in layer.get("names") or () if not name.endswith("-layer")]
     roots += [name for mount in mounts for name in _LAYER_IN_MOUNT.findall(mount)]
     parents = {each["id"]: [each.get("parent", "")] for each in layers}
-    paths = {os.path.basename(path): path for path in found}
-    for name in paths.keys() - reached(roots, parents):
-        kind = LeakKind.LAYER if name in parents else LeakKind.LAYER_DIRECTORY
-        yield Unowned(kind, name, found[paths[name]], path=paths[name])
+    for name in found.keys() - reached(roots, parents):
+        kind, (path, since) = LeakKind.LAYER if name in parents else LeakKind.LAYER_DIRECTORY, found[name]
+        yield Unowned(kind, name, since, path=path)
 
 
 def _ids(*lists: Iterable[Container | PodSandbox | Image]) -> set[str]:
     return {each.id for listed in lists for each in listed}
 
 
-def _records(directory: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """The records in a file that is replaced as a whole, and in its volatile counterpart. Raises OSError, ValueError,
-    TypeError."""
-    for file in (f"{directory}/{name}.json", f"{directory}/volatile-{name}.json"):
+def _records(kind: str, *stores: str) -> list[Mapping[str, Any]]:
+    """The records of this kind, each in a file that is replaced as a whole, or in its volatile counterpart. Raises
+    OSError, ValueError, TypeError."""
+    found: list[Mapping[str, Any]] = []
+    for directory, file in product((f"{store}/overlay-{kind}" for store in stores), (kind, f"volatile-{kind}")):
         with suppress(FileNotFoundError):
-            yield from map(dict, listed_in(file) or ())
+            found += map(dict, listed_in(f"{directory}/{file}.json") or ())
+    return found
 
 
 # ---- Pods
