@@ -12,8 +12,7 @@ this is the same run that it makes after each removal of an image.
   containerd goes on. So, unlike a removal over CRI, it has a deadline.
 * **Leases.** A lease protects what its owner has attached to it from garbage collection. Nothing is attached to ours,
   so it protects nothing: it is created to be deleted with `sync`, which schedules a garbage collection at once and
-  returns after it. Its label `containerd.io/gc.expire` lets containerd delete it if we cannot. A lease that an earlier
-  run left behind is deleted first.
+  returns after it. Its label `containerd.io/gc.expire` lets containerd delete it if we cannot.
 
 **When images were pulled.** containerd's content is shared by all namespaces, so the file of an image says when anyone
 pulled it. The record of an image belongs to one namespace: CRI keeps one for each image id, created at the end of the
@@ -91,7 +90,8 @@ def examine(name: str, runtime: RuntimeService) -> None:
     if version.name != "containerd":
         raise CannotCollect(f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}")
     try:
-        our_leases(runtime, READ_DEADLINE_SECONDS)
+        request = leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"'])  # for a short answer
+        _call(runtime, LEASES_SERVICE + "List", request, READ_DEADLINE_SECONDS)
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
             why = f"containerd {version.version} does not serve it here"
@@ -125,19 +125,10 @@ class GarbageCollection(Stage):
         clock, lease_id = self._clock, ID_PREFIX + secrets.token_hex(8)
         ends = clock.monotonic() + self._deadline_seconds
 
-        def left() -> float:
-            return max(ends - clock.monotonic(), 0.0)
-
         def call(method: str, request: Message) -> None:
-            _call(self._runtime, LEASES_SERVICE + method, request, left())
+            _call(self._runtime, LEASES_SERVICE + method, request, max(ends - clock.monotonic(), 0.0))
 
         try:
-            for earlier in our_leases(self._runtime, left()):
-                try:
-                    call("Delete", leases_pb2.DeleteRequest(id=earlier))
-                except CallError as error:
-                    if error.code is not Code.NOT_FOUND:  # it has just expired
-                        raise
             expires = datetime.fromtimestamp(clock.wall() + EXPIRES_AFTER_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
@@ -170,13 +161,6 @@ ASK_SECONDS = 2.0
 ID_FILTER = 'name~="^sha256:"'
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
-
-
-def our_leases(runtime: RuntimeService, seconds: float) -> tuple[str, ...]:
-    """The ids of the leases we have created, including those of earlier runs. Changes nothing. Raises CallError."""
-    request = leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"'])
-    listed = parsed(leases_pb2.ListResponse, _call(runtime, LEASES_SERVICE + "List", request, seconds))
-    return tuple(lease.id for lease in listed.leases if lease.id.startswith(ID_PREFIX))
 
 
 def _call(runtime: RuntimeService, method: str, request: Message, seconds: float) -> bytes:
