@@ -284,9 +284,14 @@ class ImageRecord:
         return self.pulled is False and self.last_used is not None
 
     @property
+    def last_use(self) -> float:
+        """When it was last used; minus infinity if it never was."""
+        return float("-inf") if self.last_used is None else self.last_used
+
+    @property
     def used_at(self) -> float:
-        """When it was last used, or came if it never was."""
-        return self.first_detected if self.last_used is None else max(self.first_detected, self.last_used)
+        """When it was last used, or came if that was later."""
+        return max(self.first_detected, self.last_use)
 
     @property
     def listed_since(self) -> float:

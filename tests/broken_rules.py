@@ -88,7 +88,9 @@ BREAKS = (
         "(refusal := directory_refusal(directory))",
         "(refusal := None)",
     ),
-    Break("an image that was just used may go", IMAGES, "(last_used >= now, Reason.IN_USE", "(False, Reason.IN_USE"),
+    Break(
+        "an image that was just used may go", IMAGES, "(record.last_use >= now, Reason.IN_USE", "(False, Reason.IN_USE"
+    ),
     Break("an unresolved reference stops nothing", IMAGES, "(bool(usage.unresolved), ", "(False, "),
     Break("an unknown sandbox image stops nothing", IMAGES, "(not usage.sandbox_image_known, ", "(False, "),
     Break("the minimum age is not asked", IMAGES, "if wait > 0:  # equal is old enough", "if wait > 1e9:"),
@@ -96,8 +98,8 @@ BREAKS = (
     Break(
         "the newest image goes first",
         IMAGES,
-        "found.append(((last_used, record.first_detected, image.id), verdict))",
-        "found.append(((-last_used, -record.first_detected, image.id), verdict))",
+        "found.append(((record.last_use, record.first_detected, image.id), verdict))",
+        "found.append(((-record.last_use, -record.first_detected, image.id), verdict))",
     ),
     Break(
         "usage is rounded down",

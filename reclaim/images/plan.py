@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -190,8 +190,7 @@ def _plan(
     found: list[tuple[tuple[float, float, str], Verdict]] = []
     seen: dict[str, tuple[Image, ImageRecord]] = {}
     for image_id, entries in entries_by_id(listing.images).items():
-        image, record = one_image(entries), records.get(image_id) or ImageRecord(now)
-        last_used = float("-inf") if record.last_used is None else record.last_used
+        image, record = seen[image_id] = one_image(entries), records.get(image_id) or ImageRecord(now)
         whatever_its_age = (  # why it is kept, and whether one of our guards says so
             (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
             (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
@@ -200,7 +199,7 @@ def _plan(
             (image.id in kept_ids, Reason.KEEP_LIST, True),
             (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
             (record.not_pulled and policy.keep_not_pulled is True, Reason.NOT_PULLED, True),
-            (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
+            (record.last_use >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
             (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
             (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
         )
@@ -211,12 +210,9 @@ def _plan(
                 verdict = verdict._replace(reason=Reason.NOT_PULLED)
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
-        found.append(((last_used, record.first_detected, image.id), verdict))
-        seen[image.id] = image, record
+        found.append(((record.last_use, record.first_detected, image.id), verdict))
     verdicts = sorted((verdict for _, verdict in sorted(found)), key=_goes_last)
-    if policy.order is ImageOrder.COST or layers.of_images:
-        verdicts = _in_order(verdicts, _candidates(seen, layers, now, policy.order), policy.order, layers, need_bytes)
-    return Plan.of(verdicts)
+    return Plan.of(_in_order(verdicts, seen, policy.order, layers, now, need_bytes))
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
@@ -231,44 +227,27 @@ def _goes_last(verdict: Verdict) -> bool:
     return verdict.reason == Reason.NOT_PULLED
 
 
-def _candidates(
-    seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float, order: ImageOrder
-) -> dict[str, Candidate]:
-    """What counts for this order of all these images, by id. One that was never used counts as used when it came; one
-    in several repositories as superseded as often as in the one where it is least."""
-    times = defaultdict[str, list[float]](list)  # by repository
-    for image, record in sorted(seen.values(), key=lambda each: each[1].used_at) if order is ImageOrder.COST else ():
-        for repository in repositories_of(image):
-            times[repository].append(record.used_at)
-
-    def superseded(image: Image, record: ImageRecord) -> int:
-        later = (len(times[each]) - bisect_right(times[each], record.used_at) for each in repositories_of(image))
-        return min(later, default=0)
-
-    return {
-        image_id: Candidate(
-            image_id,
-            image.size_bytes,
-            now - record.used_at,
-            record.uses,
-            record.returned,
-            layers.of_images.get(image_id),
-            superseded(image, record) if order is ImageOrder.COST else 0,
-            now - record.uses_since,
-        )
-        for image_id, (image, record) in seen.items()
-    }
-
-
 def _in_order(
-    verdicts: Iterable[Verdict], candidates: Mapping[str, Candidate], order: ImageOrder, layers: Layers, need_bytes: int
+    verdicts: Sequence[Verdict],
+    seen: Mapping[str, tuple[Image, ImageRecord]],
+    order: ImageOrder,
+    layers: Layers,
+    now: float,
+    need_bytes: int,
 ) -> list[Verdict]:
     """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
-    Images that go for different reasons do not change places."""
+    Images that go for different reasons do not change places. `seen`: all images, and their records."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    images = [candidates[verdict.id] for verdict in by_id.values() if verdict.action is Action.REMOVE]
-    stays = [verdict for verdict in by_id.values() if verdict.action is Action.KEEP]
+    stays = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
+    superseded = _superseded(seen.values()) if order is ImageOrder.COST else {}
+
+    def candidate(image: Image, record: ImageRecord) -> Candidate:
+        unused, counted, own = now - record.used_at, now - record.uses_since, layers.of_images.get(image.id)
+        later = superseded.get(image.id, 0)
+        return Candidate(image.id, image.size_bytes, unused, record.uses, record.returned, own, later, counted)
+
+    images = [candidate(*seen[verdict.id]) for verdict in verdicts if verdict.action is Action.REMOVE]
     if order is ImageOrder.COST:
         groups = groupby(images, lambda image: by_id[image.id].reason)
         images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
@@ -279,6 +258,20 @@ def _in_order(
         )
         for image, freed in zip(images, freed_along(images, held), strict=True)
     ] + stays
+
+
+def _superseded(seen: Collection[tuple[Image, ImageRecord]]) -> dict[str, int]:
+    """How many images of its repository were used later, by id. One that was never used counts as used when it came;
+    one in several repositories as superseded as often as in the one where it is least."""
+    times = defaultdict[str, list[float]](list)
+    for image, record in sorted(seen, key=lambda each: each[1].used_at):
+        for repository in repositories_of(image):
+            times[repository].append(record.used_at)
+
+    def later(image: Image, at: float) -> int:
+        return min((len(times[each]) - bisect_right(times[each], at) for each in repositories_of(image)), default=0)
+
+    return {image.id: later(image, record.used_at) for image, record in seen}
 
 
 def _verdict(
@@ -402,8 +395,7 @@ class NewestOfRepositories:
         self._ids: dict[str, list[str]] = {}  # by repository, the newest first
         for image_id, entries in entries_by_id(images).items() if count > 0 else ():
             image, record = one_image(entries), records.get(image_id) or ImageRecord(now)
-            last_used = float("-inf") if record.last_used is None else record.last_used
-            self._order[image.id] = (record.first_detected, last_used, image.id)
+            self._order[image.id] = (record.first_detected, record.last_use, image.id)
             for repository in repositories_of(image):
                 self._ids.setdefault(repository, []).append(image.id)
         for ids in self._ids.values():

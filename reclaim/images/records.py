@@ -117,8 +117,7 @@ class ImageRecords:
             restored = {known: record for known, record in loaded.records.items() if known not in self._records}
             self._records.update(restored)
             self._unconfirmed.update(restored)
-            uses = [record.last_used for record in restored.values() if record.last_used is not None]
-            self._in_use_at = max([self._in_use_at, *uses])
+            self._in_use_at = max([self._in_use_at, *(record.last_use for record in restored.values())])
             self._gone = {known: each for known, each in loaded.gone.items() if known not in self._records} | self._gone
 
     def update(
@@ -160,7 +159,7 @@ class ImageRecords:
                     gone = self._gone.pop(gone_id, ImageRecord(now))
                     returned.append((image, gone_id, gone.removed, wall_now - (now - record.first_detected)))
                     record = _with_uses_of(gone, record)
-                if in_use and image_id in in_use and (record.last_used is None or now > record.last_used):
+                if in_use and image_id in in_use and now > record.last_use:
                     begins = record.last_used != self._in_use_at
                     record = replace(record, last_used=now, uses=record.uses + begins)
                 found[image_id] = record
@@ -208,7 +207,7 @@ class ImageRecords:
             return _with_uses_of(known, new)
         if image.id in self._unconfirmed and pulled is not None and pulled > known.first_detected:
             # a use before the pull may be of an image that was there before this one
-            last_used = None if known.last_used is None or known.last_used < pulled else known.last_used
+            last_used = known.last_used if known.last_use >= pulled else None
             told = known.pulled if pulled - known.first_detected < SAME_PULL_SECONDS else None
             new = replace(new, first_detected=pulled, last_used=last_used, first_listed=now, pulled=told)
             return _with_uses_of(known, new)
