@@ -58,7 +58,6 @@ SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the 
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 RETRY_FOR_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 0.05
-ATTEMPTS = 3  # to read all lists from one runtime: the first may start from facts about its predecessor
 LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
 
 Answer = TypeVar("Answer")
@@ -223,9 +222,8 @@ class Inventory:
         """Images, then containers and sandboxes, and which image is used by what. `goes_on` is called before the lists
         are read and before each container is asked about; if it returns False, GivenUp is raised. Raises
         RuntimeUnavailable."""
-        for _ in range(ATTEMPTS - 1):
-            with suppress(RuntimeReplaced):
-                return self._everything(not_older_than, goes_on)
+        with suppress(RuntimeReplaced):  # this may have started from facts about the runtime's predecessor
+            return self._everything(not_older_than, goes_on)
         return self._everything(not_older_than, goes_on)
 
     def evidence(self, listing: Listing, not_older_than: float, named_since: float | None) -> Evidence:
@@ -272,20 +270,12 @@ class Inventory:
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
-        named, after = self._named(None), max(not_older_than, of_images.answered_at)
-        listing = Listing(
-            images=of_images.answer,
-            containers=self.containers(after),
-            sandboxes=self.sandboxes(after),
-            runtime=str(facts),
-            named_images=named,
-        )
-        listing = replace(
-            listing,
-            sandbox_image_references=self._sandbox_image_references(listing, facts),
-            image_volumes=self._image_volumes(listing.containers, facts, goes_on),
-        )
-        return self._of_one_runtime(self._resolved(listing, self.index_of(listing.images)))
+        images, named, after = of_images.answer, self._named(None), max(not_older_than, of_images.answered_at)
+        containers, sandboxes = self.containers(after), self.sandboxes(after)
+        sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
+        volumes = self._image_volumes(containers, facts, goes_on)
+        listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
+        return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())
@@ -316,40 +306,35 @@ class Inventory:
             raise RuntimeReplaced(f"the runtime was replaced: it was {listing.runtime}, and is {facts}")
         return listing
 
-    def _sandbox_image_references(self, listing: Listing, facts: _RuntimeFacts) -> frozenset[str] | None:
-        """The configured sandbox image and those that ready sandboxes were made from; None if neither is known."""
-        ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
-        with self._lock:
-            self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
-            images = dict(self._sandbox_images)
-        known = facts.sandbox_image is not None or pins_sandbox_image(listing.images)
-        images.update(self._asked_for_sandbox_images(ready - images.keys(), facts, known))
-        references = frozenset(image for image in (facts.sandbox_image, *images.values()) if image)
-        return references or None
+    def _sandbox_image_references(
+        self, images: tuple[Image, ...], sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
+    ) -> frozenset[str] | None:
+        """The configured sandbox image and those that ready sandboxes were made from; None if neither is known.
 
-    def _asked_for_sandbox_images(self, asked: set[str], facts: _RuntimeFacts, known: bool) -> dict[str, str | None]:
-        """Which image each sandbox was made from. If the configured image is `known` (containerd 2 does not name it,
-        but pins it), a sandbox that does not answer (because its shim hangs, say) does not keep all images: it is asked
-        again a minute later, and the remaining sandboxes next time."""
-        answered: dict[str, str | None] = {}
-        now = self._clock.monotonic()
+        If the configured image is known (containerd 2 does not name it, but pins it), a sandbox that does not answer
+        (because its shim hangs, say) does not keep all images: it is asked again a minute later, and the remaining
+        sandboxes next time.
+        """
+        ready, now = {each.id for each in sandboxes if each.state is PodSandboxState.READY}, self._clock.monotonic()
+        known = facts.sandbox_image is not None or pins_sandbox_image(images)
         with self._lock:
+            self._sandbox_images = {each: image for each, image in self._sandbox_images.items() if each in ready}
             self._silent = {each: until for each, until in self._silent.items() if until > now}
-            silent = set(self._silent)
-        for sandbox_id in asked - silent if known else asked:
+            made, silent = dict(self._sandbox_images), set(self._silent) if known else set[str]()
+        for sandbox_id in ready - made.keys() - silent:
             try:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
-                answered[sandbox_id] = image
-                with self._lock:
-                    if self._facts == facts:
-                        self._sandbox_images[sandbox_id] = image
             except RuntimeUnavailable as error:
                 if not (known and error.late):
                     raise
                 with self._lock:
                     self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
                 break
-        return answered
+            made[sandbox_id] = image
+            with self._lock:
+                if self._facts == facts:
+                    self._sandbox_images[sandbox_id] = image
+        return frozenset(image for image in (facts.sandbox_image, *made.values()) if image) or None
 
     def _image_volumes(
         self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = _always
