@@ -104,7 +104,6 @@ class Reason(StrEnum):
     NEWEST_SANDBOX = "newest_sandbox"
     ROTATING = "rotating"
     TARGET_EXISTS = "target_exists"
-    ENOUGH_FREED = "enough_freed"
     POD_ALIVE = "pod_alive"
     POD_UNKNOWN = "pod_unknown"
     IN_USE = "in_use"
@@ -390,12 +389,6 @@ class Plan:
         for verdict in verdicts:
             (removed if verdict.action is Action.REMOVE else kept).append(verdict)
         return cls(tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))))
-
-    @property
-    def nominal_bytes(self) -> int:
-        """The total size that the runtime reports for the objects to remove; shared layers count once for each
-        image."""
-        return sum(verdict.size_bytes or 0 for verdict in self.remove)
 
     @property
     def eligible_in_seconds(self) -> float | None:

@@ -45,16 +45,15 @@ class UnusedImages(Stage):
 
     def __init__(self, context: ReclaimContext, *, last_resort: bool = False):
         self._last_resort = last_resort
-        policy = context.policies.images
         self._context = context
         self._clock = context.clock
         self._inventory = context.inventory
-        self._policy = policy
+        self._policy = context.policies.images
         self._starts = PodStarts(
             lambda: context.inventory.sandboxes(self._listed_after),
             context.pods,
             context.clock,
-            policy.pod_start_seconds,
+            self._policy.pod_start_seconds,
             context.part_ages,
         )
         self._lock = threading.Lock()  # guards the evidence, which concurrent checks share

@@ -27,13 +27,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reclaim.images.references import NAME, bare_hex, normalized, repository_of
+from reclaim.images.references import NAME, bare_hex, names_one_image, normalized, repository_of
 from reclaim.types import Image, PolicyError
 
 LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a digest 71
 
-_HEX = re.compile(r"[0-9a-f]{64}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _GLOB = re.compile(r"[A-Za-z0-9._:/@*-]+")
 _NO_NAME = re.compile("(?!)")
 _DOCKER_HUB = "docker.io/"
@@ -84,10 +82,10 @@ def _parse(text: str) -> str:
     """What is compared: a glob as it is, a full name, a full repository, or 64 hex digits. Raises PolicyError."""
     name, at, digest = text.rpartition("@")
     if len(text) <= LONGEST_ENTRY:
-        # 64 digits are an id as CRI-O shows it; no repository may have such a name
-        if _HEX.fullmatch(text) or ("*" in text and _GLOB.fullmatch(text)):
+        if "*" in text and _GLOB.fullmatch(text):
             return text
-        if _DIGEST.fullmatch(digest) and (not at or NAME.fullmatch(name)):
+        # 64 digits alone are an id as CRI-O shows it; no repository may have such a name
+        if names_one_image(text) and (not at or (digest.startswith("sha256:") and NAME.fullmatch(name))):
             return bare_hex(digest)
         if NAME.fullmatch(text) and not text.startswith("sha256:"):
             return normalized(text) if ":" in text.rpartition("/")[2] else repository_of(normalized(text))

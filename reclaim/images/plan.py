@@ -54,7 +54,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -326,13 +326,7 @@ def not_enough_freed(space: SpaceDecision, freed_bytes: int, *, says_usage: bool
         else "Failed to garbage collect required amount of images. "
         f"Attempted to free {target} bytes, but only found {freed_bytes} bytes eligible to free."
     )
-    values = {
-        "usage_percent": space.usage_percent,
-        "capacity_bytes": space.capacity_bytes,
-        "target_bytes": target,
-        "freed_bytes": freed_bytes,
-    }
-    return GCEvent(EventReason.FREE_DISK_SPACE_FAILED, message, values)
+    return GCEvent(EventReason.FREE_DISK_SPACE_FAILED, message, {**asdict(space), "freed_bytes": freed_bytes})
 
 
 def invalid_capacity(capacity: int | None) -> GCEvent:
