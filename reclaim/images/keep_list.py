@@ -33,7 +33,6 @@ from reclaim.types import Image, PolicyError
 LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a digest 71
 
 _GLOB = re.compile(r"[A-Za-z0-9._:/@*-]+")
-_NO_NAME = re.compile("(?!)")
 _DOCKER_HUB = "docker.io/"
 _DOCKER_LIBRARY = "docker.io/library/"
 
@@ -46,9 +45,9 @@ class KeepList:
     globs as one expression that never tries a position for a star twice (`fnmatch.translate`).
     """
 
-    entries: tuple[str, ...] = ()
-    exact: frozenset[str] = frozenset()
-    globs: re.Pattern[str] = _NO_NAME
+    entries: tuple[str, ...]
+    exact: frozenset[str]
+    globs: re.Pattern[str]
 
     def kept_ids(self, images: Iterable[Image]) -> frozenset[str]:
         """The ids of the images that any entry keeps."""
@@ -68,14 +67,12 @@ class KeepList:
         return not self.exact.isdisjoint(exact) or any(map(self.globs.match, _for_globs(names or [image.id])))
 
 
-KEEP_NOTHING = KeepList()
-
-
 def parse_keep_list(entries: Iterable[str]) -> KeepList:
     """The entries of `keepImages`, each once. Raises PolicyError, which names the entry and the allowed forms."""
     compared = {entry: _parse(entry) for entry in entries}
     globs = [fnmatch.translate(entry) for entry in compared if "*" in entry]
-    return KeepList(tuple(compared), frozenset(compared.values()), re.compile("|".join(globs)) if globs else _NO_NAME)
+    matching = re.compile("|".join(globs) or "(?!)")  # which nothing matches
+    return KeepList(tuple(compared), frozenset(compared.values()), matching)
 
 
 def _parse(text: str) -> str:
@@ -102,3 +99,6 @@ def _for_globs(names: list[str]) -> list[str]:
     hub = [name for name in names if name.startswith(_DOCKER_HUB)]
     short = [name.removeprefix(_DOCKER_HUB) for name in hub]
     return [*names, *short, *(name.removeprefix(_DOCKER_LIBRARY) for name in hub)]
+
+
+KEEP_NOTHING = parse_keep_list(())
