@@ -43,7 +43,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from eviction.configuration.models import Model
+from eviction.configuration.models import Model, ValidationError
 from reclaim.execution.workers import in_time
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
@@ -72,10 +72,6 @@ class Moment:
     machine_id: str = ""
 
 
-class NotRecords(Exception):
-    """Bytes that are not records of this version and machine. The message is a sentence without a subject."""
-
-
 class _Document(Model):
     """What the file holds: records by image id, with times in seconds since the epoch."""
 
@@ -97,31 +93,30 @@ def records_json(records: Mapping[str, ImageRecord], saved: Moment, gone: Mappin
 
 
 def records_from_json(text: bytes, now: Moment) -> Loaded:
-    """The records, in times of `now`'s monotonic clock. Raises NotRecords for anything else."""
-    if len(text) > LARGEST_BYTES:
-        raise NotRecords(f"is larger than {LARGEST_BYTES // 1024**2} MiB")
+    """The records, in times of `now`'s monotonic clock. Raises ValueError for anything else, also if it is cut off,
+    with a sentence."""
     try:
         document = _Document.model_validate_json(text)
-        saved = document.saved
-        if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
-            raise NotRecords("is of another machine")
-        same_boot = bool(saved.boot_id) and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic
-        since_save = now.monotonic - saved.monotonic if same_boot else 0.0
+    except ValidationError:
+        raise ValueError("it is no file of image records of this version of reclaimd") from None
+    saved = document.saved
+    if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
+        raise ValueError("it is of another machine")
+    clocks = _checked(saved.monotonic), _checked(saved.wall)
+    same_boot = bool(saved.boot_id) and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic
 
-        def monotonic(time: float) -> float:
-            at_save = max(saved.wall - _checked(time), 0.0)
-            return now.monotonic - (at_save + since_save if same_boot else min(at_save, max(now.wall - time, 0.0)))
+    def monotonic(time: float) -> float:
+        at_save = max(saved.wall - _checked(time), 0.0)
+        age = at_save + now.monotonic - saved.monotonic if same_boot else min(at_save, max(now.wall - time, 0.0))
+        return now.monotonic - age
 
-        clocks = (_checked(saved.monotonic), _checked(saved.wall)) if same_boot else None
-        images, gone = _converted(document.images, monotonic), _converted(document.gone, monotonic)
-        return Loaded(images, gone, saved=clocks, at=_checked(saved.wall))
-    except ValueError:
-        raise NotRecords("does not hold records of images in the form of this version of reclaimd") from None
+    images, gone = _converted(document.images, monotonic), _converted(document.gone, monotonic)
+    return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
 
 
 def _checked(time: float) -> float:
     if not abs(time) <= _LATEST:  # nor a NaN
-        raise ValueError(time)
+        raise ValueError(f"it holds an impossible time: {time}")
     return time
 
 
@@ -181,9 +176,8 @@ class RecordFile:
             loaded = in_time(lambda: records_from_json(self._file.read(LARGEST_BYTES), self._now()), LOAD_SECONDS)
         except FileNotFoundError:
             return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
-        except (OSError, ValueError, NotRecords) as error:  # ValueError: the path contains a NUL
-            why = error if isinstance(error, NotRecords) else f"cannot be read: {reason_of(error)}"
-            return Loaded(problem=f"the state file {self._path} {why}; images count as new")
+        except (OSError, ValueError) as error:
+            return Loaded(problem=f"the state file {self._path} is not used: {reason_of(error)}; images count as new")
         with self._lock:
             self._on_disk, self._as_of = (loaded.records, loaded.gone), self._clock.monotonic()
         return loaded
@@ -219,7 +213,8 @@ class OwnFile:
         self._temporary = f".{self._name}.new"
 
     def read(self, largest_bytes: int) -> bytes:
-        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError."""
+        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError, and ValueError
+        for a path with a NUL."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with (
             self._opened_directory() as directory,

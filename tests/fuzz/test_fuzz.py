@@ -21,7 +21,7 @@ from eviction.configuration.effective import Configuration, load
 from eviction.configuration.file import KIND
 from eviction.configuration.strict_yaml import ConfigurationError, parse_document
 from eviction.configuration.threshold_config import FieldError, read_minimum_reclaim, read_value
-from eviction.node.state_file import Moment, NotRecords, records_from_json, records_json
+from eviction.node.state_file import Moment, records_from_json, records_json
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import Image, ImageRecord, PolicyError
@@ -240,7 +240,7 @@ def test_records(inserted: bytes, start: int, end: int) -> None:
     with fast():
         try:
             found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)
-        except NotRecords as error:
+        except ValueError as error:
             one_sentence(error)
             return
         assert all(record.first_detected <= NOW.monotonic for record in found.records.values())

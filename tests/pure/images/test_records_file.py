@@ -145,7 +145,7 @@ def test_a_symbolic_link_in_place_of_the_file_is_not_followed(path: Path, tmp_pa
     before = target.read_bytes()
     file = RecordFile(str(path), SteppedClock(), "boot-1")
     assert file.load().records == {}
-    assert "cannot be read" in file.load().problem
+    assert "is not used" in file.load().problem
     assert "not a regular file" in file.save({ONE: ImageRecord(1.0)}, {})
     assert path.is_symlink()
     assert target.read_bytes() == before
@@ -159,7 +159,7 @@ def test_a_symbolic_link_in_place_of_the_directory_is_not_followed(path: Path, t
     path.parent.symlink_to(elsewhere.parent)
     before = elsewhere.read_bytes()
     file = RecordFile(str(path), SteppedClock(), "boot-1")
-    assert "cannot be read" in file.load().problem
+    assert "is not used" in file.load().problem
     assert "cannot be saved" in file.save({ONE: ImageRecord(1.0)}, {})
     assert elsewhere.read_bytes() == before
 
@@ -175,7 +175,7 @@ def test_a_directory_in_place_of_the_file_is_reported(path: Path) -> None:
     """At the load, and at the save."""
     path.mkdir(parents=True)
     file = RecordFile(str(path), SteppedClock())
-    assert "cannot be read" in file.load().problem
+    assert "is not used" in file.load().problem
     assert "cannot be saved" in file.save(RECORDS, {})
 
 
@@ -184,7 +184,7 @@ def test_a_file_in_place_of_the_directory_is_reported(path: Path) -> None:
     path.parent.parent.mkdir()
     path.parent.write_text("")
     file = RecordFile(str(path), SteppedClock())
-    assert "cannot be read" in file.load().problem
+    assert "is not used" in file.load().problem
     assert "cannot be saved" in file.save(RECORDS, {})
 
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_too_big_is_not_read_to_its_end(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch(0o600)
     os.truncate(path, 2**40)
-    assert "larger than 16 MiB" in RecordFile(str(path), SteppedClock()).load().problem
+    assert "it is no file of image records" in RecordFile(str(path), SteppedClock()).load().problem
 
 
 def test_records_that_would_be_too_many_for_a_load_are_not_saved(path: Path) -> None:
@@ -256,7 +256,7 @@ def test_the_file_of_a_cloned_machine_is_not_used_and_then_replaced(path: Path) 
     here = RecordFile(str(path), clock, "boot-2", "b" * 32)
     loaded = here.load()
     assert loaded.records == {}
-    assert loaded.problem == f"the state file {path} is of another machine; images count as new"
+    assert loaded.problem == f"the state file {path} is not used: it is of another machine; images count as new"
     assert here.save(RECORDS, {}) == ""
     assert here.load().records.keys() == RECORDS.keys()
 
@@ -302,5 +302,5 @@ def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) ->
     saved(path)
     loaded = RecordFile(str(path), Held()).load()
     assert (dict(loaded.records), loaded.missing) == ({}, False)
-    assert loaded.problem.endswith("cannot be read: it did not answer within 1 s; images count as new")
+    assert loaded.problem.endswith("is not used: it did not answer within 1 s; images count as new")
     let_go.set()
