@@ -134,14 +134,6 @@ class SharedReading(Generic[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class ListedContainers:
-    """The containers, and the directories of pods right before they were listed; None if those cannot be read."""
-
-    containers: tuple[Container, ...]
-    directories: Directories | None
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
     at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
@@ -189,7 +181,8 @@ class Inventory:
         self._pods = pods
         self._clock = clock
         self._images = SharedReading(lambda: retried(images.list_images), clock)
-        self._containers = SharedReading(self._list_containers, clock)
+        # with the directories of pods right before; None if those cannot be read
+        self._containers = SharedReading(lambda: (look(pods), retried(runtime.list_containers)), clock)
         self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._lock = threading.Lock()  # guards everything below
@@ -202,7 +195,7 @@ class Inventory:
 
     def containers(self, not_older_than: float) -> tuple[Container, ...]:
         """All containers. Raises RuntimeUnavailable."""
-        return self._containers.read(not_older_than).answer.containers
+        return self._containers.read(not_older_than).answer[1]
 
     def sandboxes(self, not_older_than: float) -> tuple[PodSandbox, ...]:
         """All sandboxes. Raises RuntimeUnavailable."""
@@ -234,11 +227,11 @@ class Inventory:
         """
         named = self._named(named_since)
         reading = self._containers.read(not_older_than)
-        found = reading.answer
-        volumes = self._image_volumes(found.containers, self._current_facts())
-        fresh = replace(listing, containers=found.containers, image_volumes=volumes, named_images=named)
+        directories, containers = reading.answer
+        volumes = self._image_volumes(containers, self._current_facts())
+        fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
-        return Evidence(fresh, found.directories, reading.begun_at, reading.answered_at)
+        return Evidence(fresh, directories, reading.begun_at, reading.answered_at)
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = _always) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
@@ -256,10 +249,6 @@ class Inventory:
             index = ImageIndex(images)
             self._index = (images, index)
         return index
-
-    def _list_containers(self) -> ListedContainers:
-        directories = look(self._pods)
-        return ListedContainers(retried(self._runtime.list_containers), directories)
 
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
