@@ -39,7 +39,7 @@ from reclaim.containerd import REFERENCE, references
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
-from reclaim.images.storage import listed_in, reached
+from reclaim.images.storage import listed_in, reached, stamps
 from reclaim.pods.states import PodStates, is_pod_uid
 from reclaim.services import Metadata
 from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
@@ -89,16 +89,6 @@ class Unowned(NamedTuple):
 
 class NotKnown(ReclaimError):
     """It is not known what is unowned. The message is one sentence."""
-
-
-def stamps(directory: str) -> dict[str, os.stat_result]:
-    """What is in a directory, by name; nothing if it does not exist. Raises OSError."""
-    found: dict[str, os.stat_result] = {}
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # just removed
-                found[entry.name] = entry.stat(follow_symlinks=False)
-    return found
 
 
 def unowned_in_store(

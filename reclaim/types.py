@@ -366,9 +366,9 @@ class Verdict(NamedTuple):
         known."""
         return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
 
-    def kept(self, reason: str, rule: Rule = Rule.GUARD) -> Verdict:
+    def kept(self, reason: str) -> Verdict:
         """The verdict when the object was to be removed but is kept for this reason."""
-        return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=rule)
+        return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,11 +358,8 @@ def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
 
 def one_image(entries: list[Image]) -> Image:
     """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
-    last = entries[-1]
-    if len(entries) == 1 and not last.runtime_handler and len(last.repo_tags) <= 1 and len(last.repo_digests) <= 1:
-        return last  # as nearly every image is listed
     sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
-    return last._replace(
+    return entries[-1]._replace(
         repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),
         repo_digests=tuple(sorted({digest for entry in entries for digest in entry.repo_digests})),
         size_bytes=sum(sizes.values()),

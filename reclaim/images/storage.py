@@ -54,10 +54,8 @@ def stored_at(imagefs: str) -> Mapping[str, float]:
     CRI-O's, or cannot be read."""
     times: dict[str, float] = {}
     for directory in (imagefs, f"{store_of(imagefs)}/{ARTIFACTS}") if imagefs.endswith(IMAGES) else ():
-        with suppress(OSError), os.scandir(directory) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # just removed
-                    times[entry.name] = entry.stat(follow_symlinks=False).st_ctime
+        with suppress(OSError):
+            times.update((name, found.st_ctime) for name, found in stamps(directory).items())
     return times
 
 
@@ -83,6 +81,16 @@ def _layers(imagefs: str) -> dict[str, tuple[str, int]]:
         return {each["id"]: (each.get("parent", ""), max(int(each.get("diff-size", 0)), 0)) for each in listed_in(path)}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def stamps(directory: str) -> dict[str, os.stat_result]:
+    """What is in a directory, by name; nothing if it does not exist. Raises OSError."""
+    found: dict[str, os.stat_result] = {}
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # just removed
+                found[entry.name] = entry.stat(follow_symlinks=False)
+    return found
 
 
 def listed_in(path: str) -> Any:
