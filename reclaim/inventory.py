@@ -65,10 +65,6 @@ ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
 
-ReadLayers = Callable[[Callable[[], float]], Layers | None]
-"""What images hold on the disk, or None if that is not known. The argument: how many seconds are left to ask."""
-
-
 class RuntimeReplaced(RuntimeUnavailable):
     """Some answers came from one runtime, and some from its replacement."""
 
@@ -155,14 +151,11 @@ class _RuntimeFacts:
         return f"{self.version.name} {self.version.version} with sandbox image {self.sandbox_image or 'not reported'}"
 
 
-def _always() -> bool:
-    return True
-
-
 class Inventory:
     """The containers, sandboxes and images of one node, and what is known of its pods. Thread-safe.
 
-    `not_older_than` is always in monotonic seconds: only readings that were begun after it are used.
+    `not_older_than` is always in monotonic seconds: only readings that were begun after it are used. `read_layers`:
+    what images hold on the disk, or None if that is not known; its argument tells how many seconds are left to ask.
     """
 
     def __init__(
@@ -171,7 +164,7 @@ class Inventory:
         images: ImageService,
         pods: PodStateProvider,
         clock: Clock,
-        read_layers: ReadLayers = lambda _: None,
+        read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -211,7 +204,7 @@ class Inventory:
         pods, listing = self._of_pods.read(not_older_than).answer
         return self._pods.compared(pods.merge(self._pods.read()), listing), listing
 
-    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = _always) -> Listing:
+    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = lambda: True) -> Listing:
         """Images, then containers and sandboxes, and which image is used by what. `goes_on` is called before the lists
         are read and before each container is asked about; if it returns False, GivenUp is raised. Raises
         RuntimeUnavailable."""
@@ -233,7 +226,7 @@ class Inventory:
         fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
         return Evidence(fresh, directories, reading.begun_at, reading.answered_at)
 
-    def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = _always) -> None:
+    def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
         pass never asks; it uses `layers`. For one thread at a time."""
         ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LAYERS_SECONDS
@@ -326,7 +319,7 @@ class Inventory:
         return frozenset(image for image in (facts.sandbox_image, *made.values()) if image) or None
 
     def _image_volumes(
-        self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = _always
+        self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = lambda: True
     ) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
         with self._lock:

@@ -220,7 +220,7 @@ def part_of(plan: Plan, *, last: bool = False) -> Plan:
     if last:
         return replace(plan, remove=tuple(filter(_goes_last, plan.remove)))
     verdicts = (each.kept(Reason.NOT_PULLED) if _goes_last(each) else each for each in (*plan.remove, *plan.keep))
-    return replace(Plan.of(verdicts), list_seconds=plan.list_seconds)
+    return Plan.of(verdicts)
 
 
 def _goes_last(verdict: Verdict) -> bool:

@@ -34,16 +34,6 @@ from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.images.pull_records import NOT_READ, PullRecords
 from reclaim.types import Container, Image, ImageRecord
 
-PullTimes = Callable[[], Mapping[str, float]]
-"""Wall times (seconds since the epoch) at which image ids certainly existed already; unknown ids are left out."""
-
-Pulls = Callable[[Iterable[Container]], PullRecords]
-"""Reads the kubelet's records of pulls, given all containers."""
-
-EarlierClocks = Callable[[], tuple[float, float] | None]
-"""How many seconds ago, in this boot, the wall clock showed which time (seconds since the epoch); None if not known."""
-
-
 MOST_GONE = 1000  # some 400 KB in the file
 LIST_SECONDS = 1.0  # how much older than its detection a list may be
 SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
@@ -67,17 +57,20 @@ class Loaded:
 class ImageRecords:
     """The records of all listed images, by id. Times are monotonic seconds. Thread-safe.
 
-    `earlier`: asked once, if there are pull times and nothing else relates the two clocks before the first detection.
-    `on_return`: called for each image that has returned, on the thread of the detection (`Listener.returned`).
+    `pull_times`: wall times (seconds since the epoch) at which image ids certainly existed already; unknown ids are
+    left out. `earlier`: how many seconds ago, in this boot, the wall clock showed which time; None if not known. Asked
+    once, if there are pull times and nothing else relates the two clocks before the first detection. `on_return`:
+    called for each image that has returned, on the thread of the detection (`Listener.returned`). `pulls`: reads the
+    kubelet's records of pulls, given all containers.
     """
 
     def __init__(
         self,
-        pull_times: PullTimes = dict,
+        pull_times: Callable[[], Mapping[str, float]] = dict,
         seed: Mapping[str, ImageRecord] | None = None,
-        earlier: EarlierClocks = lambda: None,
+        earlier: Callable[[], tuple[float, float] | None] = lambda: None,
         on_return: Callable[[Image, str, bool, float], None] = lambda *_: None,
-        pulls: Pulls = lambda _: NOT_READ,
+        pulls: Callable[[Iterable[Container]], PullRecords] = lambda _: NOT_READ,
     ):
         self._pull_times = pull_times
         self._earlier = earlier
