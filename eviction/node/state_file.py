@@ -213,8 +213,8 @@ class OwnFile:
         self._temporary = f".{self._name}.new"
 
     def read(self, largest_bytes: int) -> bytes:
-        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError, and ValueError
-        for a path with a NUL."""
+        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises OSError, and
+        ValueError for a path with a NUL."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with (
             self._opened_directory() as directory,
