@@ -212,7 +212,9 @@ def _plan(
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
         found.append(((record.last_use, record.first_detected, image.id), verdict))
     verdicts = sorted((verdict for _, verdict in sorted(found)), key=_goes_last)
-    return Plan.of(_in_order(verdicts, seen, policy.order, layers, now, need_bytes))
+    if policy.order is ImageOrder.COST or layers.of_images:
+        verdicts = _in_order(verdicts, seen, policy.order, layers, now, need_bytes)
+    return Plan.of(verdicts)
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
@@ -358,6 +360,8 @@ def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
 
 def one_image(entries: list[Image]) -> Image:
     """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
+    if len(entries) == 1 and len(entries[0].repo_tags) <= 1:  # as nearly every image is listed
+        return entries[0]
     sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
     return entries[-1]._replace(
         repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),

@@ -188,7 +188,10 @@ class ImageRecords:
     def _dated(self, entries: Sequence[Image], came: float | None, now: float) -> ImageRecord:
         """The record of a listed image, given all entries of its id. `came`: when it was pulled, in wall seconds."""
         image, handlers = entries[-1], tuple(sorted({each.runtime_handler for each in entries}))
-        known, new = self._records.get(image.id), ImageRecord(now, handlers=handlers, tag="".join(image.repo_tags[:1]))
+        known, tag = self._records.get(image.id), "".join(image.repo_tags[:1])
+        if known is not None and (known.handlers, known.tag) == (handlers, tag) and image.id not in self._unconfirmed:
+            return known
+        new = ImageRecord(now, handlers=handlers, tag=tag)
         pulled = None if came is None else min(came - self._smallest_offset, now)
         if known is None:
             if pulled is None or len(handlers) > 1:  # it says nothing about one of several entries
@@ -204,8 +207,7 @@ class ImageRecords:
             told = known.pulled if pulled - known.first_detected < SAME_PULL_SECONDS else None
             new = replace(new, first_detected=pulled, last_used=last_used, first_listed=now, pulled=told)
             return _with_uses_of(known, new)
-        same = (known.handlers, known.tag) == (handlers, new.tag)
-        return known if same else replace(known, handlers=handlers, tag=new.tag)
+        return replace(known, handlers=handlers, tag=tag)
 
     def _returned_as(self, image: Image, record: ImageRecord, listed: Collection[str], now: float) -> str | None:
         """As which image that had gone this one is here again: as itself, or by its tag if that one is not listed
