@@ -217,7 +217,8 @@ class ImageRecords:
         if image.id in self._records:
             pulled_since_the_save = image.id in self._unconfirmed and record.first_detected > self._known_since
             return image.id if pulled_since_the_save else None
-        tags, gone = {tag for tag in image.repo_tags if not tag.startswith(NO_NAME)}, reversed(self._gone.items())
+        tags = {tag for tag in image.repo_tags if tag and not tag.startswith(NO_NAME)}
+        gone = reversed(self._gone.items())
         return next((known for known, each in gone if each.tag in tags and known not in listed), None)
 
     def _compare_clocks(self, monotonic: float, wall: float) -> None:
