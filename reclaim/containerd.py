@@ -12,8 +12,7 @@ this is the same run that it makes after each removal of an image.
   containerd goes on. So, unlike a removal over CRI, it has a deadline.
 * **Leases.** A lease protects what its owner has attached to it from garbage collection. Nothing is attached to ours,
   so it protects nothing: it is created to be deleted with `sync`, which schedules a garbage collection at once and
-  returns after it. Its label `containerd.io/gc.expire` lets containerd delete it if we cannot. A lease that an earlier
-  run left behind is deleted first.
+  returns after it. Its label `containerd.io/gc.expire` lets containerd delete it if we cannot.
 
 **When images were pulled.** containerd's content is shared by all namespaces, so the file of an image says when anyone
 pulled it. The record of an image belongs to one namespace: CRI keeps one for each image id, created at the end of the
@@ -44,7 +43,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -54,6 +53,7 @@ from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.execution.removals import Ready, Stage
 from reclaim.function import ReclaimFunction
+from reclaim.images.storage import reached
 from reclaim.inventory import retried
 from reclaim.services import RuntimeService
 from reclaim.types import Action, Layers, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
@@ -90,7 +90,8 @@ def examine(name: str, runtime: RuntimeService) -> None:
     if version.name != "containerd":
         raise CannotCollect(f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}")
     try:
-        our_leases(runtime, READ_DEADLINE_SECONDS)
+        request = leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"'])  # for a short answer
+        _call(runtime, LEASES_SERVICE + "List", request, READ_DEADLINE_SECONDS)
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
             why = f"containerd {version.version} does not serve it here"
@@ -124,19 +125,10 @@ class GarbageCollection(Stage):
         clock, lease_id = self._clock, ID_PREFIX + secrets.token_hex(8)
         ends = clock.monotonic() + self._deadline_seconds
 
-        def left() -> float:
-            return max(ends - clock.monotonic(), 0.0)
-
         def call(method: str, request: Message) -> None:
-            _call(self._runtime, LEASES_SERVICE + method, request, left())
+            _call(self._runtime, LEASES_SERVICE + method, request, max(ends - clock.monotonic(), 0.0))
 
         try:
-            for earlier in our_leases(self._runtime, left()):
-                try:
-                    call("Delete", leases_pb2.DeleteRequest(id=earlier))
-                except CallError as error:
-                    if error.code is not Code.NOT_FOUND:  # it has just expired
-                        raise
             expires = datetime.fromtimestamp(clock.wall() + EXPIRES_AFTER_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
@@ -171,13 +163,6 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
 
 
-def our_leases(runtime: RuntimeService, seconds: float) -> tuple[str, ...]:
-    """The ids of the leases we have created, including those of earlier runs. Changes nothing. Raises CallError."""
-    request = leases_pb2.ListRequest(filters=[f'id~="^{ID_PREFIX}"'])
-    listed = parsed(leases_pb2.ListResponse, _call(runtime, LEASES_SERVICE + "List", request, seconds))
-    return tuple(lease.id for lease in listed.leases if lease.id.startswith(ID_PREFIX))
-
-
 def _call(runtime: RuntimeService, method: str, request: Message, seconds: float) -> bytes:
     """Waits at most `seconds`. Raises CallError."""
     return runtime.call_service(method, request.SerializeToString(), seconds, NAMESPACE)
@@ -208,12 +193,11 @@ class HeldLayers:
 
     def __init__(self, runtime: RuntimeService):
         self._runtime = runtime
-        self._sizes: dict[str, int] = {}  # of committed snapshots
+        self._sizes: dict[tuple[str, str], int] = {}  # of committed snapshots
 
     def read(self, left: Callable[[], float]) -> Layers | None:
-        """Content by its digest, and snapshots by the names of their snapshotter and their own. `left`: how many
-        seconds there still are. None if the runtime does not say, or not in time; what it has said of snapshots is not
-        asked again."""
+        """Content and snapshots, by type and name. `left`: how many seconds there still are. None if the runtime does
+        not say, or not in time; what it has said of snapshots is not asked again."""
         try:
             return self._read(left)
         except CallError:
@@ -225,22 +209,31 @@ class HeldLayers:
 
         images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
         content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
-        roots = [(image.name, image.target.digest) for image in images]
-        sizes = {each.id: each.size for each in content}
-        below = {each.id: [_layer(*to) for to in references(each.labels)] for each in content}
-        for snapshotter in {to.partition(" ")[0] for each in below.values() for to in each if " " in to}:
-            request = pb.SnapshotRequest(snapshotter=snapshotter)
-            for each in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
-                name = f"{snapshotter} {each.id}"
-                below[name] = [f"{snapshotter} {each.target}"] if each.target else []
+        sizes = {(CONTENT, each.id): each.size for each in content}
+        below = {(CONTENT, each.id): list(references(each.labels)) for each in content}
+        for kind in {kind for needs in below.values() for kind, _ in needs if kind.startswith(SNAPSHOTS)}:
+            snapshotter = kind.removeprefix(SNAPSHOTS)
+            for each in told(LIST_SNAPSHOTS, pb.SnapshotRequest(snapshotter=snapshotter), pb.Snapshots).each:
+                layer = (kind, each.id)
+                below[layer] = [(kind, each.target)]
                 if each.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
                     continue
-                if name not in self._sizes:
+                if layer not in self._sizes:
                     usage = pb.SnapshotRequest(snapshotter=snapshotter, key=each.id)
-                    self._sizes[name] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
-                sizes[name] = self._sizes[name]
-        self._sizes = {name: size for name, size in self._sizes.items() if name in sizes}
-        return _layers(roots, below, sizes)
+                    self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
+                sizes[layer] = self._sizes[layer]
+        self._sizes = {layer: size for layer, size in self._sizes.items() if layer in sizes}
+        # an image has one record for its id, which is the digest of its configuration, and one for each of its names
+        of_images = {image.name: dict[str, int]() for image in images if image.name.startswith(IMAGE_ID)}
+        held = set[str]()
+        for image in images:
+            layers = reached([(CONTENT, image.target.digest)], below)
+            image_id = next((name for _, name in layers if name in of_images), None)
+            if image_id is None:
+                held.update(map(" ".join, layers))
+            else:
+                of_images[image_id].update((" ".join(layer), sizes[layer]) for layer in layers if layer in sizes)
+        return Layers(of_images, frozenset(held))
 
 
 def references(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -248,33 +241,9 @@ def references(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     names it (`content`, `snapshots/overlayfs`)."""
     for label, value in labels.items():
         if label.startswith(OF_CONTENT):
-            yield "content", value
+            yield CONTENT, value
         elif label.startswith(OF_SNAPSHOT):
             yield f"{SNAPSHOTS}{label[len(OF_SNAPSHOT) :].partition('/')[0]}", value
-
-
-def _layer(kind: str, name: str) -> str:
-    return f"{kind.removeprefix(SNAPSHOTS)} {name}" if kind.startswith(SNAPSHOTS) else name
-
-
-def _layers(roots: Iterable[tuple[str, str]], below: Mapping[str, list[str]], sizes: Mapping[str, int]) -> Layers:
-    """`roots`: names of records, and what each points to. An image has one record for its id, which is the digest of
-    its configuration, and one for each of its names; `below`: what each layer keeps besides itself."""
-    of_images = {name: dict[str, int]() for name, _ in roots if name.startswith(IMAGE_ID)}
-    held = set[str]()
-    for _, first in roots:
-        reached, left = set[str](), [first]
-        while left:
-            layer = left.pop()
-            if layer not in reached:
-                reached.add(layer)
-                left += below.get(layer, ())
-        image = next((layer for layer in reached if layer in of_images), None)
-        if image is None:
-            held |= reached
-        else:
-            of_images[image].update((layer, sizes[layer]) for layer in reached if layer in sizes)
-    return Layers(of_images, frozenset(held))
 
 
 def clocks_at_start(path: str) -> tuple[float, float] | None:

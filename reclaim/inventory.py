@@ -58,16 +58,11 @@ SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the 
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 RETRY_FOR_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 0.05
-ATTEMPTS = 3  # to read all lists from one runtime: the first may start from facts about its predecessor
 LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
 
 Answer = TypeVar("Answer")
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
-
-
-ReadLayers = Callable[[Callable[[], float]], Layers | None]
-"""What images hold on the disk, or None if that is not known. The argument: how many seconds are left to ask."""
 
 
 class RuntimeReplaced(RuntimeUnavailable):
@@ -135,14 +130,6 @@ class SharedReading(Generic[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class ListedContainers:
-    """The containers, and the directories of pods right before they were listed; None if those cannot be read."""
-
-    containers: tuple[Container, ...]
-    directories: Directories | None
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
     at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
@@ -164,14 +151,11 @@ class _RuntimeFacts:
         return f"{self.version.name} {self.version.version} with sandbox image {self.sandbox_image or 'not reported'}"
 
 
-def _always() -> bool:
-    return True
-
-
 class Inventory:
     """The containers, sandboxes and images of one node, and what is known of its pods. Thread-safe.
 
-    `not_older_than` is always in monotonic seconds: only readings that were begun after it are used.
+    `not_older_than` is always in monotonic seconds: only readings that were begun after it are used. `read_layers`:
+    what images hold on the disk, or None if that is not known; its argument tells how many seconds are left to ask.
     """
 
     def __init__(
@@ -180,7 +164,7 @@ class Inventory:
         images: ImageService,
         pods: PodStateProvider,
         clock: Clock,
-        read_layers: ReadLayers = lambda _: None,
+        read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -190,7 +174,8 @@ class Inventory:
         self._pods = pods
         self._clock = clock
         self._images = SharedReading(lambda: retried(images.list_images), clock)
-        self._containers = SharedReading(self._list_containers, clock)
+        # with the directories of pods right before; None if those cannot be read
+        self._containers = SharedReading(lambda: (look(pods), retried(runtime.list_containers)), clock)
         self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._lock = threading.Lock()  # guards everything below
@@ -203,7 +188,7 @@ class Inventory:
 
     def containers(self, not_older_than: float) -> tuple[Container, ...]:
         """All containers. Raises RuntimeUnavailable."""
-        return self._containers.read(not_older_than).answer.containers
+        return self._containers.read(not_older_than).answer[1]
 
     def sandboxes(self, not_older_than: float) -> tuple[PodSandbox, ...]:
         """All sandboxes. Raises RuntimeUnavailable."""
@@ -219,13 +204,12 @@ class Inventory:
         pods, listing = self._of_pods.read(not_older_than).answer
         return self._pods.compared(pods.merge(self._pods.read()), listing), listing
 
-    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = _always) -> Listing:
+    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = lambda: True) -> Listing:
         """Images, then containers and sandboxes, and which image is used by what. `goes_on` is called before the lists
         are read and before each container is asked about; if it returns False, GivenUp is raised. Raises
         RuntimeUnavailable."""
-        for _ in range(ATTEMPTS - 1):
-            with suppress(RuntimeReplaced):
-                return self._everything(not_older_than, goes_on)
+        with suppress(RuntimeReplaced):  # this may have started from facts about the runtime's predecessor
+            return self._everything(not_older_than, goes_on)
         return self._everything(not_older_than, goes_on)
 
     def evidence(self, listing: Listing, not_older_than: float, named_since: float | None) -> Evidence:
@@ -236,13 +220,13 @@ class Inventory:
         """
         named = self._named(named_since)
         reading = self._containers.read(not_older_than)
-        found = reading.answer
-        volumes = self._image_volumes(found.containers, self._current_facts())
-        fresh = replace(listing, containers=found.containers, image_volumes=volumes, named_images=named)
+        directories, containers = reading.answer
+        volumes = self._image_volumes(containers, self._current_facts())
+        fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
-        return Evidence(fresh, found.directories, reading.begun_at, reading.answered_at)
+        return Evidence(fresh, directories, reading.begun_at, reading.answered_at)
 
-    def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = _always) -> None:
+    def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
         pass never asks; it uses `layers`. For one thread at a time."""
         ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LAYERS_SECONDS
@@ -259,10 +243,6 @@ class Inventory:
             self._index = (images, index)
         return index
 
-    def _list_containers(self) -> ListedContainers:
-        directories = look(self._pods)
-        return ListedContainers(retried(self._runtime.list_containers), directories)
-
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
@@ -272,20 +252,12 @@ class Inventory:
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
-        named, after = self._named(None), max(not_older_than, of_images.answered_at)
-        listing = Listing(
-            images=of_images.answer,
-            containers=self.containers(after),
-            sandboxes=self.sandboxes(after),
-            runtime=str(facts),
-            named_images=named,
-        )
-        listing = replace(
-            listing,
-            sandbox_image_references=self._sandbox_image_references(listing, facts),
-            image_volumes=self._image_volumes(listing.containers, facts, goes_on),
-        )
-        return self._of_one_runtime(self._resolved(listing, self.index_of(listing.images)))
+        images, named, after = of_images.answer, self._named(None), max(not_older_than, of_images.answered_at)
+        containers, sandboxes = self.containers(after), self.sandboxes(after)
+        sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
+        volumes = self._image_volumes(containers, facts, goes_on)
+        listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
+        return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())
@@ -316,43 +288,38 @@ class Inventory:
             raise RuntimeReplaced(f"the runtime was replaced: it was {listing.runtime}, and is {facts}")
         return listing
 
-    def _sandbox_image_references(self, listing: Listing, facts: _RuntimeFacts) -> frozenset[str] | None:
-        """The configured sandbox image and those that ready sandboxes were made from; None if neither is known."""
-        ready = {sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY}
-        with self._lock:
-            self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if known in ready}
-            images = dict(self._sandbox_images)
-        known = facts.sandbox_image is not None or pins_sandbox_image(listing.images)
-        images.update(self._asked_for_sandbox_images(ready - images.keys(), facts, known))
-        references = frozenset(image for image in (facts.sandbox_image, *images.values()) if image)
-        return references or None
+    def _sandbox_image_references(
+        self, images: tuple[Image, ...], sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
+    ) -> frozenset[str] | None:
+        """The configured sandbox image and those that ready sandboxes were made from; None if neither is known.
 
-    def _asked_for_sandbox_images(self, asked: set[str], facts: _RuntimeFacts, known: bool) -> dict[str, str | None]:
-        """Which image each sandbox was made from. If the configured image is `known` (containerd 2 does not name it,
-        but pins it), a sandbox that does not answer (because its shim hangs, say) does not keep all images: it is asked
-        again a minute later, and the remaining sandboxes next time."""
-        answered: dict[str, str | None] = {}
-        now = self._clock.monotonic()
+        If the configured image is known (containerd 2 does not name it, but pins it), a sandbox that does not answer
+        (because its shim hangs, say) does not keep all images: it is asked again a minute later, and the remaining
+        sandboxes next time.
+        """
+        ready, now = {each.id for each in sandboxes if each.state is PodSandboxState.READY}, self._clock.monotonic()
+        known = facts.sandbox_image is not None or pins_sandbox_image(images)
         with self._lock:
+            self._sandbox_images = {each: image for each, image in self._sandbox_images.items() if each in ready}
             self._silent = {each: until for each, until in self._silent.items() if until > now}
-            silent = set(self._silent)
-        for sandbox_id in asked - silent if known else asked:
+            made, silent = dict(self._sandbox_images), set(self._silent) if known else set[str]()
+        for sandbox_id in ready - made.keys() - silent:
             try:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
-                answered[sandbox_id] = image
-                with self._lock:
-                    if self._facts == facts:
-                        self._sandbox_images[sandbox_id] = image
             except RuntimeUnavailable as error:
                 if not (known and error.late):
                     raise
                 with self._lock:
                     self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
                 break
-        return answered
+            made[sandbox_id] = image
+            with self._lock:
+                if self._facts == facts:
+                    self._sandbox_images[sandbox_id] = image
+        return frozenset(image for image in (facts.sandbox_image, *made.values()) if image) or None
 
     def _image_volumes(
-        self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = _always
+        self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = lambda: True
     ) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
         with self._lock:

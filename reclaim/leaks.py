@@ -26,19 +26,20 @@ runtime's. One with a mount below is left to the kubelet, which is not done with
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
+from itertools import product
 from typing import Any, Final, NamedTuple, TypeVar
 
 from reclaim.containerd import REFERENCE, references
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
+from reclaim.images.storage import listed_in, reached, stamps
 from reclaim.pods.states import PodStates, is_pod_uid
 from reclaim.services import Metadata
 from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
@@ -57,7 +58,6 @@ Key = tuple[str, str, str]
 Call = Callable[[str, bytes, float, Metadata], bytes]
 Mounts = Collection[str]
 Answer = TypeVar("Answer", bound=Message)
-Name = TypeVar("Name", Key, str)
 
 
 class LeakKind(StrEnum):
@@ -89,27 +89,6 @@ class Unowned(NamedTuple):
 
 class NotKnown(ReclaimError):
     """It is not known what is unowned. The message is one sentence."""
-
-
-def unreached(refers: Mapping[Name, Iterable[Name]], roots: Iterable[Name]) -> set[Name]:
-    """The objects that cannot be reached from these roots. `refers`: what each object refers to."""
-    pending, reached = list(roots), set[Name]()
-    while pending:
-        key = pending.pop()
-        if key not in reached:
-            reached.add(key)
-            pending += refers.get(key, ())
-    return refers.keys() - reached
-
-
-def stamps(directory: str) -> dict[str, os.stat_result]:
-    """What is in a directory, by name; nothing if it does not exist. Raises OSError."""
-    found: dict[str, os.stat_result] = {}
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # just removed
-                found[entry.name] = entry.stat(follow_symlinks=False)
-    return found
 
 
 def unowned_in_store(
@@ -145,7 +124,7 @@ class ContainerdReading:
         recorded = {name for _, kind, name in self._needs if kind == "content"}
         if blobs and recorded and recorded.isdisjoint(f"sha256:{name}" for name in blobs):
             raise NotKnown(f"{self._root} is not the directory of this containerd: it has none of its content")
-        lost = unreached(self._needs, self._roots)
+        lost = self._needs.keys() - reached(self._roots, self._needs)
         kept = {name for _, kind, name in self._needs.keys() - lost if kind == "content"}
         for key in lost:
             one = self._objects[key]
@@ -230,15 +209,13 @@ def unowned_in_storage(
     """One reading of CRI-O's stores. The rest is as in `unowned_in_store`."""
     before = list_now()
     found = {
-        f"{store}/overlay/{name}": each.st_ctime
+        name: (f"{store}/overlay/{name}", each.st_ctime)
         for store in stores
         for name, each in stamps(f"{store}/overlay").items()
         if _LAYER.fullmatch(name)
     }
-    places = [*stores, volatile]
-    layers = [each for place in places for each in _records(f"{place}/overlay-layers", "layers")]
-    images = [each for place in stores for each in _records(f"{place}/overlay-images", "images")]
-    containers = [each for place in places for each in _records(f"{place}/overlay-containers", "containers")]
+    layers = _records("layers", *stores, volatile)
+    images, containers = _records("images", *stores), _records("containers", *stores, volatile)
     after = list_now()
     throughout = _ids(before.containers, before.sandboxes) & _ids(after.containers, after.sandboxes)
     known, of_containers = {each["id"] for each in images}, {each["id"] for each in containers}
@@ -249,23 +226,23 @@ def unowned_in_storage(
     roots += [layer["id"] for layer in layers for name in layer.get("names") or () if not name.endswith("-layer")]
     roots += [name for mount in mounts for name in _LAYER_IN_MOUNT.findall(mount)]
     parents = {each["id"]: [each.get("parent", "")] for each in layers}
-    paths = {os.path.basename(path): path for path in found}
-    for name in unreached({name: [] for name in paths} | parents, roots):
-        if name in paths:  # else it takes no space
-            kind = LeakKind.LAYER if name in parents else LeakKind.LAYER_DIRECTORY
-            yield Unowned(kind, name, found[paths[name]], path=paths[name])
+    for name in found.keys() - reached(roots, parents):
+        kind, (path, since) = LeakKind.LAYER if name in parents else LeakKind.LAYER_DIRECTORY, found[name]
+        yield Unowned(kind, name, since, path=path)
 
 
 def _ids(*lists: Iterable[Container | PodSandbox | Image]) -> set[str]:
     return {each.id for listed in lists for each in listed}
 
 
-def _records(directory: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """The records in a file that is replaced as a whole, and in its volatile counterpart. Raises OSError, ValueError,
-    TypeError."""
-    for file in (f"{directory}/{name}.json", f"{directory}/volatile-{name}.json"):
-        with suppress(FileNotFoundError), open(file, encoding="utf-8") as text:
-            yield from map(dict, json.load(text) or ())
+def _records(kind: str, *stores: str) -> list[Mapping[str, Any]]:
+    """The records of this kind, each in a file that is replaced as a whole, or in its volatile counterpart. Raises
+    OSError, ValueError, TypeError."""
+    found: list[Mapping[str, Any]] = []
+    for directory, file in product((f"{store}/overlay-{kind}" for store in stores), (kind, f"volatile-{kind}")):
+        with suppress(FileNotFoundError):
+            found += map(dict, listed_in(f"{directory}/{file}.json") or ())
+    return found
 
 
 # ---- Pods

@@ -104,7 +104,6 @@ class Reason(StrEnum):
     NEWEST_SANDBOX = "newest_sandbox"
     ROTATING = "rotating"
     TARGET_EXISTS = "target_exists"
-    ENOUGH_FREED = "enough_freed"
     POD_ALIVE = "pod_alive"
     POD_UNKNOWN = "pod_unknown"
     IN_USE = "in_use"
@@ -217,12 +216,6 @@ class Image(NamedTuple):
     runtime_handler: str = ""
 
     @property
-    def record_key(self) -> str:
-        """The key of its record, as in the kubelet (getImageTuple): the id, followed by the runtime handler if there is
-        one."""
-        return f"{self.id},{self.runtime_handler}" if self.runtime_handler else self.id
-
-    @property
     def title(self) -> str:
         """For display: the first tag, else the first digest, else the id."""
         return next(iter(self.repo_tags + self.repo_digests), self.id)
@@ -265,10 +258,12 @@ class ImageRecord:
     """What is remembered about an image, in monotonic seconds: when it was first detected, and last seen in use (None:
     never).
 
-    `first_listed`: when we first saw it in a list, if another source dates it earlier; None: at `first_detected`.
-    `uses`: spells of use seen: how often it was in use, and had not been at the detection before. `returned`: how often
-    it came back after we had removed it. Both outlive its removal. `pulled`: whether the kubelet has pulled it; None:
-    not known (`images.pull_records`). `counted_since`: since when uses count, if that is before `first_detected`.
+    `first_listed`: when we first saw it in a list, if that was at another time than `first_detected`: if another source
+    dates it earlier, or an entry for another runtime handler was added later. `uses`: spells of use seen: how often it
+    was in use, and had not been at the detection before. `returned`: how often it came back after we had removed it.
+    Both outlive its removal. `pulled`: whether the kubelet has pulled it; None: not known (`images.pull_records`).
+    `counted_since`: since when uses count, if that is before `first_detected`. `handlers`: the runtime handlers of its
+    entries. `tag`: its first one, or empty. `removed`: of an image that has gone: whether we removed it.
     """
 
     first_detected: float
@@ -278,11 +273,24 @@ class ImageRecord:
     returned: int = 0
     pulled: bool | None = None
     counted_since: float | None = None
+    handlers: tuple[str, ...] = ("",)
+    tag: str = ""
+    removed: bool = False
 
     @property
     def not_pulled(self) -> bool:
         """Whether pods have used it and the kubelet has not pulled it. One that no pod has used may still be wanted."""
         return self.pulled is False and self.last_used is not None
+
+    @property
+    def last_use(self) -> float:
+        """When it was last used; minus infinity if it never was."""
+        return float("-inf") if self.last_used is None else self.last_used
+
+    @property
+    def used_at(self) -> float:
+        """When it was last used, or came if that was later."""
+        return max(self.first_detected, self.last_use)
 
     @property
     def listed_since(self) -> float:
@@ -358,9 +366,9 @@ class Verdict(NamedTuple):
         known."""
         return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
 
-    def kept(self, reason: str, rule: Rule = Rule.GUARD) -> Verdict:
+    def kept(self, reason: str) -> Verdict:
         """The verdict when the object was to be removed but is kept for this reason."""
-        return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=rule)
+        return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,12 +389,6 @@ class Plan:
         for verdict in verdicts:
             (removed if verdict.action is Action.REMOVE else kept).append(verdict)
         return cls(tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))))
-
-    @property
-    def nominal_bytes(self) -> int:
-        """The total size that the runtime reports for the objects to remove; shared layers count once for each
-        image."""
-        return sum(verdict.size_bytes or 0 for verdict in self.remove)
 
     @property
     def eligible_in_seconds(self) -> float | None:
@@ -413,9 +415,7 @@ class Outcome:
 
     `result`: None if it was kept. `freed_bytes`, `freed_inodes`: what the filesystem had gained right after the
     removal, at least 0, and 0 in a dry run. Space that arrives late counts when it arrives, and what others write in
-    the meantime is subtracted. `may_have_gone`: it does not count as removed, but the call may have removed it; if an
-    object with this id turns up again, it is a new one. `call_seconds`: the part of the duration that the call itself
-    took; 0 if none was sent.
+    the meantime is subtracted.
     """
 
     verdict: Verdict
@@ -424,8 +424,6 @@ class Outcome:
     duration_seconds: float = 0.0
     freed_bytes: int = 0
     freed_inodes: int = 0
-    may_have_gone: bool = False
-    call_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,16 +45,15 @@ class UnusedImages(Stage):
 
     def __init__(self, context: ReclaimContext, *, last_resort: bool = False):
         self._last_resort = last_resort
-        policy = context.policies.images
         self._context = context
         self._clock = context.clock
         self._inventory = context.inventory
-        self._policy = policy
+        self._policy = context.policies.images
         self._starts = PodStarts(
             lambda: context.inventory.sandboxes(self._listed_after),
             context.pods,
             context.clock,
-            policy.pod_start_seconds,
+            self._policy.pod_start_seconds,
             context.part_ages,
         )
         self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
@@ -82,7 +81,7 @@ class UnusedImages(Stage):
         context.records.update(found.images, in_use, began, wall, found.containers)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
-        self._references = {each[0].id: removal_references(each) for each in entries_by_id(listing.images)}
+        self._references = {each: removal_references(known) for each, known in entries_by_id(listing.images).items()}
         self._newest = NewestOfRepositories(listing.images, records, count, began)
         return ListedImages(listing, usage, began, listed_at - began)
 

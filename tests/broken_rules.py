@@ -62,6 +62,7 @@ class Noticed:
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
 KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
 RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
+STATE_FILE = "eviction/node/state_file.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
 STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
@@ -87,7 +88,9 @@ BREAKS = (
         "(refusal := directory_refusal(directory))",
         "(refusal := None)",
     ),
-    Break("an image that was just used may go", IMAGES, "(last_used >= now, Reason.IN_USE", "(False, Reason.IN_USE"),
+    Break(
+        "an image that was just used may go", IMAGES, "(record.last_use >= now, Reason.IN_USE", "(False, Reason.IN_USE"
+    ),
     Break("an unresolved reference stops nothing", IMAGES, "(bool(usage.unresolved), ", "(False, "),
     Break("an unknown sandbox image stops nothing", IMAGES, "(not usage.sandbox_image_known, ", "(False, "),
     Break("the minimum age is not asked", IMAGES, "if wait > 0:  # equal is old enough", "if wait > 1e9:"),
@@ -95,8 +98,8 @@ BREAKS = (
     Break(
         "the newest image goes first",
         IMAGES,
-        "found.append(((last_used, record.first_detected, image.id), verdict))",
-        "found.append(((-last_used, -record.first_detected, image.id), verdict))",
+        "found.append(((record.last_use, record.first_detected, image.id), verdict))",
+        "found.append(((-record.last_use, -record.first_detected, image.id), verdict))",
     ),
     Break(
         "usage is rounded down",
@@ -143,8 +146,8 @@ BREAKS = (
     Break(
         "an image without a record is old",
         RECORDS,
-        "                return ImageRecord(now)\n",
-        "                return ImageRecord(0.0)\n",
+        "                return new\n",
+        "                return replace(new, first_detected=0.0)\n",
     ),
     Break(
         "a witness makes older than the clocks are known",
@@ -152,15 +155,16 @@ BREAKS = (
         "max(pulled, self._known_since, self._detected_at)",
         "pulled",
     ),
+    Break("an added entry is as old as its id", RECORDS, "if not set(handlers) <= set(known.handlers):", "if False:"),
     Break(
         "the time off counts after a reboot",
-        RECORDS,
-        "return min(at_save, max(now.wall - time, 0.0))",
-        "return max(now.wall - time, 0.0)",
+        STATE_FILE,
+        "min(at_save, max(now.wall - time, 0.0))",
+        "max(now.wall - time, 0.0)",
     ),
     Break(
         "records of another machine count",
-        RECORDS,
+        STATE_FILE,
         "saved.machine_id and now.machine_id and saved.machine_id != now.machine_id",
         "False",
     ),

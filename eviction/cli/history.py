@@ -17,12 +17,12 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
 from eviction.history_file.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.node.state_file import RecordFile
 from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
-from reclaim.execution.workers import Workers
-from reclaim.images.records import Loaded, RecordFile, load_in_time
+from reclaim.images.records import Loaded
 from signals.clock import SystemClock
 from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
     if arguments.regret:
         state_file = configuration.state_file
-        state = load_in_time(RecordFile(state_file, SystemClock()), Workers("records", 1)) if state_file else Loaded()
+        state = RecordFile(state_file, SystemClock()).load() if state_file else Loaded()
         mention(state.problem)
         joined = removals_of(found, state.gone, state.at)
         regret = regret_of([each for each in joined if is_about(asdict(each), arguments.object)], arguments.limit)

@@ -23,10 +23,10 @@ from typing import Any, Literal
 from eviction.configuration.models import Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from eviction.node.state_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
-from reclaim.images.records import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from signals.clock import Clock
 
 LARGEST_BYTES = 4096

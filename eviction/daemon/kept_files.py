@@ -10,16 +10,16 @@ from eviction.ballast import create_ballast, room_problem
 from eviction.decision.thresholds import highest_mark
 from eviction.listener import Listener
 from eviction.node.node import Node
+from eviction.node.state_file import RecordFile
 from eviction.reporting.log import Log
 from eviction.types import Decision
 from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records import ImageRecords, RecordFile, load_in_time
+from reclaim.images.records import ImageRecords
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 SAVE_AT_END_SECONDS = 1.0
-THREADS = 2  # one saves, even while loading hangs
 BALLAST_RETRY_SECONDS = 300.0  # between two attempts
 
 
@@ -34,7 +34,7 @@ class ImageRecordsSaver(Listener):
         self._file = file
         self._log = log
         self._last_problem = ""
-        self._workers = Workers("records", THREADS)
+        self._workers = Workers("records", 1)
         self._saved = threading.Event()  # set while nothing is being saved
         self._saved.set()
 
@@ -42,7 +42,7 @@ class ImageRecordsSaver(Listener):
         """Restores the records that an earlier process saved, if they can be read within a second."""
         if self._file is None:
             return
-        loaded = load_in_time(self._file, self._workers)
+        loaded = self._file.load()
         self._records.restore(loaded)
         if loaded.missing:
             self._log.info(loaded.problem)

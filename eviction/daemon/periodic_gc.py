@@ -25,7 +25,7 @@ from eviction.types import Extent
 from reclaim.execution.workers import NoThread
 from reclaim.function import ReclaimContext
 from reclaim.functions import garbage_collect_containers
-from reclaim.periodic_image_gc import ImageGC
+from reclaim.periodic_image_gc import garbage_collect_images
 from reclaim.types import EventReason, GCEvent, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 
@@ -115,11 +115,13 @@ class PeriodicGC:
 
     def _image_pass(self) -> str:
         exact = self._node.configuration.extent is Extent.ALL
-        result = ImageGC(self._context()).run(self._started_at, self._node.image_fs_space, exact=exact)
-        for event in result.events:
+        result, event = garbage_collect_images(
+            self._context(), self._started_at, self._node.image_fs_space, exact=exact
+        )
+        if event is not None:
             self._events.warn(event)
-        self._log_removals(IMAGE, result.reclaim)
-        return result.reclaim.error
+        self._log_removals(IMAGE, result)
+        return result.error
 
     def _context(self) -> ReclaimContext:
         """For one pass, whose removals run one after another."""

@@ -343,7 +343,7 @@ def check_pulls(
 ) -> Findings:
     """Images that may not come back, and records of pulls that nobody prunes. `keep`: keepImagesNotPulled."""
     images = {} if runtime is None else {image.id: image for image in runtime.listing.images}
-    found = [image for image in images.values() if image.record_key in records and records[image.record_key].not_pulled]
+    found = [image for image in images.values() if image.id in records and records[image.id].not_pulled]
     if found:
         shown = ", ".join(shortened(image.title) for image in found[:MOST_SHOWN]) + ", …" * (len(found) > MOST_SHOWN)
         yield (note if keep else risk)(

@@ -30,6 +30,7 @@ from eviction.decision.synchronize import EvictionConfig, ManagerState, synchron
 from eviction.listener import Listeners
 from eviction.node.hold_off import KubeletWatch, Pause
 from eviction.node.one_pass import AS_CONFIGURED, Cooldowns, OnePass, Request, Setting
+from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
@@ -43,7 +44,7 @@ from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_wa
 from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.pull_records import PullRecords, pull_records
-from reclaim.images.records import ImageRecords, RecordFile, load_in_time
+from reclaim.images.records import ImageRecords
 from reclaim.images.references import images_in_use
 from reclaim.images.storage import store_of, stored_at, stored_layers
 from reclaim.inventory import GivenUp, Inventory
@@ -386,7 +387,7 @@ class Node(NodeView):
         in a sentence, else an empty string; a missing file is not a failure."""
         if self.record_file is None:
             return ""
-        loaded = load_in_time(self.record_file, Workers("records", 1))
+        loaded = self.record_file.load()
         self.records.restore(loaded)
         return "" if loaded.missing else loaded.problem
 

@@ -64,7 +64,6 @@ REASONS: dict[str, str] = {
     "being_rotated": "its rotation may not be finished",
     "replaced": "has been replaced since it was planned",
     Reason.TARGET_EXISTS: "points to a log that exists",
-    Reason.ENOUGH_FREED: "the low threshold is reached without it",
     Reason.WITHIN_LIMIT: "within the limit: the number of dead copies to keep, or the maximum age",
     Reason.RELIEVED: "enough was freed without it",
     Reason.UNREADABLE: "the filesystem could no longer be read",

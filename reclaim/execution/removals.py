@@ -107,10 +107,9 @@ def remove_one(
     waits, the object is kept. Never raises because of what the runtime or the filesystem does.
     """
     started = clock.monotonic()
-    call_seconds = 0.0
 
     def outcome(result: Result | None, error: str = "") -> Outcome:
-        return Outcome(verdict, result, error, clock.monotonic() - started, call_seconds=call_seconds)
+        return Outcome(verdict, result, error, clock.monotonic() - started)
 
     try:
         refused = _refusal(verdict, stage, clock, stopping)
@@ -123,18 +122,16 @@ def remove_one(
         return outcome(Result.PLANNED)
     if not may_send():
         return replace(outcome(None), verdict=verdict.kept(Reason.STOPPING))
-    failure, was_there, sent = "", True, clock.monotonic()
+    failure, was_there = "", True
     try:
         was_there = stage.remove(verdict)
     except ReclaimError as error:
         failure = str(error)
-    call_seconds = clock.monotonic() - sent
     try:
         if stage.present(verdict):
-            failed = outcome(Result.FAILED, failure or "the runtime reported success but still has it")
-            return replace(failed, may_have_gone=not failure)
+            return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
     except RuntimeUnavailable as error:
-        return replace(outcome(Result.UNANSWERED, failure or str(error)), may_have_gone=True)
+        return outcome(Result.UNANSWERED, failure or str(error))
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
 
 
@@ -288,7 +285,7 @@ class Removals:
             error = f"the check before its removal has not ended for {seconds:.0f} s"
         else:
             error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
-        outcome = Outcome(removal.verdict, Result.PARKED, error, seconds, may_have_gone=removal.sent is not None)
+        outcome = Outcome(removal.verdict, Result.PARKED, error, seconds)
         self._listener.parked(outcome)
         return outcome
 

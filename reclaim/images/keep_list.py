@@ -27,21 +27,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reclaim.images.references import bare_hex, normalized, repository_of
+from reclaim.images.references import NAME, bare_hex, names_one_image, normalized, repository_of
 from reclaim.types import Image, PolicyError
 
 LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a digest 71
 
-_HEX = re.compile(r"[0-9a-f]{64}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _GLOB = re.compile(r"[A-Za-z0-9._:/@*-]+")
-# Host, path and tag as in the reference grammar. Each separator is a character that the parts around it cannot
-# contain, so a match never backtracks.
-_PATH = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
-_NAME = re.compile(
-    rf"(?:(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}})?"
-)
-_NO_NAME = re.compile("(?!)")
 _DOCKER_HUB = "docker.io/"
 _DOCKER_LIBRARY = "docker.io/library/"
 
@@ -54,9 +45,9 @@ class KeepList:
     globs as one expression that never tries a position for a star twice (`fnmatch.translate`).
     """
 
-    entries: tuple[str, ...] = ()
-    exact: frozenset[str] = frozenset()
-    globs: re.Pattern[str] = _NO_NAME
+    entries: tuple[str, ...]
+    exact: frozenset[str]
+    globs: re.Pattern[str]
 
     def kept_ids(self, images: Iterable[Image]) -> frozenset[str]:
         """The ids of the images that any entry keeps."""
@@ -76,44 +67,30 @@ class KeepList:
         return not self.exact.isdisjoint(exact) or any(map(self.globs.match, _for_globs(names or [image.id])))
 
 
-KEEP_NOTHING = KeepList()
-
-
 def parse_keep_list(entries: Iterable[str]) -> KeepList:
     """The entries of `keepImages`, each once. Raises PolicyError, which names the entry and the allowed forms."""
     compared = {entry: _parse(entry) for entry in entries}
     globs = [fnmatch.translate(entry) for entry in compared if "*" in entry]
-    return KeepList(tuple(compared), frozenset(compared.values()), re.compile("|".join(globs)) if globs else _NO_NAME)
+    matching = re.compile("|".join(globs) or "(?!)")  # which nothing matches
+    return KeepList(tuple(compared), frozenset(compared.values()), matching)
 
 
 def _parse(text: str) -> str:
     """What is compared: a glob as it is, a full name, a full repository, or 64 hex digits. Raises PolicyError."""
-    if not 0 < len(text) <= LONGEST_ENTRY:
-        raise _refused(text, f"it has {len(text)} characters, 1 to {LONGEST_ENTRY} are allowed")
-    if "*" in text:
-        if not _GLOB.fullmatch(text):
-            raise _refused(text, "a glob holds letters, digits and ._:/@- besides *")
-        return text
-    if _HEX.fullmatch(text):  # an id as CRI-O shows it; no repository may have such a name
-        return text
     name, at, digest = text.rpartition("@")
-    if at or text.startswith("sha256:"):
-        if not _DIGEST.fullmatch(digest):
-            raise _refused(text, "a digest is sha256: and all 64 of its hexadecimal digits in lower case")
-        if at and not _NAME.fullmatch(name):
-            raise _refused(text, "what stands before the @ is no image name")
-        return bare_hex(digest)
-    if not _NAME.fullmatch(text):
-        hint = "repositories are written in lower case" if _NAME.fullmatch(text.lower()) else "it is no image name"
-        raise _refused(text, hint)
-    return normalized(text) if ":" in text.rpartition("/")[2] else repository_of(normalized(text))
-
-
-def _refused(text: str, why: str) -> PolicyError:
-    shown = text if len(text) <= 80 else f"{text[:80]}…"
-    return PolicyError(
-        f"keepImages: {shown!r} cannot be used: {why}; allowed are a reference (registry/repository:tag), "
-        "a repository, a digest (sha256:…) and a glob (registry/team/*)"
+    if len(text) <= LONGEST_ENTRY:
+        if "*" in text and _GLOB.fullmatch(text):
+            return text
+        # 64 digits alone are an id as CRI-O shows it; no repository may have such a name
+        if names_one_image(text) and (not at or (digest.startswith("sha256:") and NAME.fullmatch(name))):
+            return bare_hex(digest)
+        if NAME.fullmatch(text) and not text.startswith("sha256:"):
+            return normalized(text) if ":" in text.rpartition("/")[2] else repository_of(normalized(text))
+    raise PolicyError(
+        f"keepImages: {text[:80]!r}{'…' * (len(text) > 80)} cannot be used; allowed are, in at most {LONGEST_ENTRY} "
+        "characters, a reference (registry/repository:tag) and a repository, both in lower case, a digest (sha256: and "
+        "64 hexadecimal digits, also behind a reference and @), and a glob (registry/team/*: letters, digits, ._:/@- "
+        "and *)"
     )
 
 
@@ -122,3 +99,6 @@ def _for_globs(names: list[str]) -> list[str]:
     hub = [name for name in names if name.startswith(_DOCKER_HUB)]
     short = [name.removeprefix(_DOCKER_HUB) for name in hub]
     return [*names, *short, *(name.removeprefix(_DOCKER_LIBRARY) for name in hub)]
+
+
+KEEP_NOTHING = parse_keep_list(())

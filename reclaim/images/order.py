@@ -23,9 +23,8 @@ known from (`reclaim.containerd`, `storage`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 PULL_BYTES = 4 * 1024**2
 """What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
@@ -68,13 +67,6 @@ class Candidate:
         return (PRIOR_SECONDS + seen) / (PRIOR_NEEDS + needs) * later
 
 
-class Ranked(NamedTuple):
-    """An image in its place in the order. `frees_bytes`: what its removal frees once all before it are gone."""
-
-    id: str
-    frees_bytes: int
-
-
 class Holders:
     """How many images hold each layer. `held`: layers of images that stay."""
 
@@ -102,14 +94,13 @@ class Holders:
         return takes
 
 
-def freed_along(order: Iterable[Candidate], held: Collection[str] = ()) -> tuple[Ranked, ...]:
-    """What each image frees if they go in this order. `held`: layers of images that stay."""
-    images = tuple(order)
+def freed_along(images: Sequence[Candidate], held: Collection[str] = ()) -> list[int]:
+    """The bytes that each image frees if they go in this order. `held`: layers of images that stay."""
     holders = Holders(images, held)
-    return tuple(Ranked(image.id, holders.remove(image.id)) for image in images)
+    return [holders.remove(image.id) for image in images]
 
 
-def by_cost(images: Iterable[Candidate], held: Collection[str] = (), need_bytes: int = 0) -> tuple[Ranked, ...]:
+def by_cost(images: Iterable[Candidate], held: Collection[str] = (), need_bytes: int = 0) -> list[Candidate]:
     """All of these images in the order in which they go, whatever order they are given in. `held`: layers of images
     that stay. `need_bytes`: how much has to be freed; 0: not known."""
     given = tuple(images)
@@ -133,4 +124,4 @@ def by_cost(images: Iterable[Candidate], held: Collection[str] = (), need_bytes:
         else:
             holders.remove(image.id)
             first.insert(0, image)
-    return freed_along((*first, *later), held)
+    return first + later

@@ -22,10 +22,9 @@ We differ from the kubelet as follows, and except for the first point we remove 
   (https://github.com/kubernetes/kubernetes/issues/132403).
 * An id that is listed twice is one image, as a removal is by id and takes every entry. As in the kubelet, the later
   entry determines the size, but a pin on either one counts.
-* If the runtime lists an id once for each runtime handler, each entry has a record and a size, as in the kubelet with
-  the gate RuntimeClassInImageCriApi. That kubelet judges each entry alone, and removes the id (the handler is not sent)
-  once one may go. Here it goes once all may: none is in use, none is pinned, the youngest is old enough; the latest use
-  counts, and the size is the sum.
+* If the runtime lists an id once for each runtime handler, the kubelet with the gate RuntimeClassInImageCriApi judges
+  each entry alone, and removes the id (the handler is not sent) once one may go. Here it goes once all may: none is in
+  use, none is pinned, the youngest is old enough (`records`). Its size is the sum.
 
 **The newest images of each repository** are kept so that a rollback finds its image (`keepNewestPerRepository`). A
 repository is a name without tag and digest, in full, so `busybox` and `docker.io/library/busybox` are the same. An
@@ -54,8 +53,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -129,14 +128,13 @@ def plan_image_gc(
     does not matter.
     """
 
-    def by_age(image: Image, record: ImageRecord, known_since: float) -> Verdict:
+    def by_age(image: Image, record: ImageRecord) -> Verdict:
         age = now - record.first_detected
         wait = policy.min_age_seconds - age
+        kubelet_removes = now - record.listed_since >= policy.min_age_seconds
         if wait > 0:  # equal is old enough
-            guard = now - known_since >= policy.min_age_seconds
-            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=guard, wait=wait)
-        kubelet_would_wait = now - record.listed_since < policy.min_age_seconds
-        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=kubelet_would_wait)
+            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=kubelet_removes, wait=wait)
+        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=not kubelet_removes)
 
     return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age, layers, need_bytes)
 
@@ -159,7 +157,7 @@ def plan_maximum_age(
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
 
-    def by_age(image: Image, record: ImageRecord, _: float) -> Verdict:
+    def by_age(image: Image, record: ImageRecord) -> Verdict:
         known = now - record.first_detected
         unused = known if record.last_used is None else now - record.last_used
         kubelet_removes = record.last_used is None or unused > maximum
@@ -181,20 +179,18 @@ def _plan(
     policy: ImageGCPolicy,
     now: float,
     usage: ImagesInUse,
-    by_age: Callable[[Image, ImageRecord, float], Verdict],
+    by_age: Callable[[Image, ImageRecord], Verdict],
     layers: Layers = NO_LAYERS,
     need_bytes: int = 0,
 ) -> Plan:
-    """The plan. `by_age`: the verdict on an image that only its age can keep, given its record and the time at which
-    the first of its entries was detected. Least recently used first, never used before all, then by first detection,
-    unless the policy says otherwise."""
+    """The plan. `by_age`: the verdict on an image that only its age can keep, given its record. Least recently used
+    first, never used before all, then by first detection, unless the policy says otherwise."""
     kept_ids = policy.keep.kept_ids(listing.images)
     newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
     found: list[tuple[tuple[float, float, str], Verdict]] = []
     seen: dict[str, tuple[Image, ImageRecord]] = {}
-    for entries in entries_by_id(listing.images):
-        image, record = one_image(entries), one_record(entries, records, now)
-        last_used = float("-inf") if record.last_used is None else record.last_used
+    for image_id, entries in entries_by_id(listing.images).items():
+        image, record = seen[image_id] = one_image(entries), records.get(image_id) or ImageRecord(now)
         whatever_its_age = (  # why it is kept, and whether one of our guards says so
             (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
             (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
@@ -203,23 +199,21 @@ def _plan(
             (image.id in kept_ids, Reason.KEEP_LIST, True),
             (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
             (record.not_pulled and policy.keep_not_pulled is True, Reason.NOT_PULLED, True),
-            (last_used >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
+            (record.last_use >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
             (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
             (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
         )
         why = next(((reason, guard) for holds, reason, guard in whatever_its_age if holds), None)
         if why is None:
-            known_since = min(records.get(each.record_key, record).first_detected for each in entries)
-            verdict = by_age(image, record, known_since)
+            verdict = by_age(image, record)
             if record.not_pulled and policy.keep_not_pulled and verdict.action is Action.REMOVE:
                 verdict = verdict._replace(reason=Reason.NOT_PULLED)
         else:
             verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
-        found.append(((last_used, record.first_detected, image.id), verdict))
-        seen[image.id] = image, record
+        found.append(((record.last_use, record.first_detected, image.id), verdict))
     verdicts = sorted((verdict for _, verdict in sorted(found)), key=_goes_last)
     if policy.order is ImageOrder.COST or layers.of_images:
-        verdicts = _in_order(verdicts, _candidates(seen, layers, now, policy.order), policy.order, layers, need_bytes)
+        verdicts = _in_order(verdicts, seen, policy.order, layers, now, need_bytes)
     return Plan.of(verdicts)
 
 
@@ -228,62 +222,58 @@ def part_of(plan: Plan, *, last: bool = False) -> Plan:
     if last:
         return replace(plan, remove=tuple(filter(_goes_last, plan.remove)))
     verdicts = (each.kept(Reason.NOT_PULLED) if _goes_last(each) else each for each in (*plan.remove, *plan.keep))
-    return replace(Plan.of(verdicts), list_seconds=plan.list_seconds)
+    return Plan.of(verdicts)
 
 
 def _goes_last(verdict: Verdict) -> bool:
     return verdict.reason == Reason.NOT_PULLED
 
 
-def _used_at(record: ImageRecord) -> float:
-    """When it was last used, or came if it never was."""
-    return record.first_detected if record.last_used is None else max(record.first_detected, record.last_used)
-
-
-def _candidates(
-    seen: Mapping[str, tuple[Image, ImageRecord]], layers: Layers, now: float, order: ImageOrder
-) -> dict[str, Candidate]:
-    """What counts for this order of all these images, by id. One that was never used counts as used when it came; one
-    in several repositories as superseded as often as in the one where it is least."""
-    used = {image_id: _used_at(each) for image_id, (_, each) in seen.items()}
-    weighed = seen.items() if order is ImageOrder.COST else ()
-    repositories = {image_id: repositories_of(image) for image_id, (image, _) in weighed}
-    times = defaultdict[str, list[float]](list)
-    for image_id in sorted(repositories, key=used.__getitem__):
-        for repository in repositories[image_id]:
-            times[repository].append(used[image_id])
-
-    def candidate(image: Image, record: ImageRecord) -> Candidate:
-        at, own = used[image.id], layers.of_images.get(image.id)
-        superseded = min(
-            (len(times[each]) - bisect_right(times[each], at) for each in repositories.get(image.id, ())), default=0
-        )
-        counted = now - record.uses_since
-        return Candidate(image.id, image.size_bytes, now - at, record.uses, record.returned, own, superseded, counted)
-
-    return {image_id: candidate(*each) for image_id, each in seen.items()}
-
-
 def _in_order(
-    verdicts: Iterable[Verdict], candidates: Mapping[str, Candidate], order: ImageOrder, layers: Layers, need_bytes: int
+    verdicts: Sequence[Verdict],
+    seen: Mapping[str, tuple[Image, ImageRecord]],
+    order: ImageOrder,
+    layers: Layers,
+    now: float,
+    need_bytes: int,
 ) -> list[Verdict]:
     """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
-    Images that go for different reasons do not change places."""
+    Images that go for different reasons do not change places. `seen`: all images, and their records."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    images = [candidates[verdict.id] for verdict in by_id.values() if verdict.action is Action.REMOVE]
-    stays = [verdict for verdict in by_id.values() if verdict.action is Action.KEEP]
+    stays = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
+    superseded = _superseded(seen.values()) if order is ImageOrder.COST else {}
+
+    def candidate(image: Image, record: ImageRecord) -> Candidate:
+        unused, counted, own = now - record.used_at, now - record.uses_since, layers.of_images.get(image.id)
+        later = superseded.get(image.id, 0)
+        return Candidate(image.id, image.size_bytes, unused, record.uses, record.returned, own, later, counted)
+
+    images = [candidate(*seen[verdict.id]) for verdict in verdicts if verdict.action is Action.REMOVE]
     if order is ImageOrder.COST:
         groups = groupby(images, lambda image: by_id[image.id].reason)
-        images = [candidates[each.id] for _, group in groups for each in by_cost(group, held, need_bytes)]
-    ranked = zip(images, freed_along(images, held), strict=True)
+        images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
     return [
         by_id[image.id]._replace(
-            frees_bytes=None if image.layers is None else each.frees_bytes,
+            frees_bytes=None if image.layers is None else freed,
             needed_in_seconds=image.needed_in_seconds if order is ImageOrder.COST else None,
         )
-        for image, each in ranked
+        for image, freed in zip(images, freed_along(images, held), strict=True)
     ] + stays
+
+
+def _superseded(seen: Collection[tuple[Image, ImageRecord]]) -> dict[str, int]:
+    """How many images of its repository were used later, by id. One that was never used counts as used when it came;
+    one in several repositories as superseded as often as in the one where it is least."""
+    times = defaultdict[str, list[float]](list)
+    for image, record in sorted(seen, key=lambda each: each[1].used_at):
+        for repository in repositories_of(image):
+            times[repository].append(record.used_at)
+
+    def later(image: Image, at: float) -> int:
+        return min((len(times[each]) - bisect_right(times[each], at) for each in repositories_of(image)), default=0)
+
+    return {image.id: later(image, record.used_at) for image, record in seen}
 
 
 def _verdict(
@@ -338,13 +328,7 @@ def not_enough_freed(space: SpaceDecision, freed_bytes: int, *, says_usage: bool
         else "Failed to garbage collect required amount of images. "
         f"Attempted to free {target} bytes, but only found {freed_bytes} bytes eligible to free."
     )
-    values = {
-        "usage_percent": space.usage_percent,
-        "capacity_bytes": space.capacity_bytes,
-        "target_bytes": target,
-        "freed_bytes": freed_bytes,
-    }
-    return GCEvent(EventReason.FREE_DISK_SPACE_FAILED, message, values)
+    return GCEvent(EventReason.FREE_DISK_SPACE_FAILED, message, {**asdict(space), "freed_bytes": freed_bytes})
 
 
 def invalid_capacity(capacity: int | None) -> GCEvent:
@@ -356,37 +340,30 @@ def invalid_capacity(capacity: int | None) -> GCEvent:
 def human_size(size_bytes: int) -> str:
     """Bytes in readable units, as the kubelet writes them: integers below 1 KiB, else one decimal of KiB, MiB, GiB or
     TiB."""
-    if size_bytes < 1024:
-        return f"{size_bytes} B"
-    amount, unit = size_bytes / 1024, "KiB"
-    for larger in ("MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.1f} {unit}"
+    power = min(max(size_bytes.bit_length() - 1, 0) // 10, 4)
+    return f"{size_bytes / 1024**power:.1f} {'KMGT'[power - 1]}iB" if power else f"{size_bytes} B"
 
 
 # ---- the newest images of each repository
 
-_NO_NAME = "<none>"  # what Docker lists instead of a name
+NO_NAME = "<none>"  # what Docker lists instead of a name
 
 
-def entries_by_id(images: Iterable[Image]) -> Iterable[list[Image]]:
+def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
     """The entries of each id, in the order of their first one. A runtime may list an id more than once, but a removal
     takes every entry, so they are decided on together."""
     found: dict[str, list[Image]] = {}
     for image in images:
         found.setdefault(image.id, []).append(image)
-    return found.values()
+    return found
 
 
 def one_image(entries: list[Image]) -> Image:
     """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
-    last = entries[-1]
-    if len(entries) == 1 and not last.runtime_handler and len(last.repo_tags) <= 1 and len(last.repo_digests) <= 1:
-        return last  # as nearly every image is listed
+    if len(entries) == 1 and len(entries[0].repo_tags) <= 1:  # as nearly every image is listed
+        return entries[0]
     sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
-    return last._replace(
+    return entries[-1]._replace(
         repo_tags=tuple(sorted({tag for entry in entries for tag in entry.repo_tags})),
         repo_digests=tuple(sorted({digest for entry in entries for digest in entry.repo_digests})),
         size_bytes=sum(sizes.values()),
@@ -395,27 +372,9 @@ def one_image(entries: list[Image]) -> Image:
     )
 
 
-def one_record(entries: list[Image], records: Mapping[str, ImageRecord], now: float) -> ImageRecord:
-    """The records of the entries of one id as one: as young as the youngest, last used when any was, used and returned
-    as often as the one with the most, not pulled if none was. An entry without a record was detected `now`."""
-    if len(entries) == 1:
-        return records.get(entries[0].record_key) or ImageRecord(now)
-    known = [records.get(entry.record_key, ImageRecord(now)) for entry in entries]
-    uses = [record.last_used for record in known if record.last_used is not None]
-    return ImageRecord(
-        max(record.first_detected for record in known),
-        max(uses, default=None),
-        max(record.listed_since for record in known),
-        max(record.uses for record in known),
-        max(record.returned for record in known),
-        next((told for told in (True, None, False) if any(record.pulled is told for record in known)), None),
-        min(record.uses_since for record in known),
-    )
-
-
 def repositories_of(image: Image) -> frozenset[str]:
     """The repositories, in full, that an image has a tag or digest in."""
-    names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(_NO_NAME))
+    names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(NO_NAME))
     return frozenset(repository_of(normalized(name)) for name in names)
 
 
@@ -429,23 +388,19 @@ class NewestOfRepositories:
         self.count = count
         self._order: dict[str, tuple[float, float, str]] = {}
         self._ids: dict[str, list[str]] = {}  # by repository, the newest first
-        for entries in entries_by_id(images) if count > 0 else ():
-            image, record = one_image(entries), one_record(entries, records, now)
-            last_used = float("-inf") if record.last_used is None else record.last_used
-            self._order[image.id] = (record.first_detected, last_used, image.id)
+        for image_id, entries in entries_by_id(images).items() if count > 0 else ():
+            image, record = one_image(entries), records.get(image_id) or ImageRecord(now)
+            self._order[image.id] = (record.first_detected, record.last_use, image.id)
             for repository in repositories_of(image):
                 self._ids.setdefault(repository, []).append(image.id)
         for ids in self._ids.values():
             ids.sort(key=self._order.__getitem__, reverse=True)
-        self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[: max(count, 0)])
+        self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[:count])
         """The ids of the images that are among the newest of one of their repositories."""
 
     def newer_than(self, image: Image) -> Iterator[tuple[str, list[str]]]:
         """Each repository that this image belongs to by its current names, and the ids of the listed images in it that
         are newer, newest first. Empty if the count is 0."""
-        if self.count <= 0 or image.id not in self._order:
-            return
-        own = self._order[image.id]
-        for repository in repositories_of(image):
-            ids = self._ids.get(repository, [])
-            yield repository, [each for each in ids if self._order[each] > own]
+        if (own := self._order.get(image.id)) is not None:
+            for repository in repositories_of(image):
+                yield repository, [each for each in self._ids.get(repository, ()) if self._order[each] > own]

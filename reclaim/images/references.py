@@ -38,12 +38,16 @@ from dataclasses import dataclass
 
 from reclaim.types import Image, Listing
 
+# Host, path and tag as in https://github.com/distribution/reference/blob/main/regexp.go. Each separator is a character
+# that the parts around it cannot contain, so a match never backtracks.
+_LABEL, _PART = r"[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*", r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+NAME = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}})?")
+LONGEST_REPOSITORY = 255  # characters
+
 _HEX = re.compile(r"[0-9a-f]{6,64}")
-# https://github.com/distribution/reference/blob/main/regexp.go
-_NAME = re.compile(
-    r"[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+(?::\w[\w.-]{0,127})?(?:@\S+)?", re.ASCII
-)
-_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_OF_ANY_ALGORITHM = re.compile(r"sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}")
 
 
 class ImageIndex:
@@ -146,7 +150,9 @@ def is_short(name: str) -> bool:
 
 def is_full_name(reference: str) -> bool:
     """Whether it is a valid name with a registry, which every runtime understands."""
-    return not is_short(reference) and _NAME.fullmatch(reference) is not None
+    name, at, digest = reference.partition("@")
+    valid = NAME.fullmatch(name) and len(repository_of(name)) <= LONGEST_REPOSITORY
+    return bool(valid) and not is_short(name) and (not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None)
 
 
 def repository_of(name: str) -> str:

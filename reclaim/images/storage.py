@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from reclaim.types import Layers
 
@@ -32,6 +32,8 @@ CONTAINERS: Final = "-containers"
 ARTIFACTS: Final = "artifacts/blobs/sha256"
 LAYERS: Final = "-layers"
 LARGEST_BYTES: Final = 64 * 1024**2  # about 100 000 layers
+
+Name = TypeVar("Name", str, tuple[str, str], tuple[str, str, str])
 
 
 def store_of(reported: str) -> str:
@@ -44,13 +46,7 @@ def bytes_of_layers(imagefs: str) -> int | None:
     """What the layers of all images take, each counted once, as of now: CRI-O's ImageFsInfo counts the directory that
     it names, and that has no layers. None if this path that the runtime reports is none of CRI-O's. Raises OSError, and
     ValueError for a file that does not have this form."""
-    if not imagefs.endswith(IMAGES):
-        return None
-    path = f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json"
-    try:
-        return sum(max(int(layer.get("diff-size", 0)), 0) for layer in _listed(path))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    return sum(size for _, size in _layers(imagefs).values()) if imagefs.endswith(IMAGES) else None
 
 
 def stored_at(imagefs: str) -> Mapping[str, float]:
@@ -58,10 +54,8 @@ def stored_at(imagefs: str) -> Mapping[str, float]:
     CRI-O's, or cannot be read."""
     times: dict[str, float] = {}
     for directory in (imagefs, f"{store_of(imagefs)}/{ARTIFACTS}") if imagefs.endswith(IMAGES) else ():
-        with suppress(OSError), os.scandir(directory) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # just removed
-                    times[entry.name] = entry.stat(follow_symlinks=False).st_ctime
+        with suppress(OSError):
+            times.update((name, found.st_ctime) for name, found in stamps(directory).items())
     return times
 
 
@@ -70,22 +64,48 @@ def stored_layers(imagefs: str) -> Layers | None:
     if not imagefs.endswith(IMAGES):
         return None
     try:
-        layers = {layer["id"]: layer for layer in _listed(f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json")}
-        of_images: dict[str, dict[str, int]] = {}
-        for image in _listed(f"{imagefs}/images.json"):
-            held = of_images[image["id"]] = {}
-            left = [image.get("layer", ""), *image.get("mapped-layers", ())]
-            while left:
-                layer = left.pop()
-                if layer in layers and layer not in held:
-                    held[layer] = max(int(layers[layer].get("diff-size", 0)), 0)
-                    left.append(layers[layer].get("parent", ""))
+        layers, images = _layers(imagefs), listed_in(f"{imagefs}/images.json")
+        below = {layer: [parent] for layer, (parent, _) in layers.items()}
+        tops = {each["id"]: [each.get("layer", ""), *each.get("mapped-layers", ())] for each in images}
+        held = {image: reached(each, below) & layers.keys() for image, each in tops.items()}
     except (AttributeError, LookupError, OSError, TypeError, ValueError):
         return None
-    return Layers(of_images)
+    return Layers({image: {layer: layers[layer][1] for layer in each} for image, each in held.items()})
 
 
-def _listed(path: str) -> Any:
-    """What a file of JSON holds. Raises OSError, and ValueError, also if it is cut off because it is too large."""
+def _layers(imagefs: str) -> dict[str, tuple[str, int]]:
+    """The parent of each layer, and what it takes in bytes. Raises OSError, and ValueError for a file that does not
+    have this form."""
+    path = f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json"
+    try:
+        return {each["id"]: (each.get("parent", ""), max(int(each.get("diff-size", 0)), 0)) for each in listed_in(path)}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def stamps(directory: str) -> dict[str, os.stat_result]:
+    """What is in a directory, by name; nothing if it does not exist. Raises OSError."""
+    found: dict[str, os.stat_result] = {}
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # just removed
+                found[entry.name] = entry.stat(follow_symlinks=False)
+    return found
+
+
+def listed_in(path: str) -> Any:
+    """What a file of JSON holds, which is replaced as a whole. Raises OSError, and ValueError, also if it is cut off
+    because it is too large."""
     with open(path, "rb") as file:
         return json.loads(file.read(LARGEST_BYTES))
+
+
+def reached(roots: Iterable[Name], refers: Mapping[Name, Iterable[Name]]) -> set[Name]:
+    """These roots, and all that they refer to, over any number of objects. `refers`: what each object refers to."""
+    left, found = list(roots), set[Name]()
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += refers.get(name, ())
+    return found

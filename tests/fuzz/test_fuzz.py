@@ -21,9 +21,9 @@ from eviction.configuration.effective import Configuration, load
 from eviction.configuration.file import KIND
 from eviction.configuration.strict_yaml import ConfigurationError, parse_document
 from eviction.configuration.threshold_config import FieldError, read_minimum_reclaim, read_value
+from eviction.node.state_file import Moment, records_from_json, records_json
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.records import Gone, Moment, NotRecords, records_from_json, records_json
 from reclaim.types import Image, ImageRecord, PolicyError
 from signals.quantity import (
     QuantityError,
@@ -230,7 +230,8 @@ def test_keep_lists(text: str) -> None:
 
 
 NOW = Moment(1000.0, 1_800_000_000.0, "boot")
-GOOD_RECORDS = records_json({KEPT_IMAGE.id: ImageRecord(10.0, 20.0)}, NOW, {KEPT_IMAGE.id: Gone("app:1", by_us=True)})
+GONE = ImageRecord(10.0, tag="app:1", removed=True)
+GOOD_RECORDS = records_json({KEPT_IMAGE.id: ImageRecord(10.0, 20.0)}, NOW, {KEPT_IMAGE.id: GONE})
 
 
 @given(st.binary(max_size=200), st.integers(0, len(GOOD_RECORDS)), st.integers(0, len(GOOD_RECORDS)))
@@ -239,7 +240,7 @@ def test_records(inserted: bytes, start: int, end: int) -> None:
     with fast():
         try:
             found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)
-        except NotRecords as error:
+        except ValueError as error:
             one_sentence(error)
             return
         assert all(record.first_detected <= NOW.monotonic for record in found.records.values())

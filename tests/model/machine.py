@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Failpoint, Hang, Pretend
 from eviction.drill.runtime.server import METHODS
+from eviction.node.state_file import current_machine_id
 from eviction.types import Extent
-from reclaim.images.records import current_machine_id
 from tests.model import events, mishaps
 from tests.model.world import KIB, World
 from tests.nodes.method_faults import MethodFault, When

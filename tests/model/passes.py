@@ -14,7 +14,7 @@ from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.functions import FUNCTIONS, garbage_collect_containers
-from reclaim.periodic_image_gc import ImageGC
+from reclaim.periodic_image_gc import garbage_collect_images
 from reclaim.types import DELETE_UNUSED_IMAGES, Outcome, ReclaimResult, Result
 from signals.types import Signal
 from tests.model.reports import answered_wrongly, unreported, wrong_nominal, wrong_outcomes
@@ -82,7 +82,7 @@ class Passes:
             context = node.context(node.make_executor(parallel=1))
             if images:
                 exact = world.extent is Extent.ALL
-                results.append(ImageGC(context).run(0.0, node.image_fs_space, exact=exact).reclaim)
+                results.append(garbage_collect_images(context, 0.0, node.image_fs_space, exact=exact)[0])
             else:
                 results.append(garbage_collect_containers(context))
 

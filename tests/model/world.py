@@ -16,8 +16,8 @@ from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CONTAI
 from eviction.drill.runtime.faults import Distort, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.node.node import Node
+from eviction.node.state_file import Moment, records_json
 from eviction.types import Extent
-from reclaim.images.records import Moment, records_json
 from reclaim.types import ImageRecord
 from tests.model.canary import Canary
 from tests.model.held_calls import HeldCall, Way
@@ -162,7 +162,7 @@ class World:
         then = Moment(self.clock.monotonic(), self.clock.wall(), "another boot", "another machine")
         old = ImageRecord(then.monotonic - LONG_AGO_SECONDS)
         records = {image.id: old for image in self.runtime.all_images()}
-        self.state_file.write_bytes(records_json(records, then))
+        self.state_file.write_bytes(records_json(records, then, {}))
         self._start_product()
 
     def _end_product(self) -> None:

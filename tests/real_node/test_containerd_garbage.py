@@ -81,18 +81,3 @@ def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(containe
     assert (garbage.exists(), labelled.exists()) == (False, True)
     assert node.cri.image_ids() == images
     assert ID_PREFIX not in ctr(node, "leases", "ls")
-
-
-def test_a_lease_of_an_earlier_run_is_found_by_the_filter_and_deleted(containerd_on_ext4: RealNode) -> None:
-    """Another one's lease stays."""
-    node = containerd_on_ext4
-    for lease_id in (f"{ID_PREFIX}earlier", "a-pull"):
-        ctr(node, "leases", "create", "--id", lease_id, "--expires", "1h")
-    product = product_of(node, MIB)
-    try:
-        relieve(product)
-    finally:
-        product.close()
-    listed = ctr(node, "leases", "ls")
-    assert ID_PREFIX not in listed
-    assert "a-pull" in listed

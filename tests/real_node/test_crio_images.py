@@ -178,7 +178,17 @@ def test_an_image_goes_by_its_id_with_all_its_names(crio: CrioNode) -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("name", ["NoSuchName", "in-no-table:1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NoSuchName",
+        "in-no-table:1",
+        "registry.example/app@sha256:abc",
+        f"registry.example/app@sha256:{'D' * 64}",
+        f"registry.example/{'a' * 300}",
+        "registry..example/app:1",
+    ],
+)
 def test_a_name_in_a_spec_that_a_cri_o_refuses_stops_nothing(crio: CrioNode, name: str) -> None:
     """CRI-O fails when it is asked what that is. An image that it could be stays."""
     spare = crio.node.import_image(Image("reclaimd.test/spare:1", (random_layer(1, MIB),)))

@@ -23,7 +23,7 @@ from typing import Self
 
 import pytest
 
-from reclaim.images.records import Moment, current_boot_id, records_json
+from eviction.node.state_file import Moment, current_boot_id, records_json
 from tests.bundles import Bundle, made_bundle
 from tests.console_pages import Step, steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
@@ -136,7 +136,7 @@ def remember_the_clocks(directory: Path) -> None:
     directory.mkdir(mode=0o700)
     saved = Moment(time.monotonic() - 3600.0, time.time() - 3600.0, current_boot_id())
     file = directory / "images.json"
-    file.write_bytes(records_json({}, saved))
+    file.write_bytes(records_json({}, saved, {}))
     file.chmod(0o600)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eviction.control.pause import LARGEST_BYTES, NotAPause, PauseFile, left_seconds, pause_json
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
-from reclaim.images.records import Moment
+from eviction.node.state_file import Moment
 from tests.pure.values import SteppedClock
 
 HOUR = 3600.0

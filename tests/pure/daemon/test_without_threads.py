@@ -11,9 +11,10 @@ import pytest
 
 from eviction.daemon.kept_files import ImageRecordsSaver
 from eviction.daemon.manager import Lane
+from eviction.node.state_file import RecordFile
 from eviction.reporting.log import Log
 from reclaim.execution.workers import Workers
-from reclaim.images.records import ImageRecords, RecordFile
+from reclaim.images.records import ImageRecords
 from reclaim.types import Image, ImageRecord
 from signals.clock import SystemClock
 from signals.filesystems import read_statvfs

@@ -141,12 +141,11 @@ def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
     is left to CRI, as an image may go once they have gone."""
     layers = HeldLayers(Content()).read(lambda: 1.0)
     assert layers is not None
-    shared = {"base.gz": 100, "overlayfs base": 300}
-    assert layers.of_images == {
-        ONE: {"m1": 2, ONE: 5, "one.gz": 10, "overlayfs one": 30, **shared},
-        TWO: {"index": 1, "m2": 3, TWO: 6, "overlayfs two": 20, **shared},
-    }
-    assert layers.held == {"m4", "four.gz"}
+    shared = {"content base.gz": 100, "snapshots/overlayfs base": 300}
+    one = {"content m1": 2, f"content {ONE}": 5, "content one.gz": 10, "snapshots/overlayfs one": 30}
+    two = {"content index": 1, "content m2": 3, f"content {TWO}": 6, "snapshots/overlayfs two": 20}
+    assert layers.of_images == {ONE: {**one, **shared}, TWO: {**two, **shared}}
+    assert layers.held == {"content m4", "content four.gz"}
 
 
 def test_the_size_of_a_snapshot_is_asked_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.images.order import Candidate, Ranked, by_cost, freed_along
+from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import LAYERS_SECONDS, Inventory
@@ -53,7 +53,7 @@ def bytes_freed(images: Sequence[Candidate], gone: Collection[str], held: Collec
     return whole + sum(SIZES[layer] for layer in layers)
 
 
-def ids(ranked: Sequence[Ranked]) -> list[str]:
+def ids(ranked: Sequence[Candidate]) -> list[str]:
     return [each.id for each in ranked]
 
 
@@ -72,10 +72,10 @@ def test_what_is_promised_is_what_no_image_that_remains_holds(
     images: tuple[Candidate, ...], held: set[str], need_bytes: int
 ) -> None:
     """After each removal, to the byte; in any order, that of the kubelet too."""
-    for ranked in (by_cost(images, held, need_bytes), freed_along(images, held)):
+    for ranked in (by_cost(images, held, need_bytes), images):
+        freed = freed_along(ranked, held)
         for count in range(len(ranked) + 1):
-            promised = sum(each.frees_bytes for each in ranked[:count])
-            assert promised == bytes_freed(images, ids(ranked)[:count], held)
+            assert sum(freed[:count]) == bytes_freed(images, ids(ranked)[:count], held)
 
 
 @given(candidates(), LAYERS, st.integers(1, 10**9))
@@ -151,13 +151,14 @@ def test_what_remains_of_an_image_counts() -> None:
         Candidate("own", GIB, DAY, 1, 0, {"a": GIB}),
         Candidate("shared", GIB, DAY, 1, 0, {"b": GIB}),
     )
-    assert by_cost([own, shared], {"b"}) == (Ranked("own", GIB), Ranked("shared", 0))
+    ranked = by_cost([own, shared], {"b"})
+    assert (ids(ranked), freed_along(ranked, {"b"})) == (["own", "shared"], [GIB, 0])
 
 
 def test_the_last_of_a_family_frees_what_all_shared() -> None:
     """Three builds on one base that nothing else needs."""
     family = [Candidate(name, GIB, DAY, 1, 0, {"base": GIB, name: MIB}) for name in "abc"]
-    assert [each.frees_bytes for each in by_cost(family)] == [MIB, MIB, GIB + MIB]
+    assert freed_along(by_cost(family)) == [MIB, MIB, GIB + MIB]
 
 
 def test_one_large_image_goes_in_place_of_small_ones_before_it() -> None:

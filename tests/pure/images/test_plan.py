@@ -285,34 +285,17 @@ KATA = UNUSED._replace(runtime_handler="kata")
 def test_one_id_under_two_runtime_handlers_goes_once_with_the_sum_of_the_sizes() -> None:
     """A removal is by id and takes both; the kubelet with its gate on sends one for each entry."""
     listed = UNUSED._replace(size_bytes=10), KATA._replace(size_bytes=20), PAUSE
-    (verdict,) = plan(
-        Listing(listed, sandbox_image_references=KNOWN), {KATA.record_key: ImageRecord(NOW - 500.0)}
-    ).remove
+    (verdict,) = plan(Listing(listed, sandbox_image_references=KNOWN), {KATA.id: ImageRecord(NOW - 500.0)}).remove
     assert (verdict.id, verdict.size_bytes, verdict.age_seconds) == (UNUSED.id, 30, 500.0)
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("young", [UNUSED, KATA])
-def test_one_id_under_two_runtime_handlers_is_as_young_as_the_younger(young: Image) -> None:
-    """The kubelet would remove the id for the older entry, and with it what was pulled a moment ago."""
-    records = {each.record_key: LONG_AGO for each in (UNUSED, KATA)} | {young.record_key: ImageRecord(NOW - 60.0)}
+@pytest.mark.parametrize(("listed_seconds", "rule"), [(1e6, Rule.GUARD), (120.0, Rule.GUARD), (119.0, Rule.KUBELET)])
+def test_one_id_under_two_runtime_handlers_is_as_young_as_the_younger(listed_seconds: float, rule: Rule) -> None:
+    """The kubelet would remove the id for the entry that it listed first, and with it what was pulled a moment ago."""
+    records = {UNUSED.id: ImageRecord(NOW - 60.0, first_listed=NOW - listed_seconds)}
     made = plan(Listing((UNUSED, KATA, PAUSE), sandbox_image_references=KNOWN), records)
-    assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, Rule.GUARD)
-    both_young = dict.fromkeys((UNUSED.record_key, KATA.record_key), ImageRecord(NOW - 60.0))
-    made = plan(Listing((UNUSED, KATA, PAUSE), sandbox_image_references=KNOWN), both_young)
-    assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, Rule.KUBELET)
-
-
-@pytest.mark.regression
-def test_the_latest_use_under_any_runtime_handler_counts() -> None:
-    """For the order, and for the maximum age."""
-    used = ImageRecord(0.0, last_used=NOW - 200.0)
-    records = {APP.id: ImageRecord(0.0, last_used=NOW - 300.0), UNUSED.id: LONG_AGO, KATA.record_key: used}
-    listing = Listing((UNUSED, KATA, APP, PAUSE), sandbox_image_references=KNOWN)
-    assert removed(plan(listing, records)) == [APP.id, UNUSED.id]
-    policy = ImageGCPolicy(min_age_seconds=60.0, max_age_seconds=250.0)
-    known = {PAUSE.id: LONG_AGO} | records
-    assert removed(plan_maximum_age(listing, known, policy, NOW, 0.0)) == [APP.id]
+    assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, rule)
 
 
 def test_in_use_under_one_runtime_handler_is_in_use_under_all() -> None:
@@ -510,15 +493,6 @@ def test_what_is_not_known_not_to_be_pulled_is_an_image_like_others(
     listing = Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN)
     made = plan(listing, {UNUSED.id: record}, replace(POLICY, keep_not_pulled=keep))
     assert [verdict.reason for verdict in made.remove] == [Reason.UNUSED]
-
-
-def test_an_image_with_several_entries_is_not_pulled_if_none_was() -> None:
-    """A removal takes all of them."""
-    kata = UNUSED._replace(runtime_handler="kata")
-    listing = Listing((UNUSED, kata, PAUSE), sandbox_image_references=KNOWN)
-    for pulled, reason in ((False, Reason.NOT_PULLED), (None, Reason.UNUSED), (True, Reason.UNUSED)):
-        records = {UNUSED.id: NOT_PULLED, kata.record_key: replace(NOT_PULLED, pulled=pulled)}
-        assert [verdict.reason for verdict in plan(listing, records).remove] == [reason]
 
 
 def test_what_goes_last_is_held_back_until_nothing_else_is_enough() -> None:

@@ -14,7 +14,7 @@ from reclaim.execution.executor import Executor, never_relieved
 from reclaim.execution.removals import Removals
 from reclaim.functions import FUNCTIONS, Call
 from reclaim.images.pull_records import PullRecords, record_names
-from reclaim.images.records import MOST_GONE, Gone, ImageRecords, Loaded
+from reclaim.images.records import MOST_GONE, ImageRecords, Loaded
 from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
@@ -109,7 +109,7 @@ def test_an_older_list_does_not_bring_back_what_was_removed_since() -> None:
         records.forget(ONE, 110.0)
         for began in (109.0, 110.5):
             assert records.update([image(1)], NONE, began, 0.0) == {ONE: ImageRecord(109.0)}, "it counts as new"
-        assert (returned, records.gone) == ([], {ONE: Gone(by_us=True)})
+        assert (returned, records.gone) == ([], {ONE: ImageRecord(100.0, removed=True)})
         records.update(there, NONE, 111.0, 0.0)
         assert [one for one, *_ in returned] == [one.id for one in there]
         records, returned = reporting()
@@ -143,11 +143,11 @@ def test_an_image_is_gone_when_no_runtime_handler_has_it() -> None:
 def test_what_has_gone_is_remembered_over_a_restart() -> None:
     """Also an image that went while no process looked: its record was restored, and it is not listed."""
     records, returned = reporting()
-    gone = {ONE: Gone("app:1", True, uses=4, returned=2), image_id(3): Gone()}
+    gone = {ONE: ImageRecord(-900.0, uses=4, returned=2, removed=True), image_id(3): ImageRecord(-900.0)}
     records.restore(Loaded({TWO: ImageRecord(-500.0, uses=7), image_id(3): ImageRecord(-9.0)}, gone))
     assert records.gone.keys() == {ONE}, "an image with a record is not gone"
     records.update([], NONE, 10.0, 0.0)
-    assert records.gone[TWO] == Gone(uses=7, counted_since=-500.0)
+    assert records.gone[TWO] == ImageRecord(-500.0, uses=7)
     found = records.update([image(1), image(2)], NONE, 20.0, 0.0)
     assert (found[ONE].uses, found[ONE].returned, found[TWO].uses, found[TWO].returned) == (4, 3, 7, 0)
     assert [by_us for _, _, by_us, _ in returned] == [True, False]
@@ -188,9 +188,9 @@ def test_what_is_in_use_but_not_listed_gets_no_record() -> None:
 
 
 def test_one_id_listed_twice_is_one_record() -> None:
-    """As in the kubelet."""
+    """As in the kubelet; the later entry's tag is known."""
     records = ImageRecords()
-    assert records.update([image(1, "a:1"), image(1, "b:1")], NONE, 5.0, 0.0) == {ONE: ImageRecord(5.0)}
+    assert records.update([image(1, "a:1"), image(1, "b:1")], NONE, 5.0, 0.0) == {ONE: ImageRecord(5.0, tag="b:1")}
 
 
 def test_a_seed_is_what_was_remembered_before() -> None:
@@ -206,13 +206,15 @@ KATA = image(1)._replace(runtime_handler="kata")
 
 
 @pytest.mark.regression
-def test_each_runtime_handler_of_one_id_has_a_record() -> None:
-    """As in the kubelet (getImageTuple). A container's use is known by the id, so it counts for both."""
+def test_an_entry_for_another_runtime_handler_makes_an_image_young() -> None:
+    """A removal takes all entries. What was known stays known; one that goes changes nothing, until it is back."""
     records = ImageRecords()
-    records.update([image(1)], NONE, 5.0, 0.0)
-    both = {ONE: ImageRecord(5.0, 9.0, uses=1), f"{ONE},kata": ImageRecord(9.0, 9.0, uses=1)}
-    assert records.update([image(1), KATA], frozenset({ONE}), 9.0, 0.0) == both
-    assert records.update([KATA], NONE, 10.0, 0.0) == {f"{ONE},kata": ImageRecord(9.0, 9.0, uses=1)}
+    records.update([image(1)], USED, 5.0, 0.0)
+    both = ImageRecord(9.0, 5.0, first_listed=5.0, uses=1, counted_since=5.0, handlers=("", "kata"))
+    assert records.update([image(1), KATA], NONE, 9.0, 0.0) == {ONE: both}
+    assert records.update([KATA, image(1)], NONE, 10.0, 0.0) == {ONE: both}
+    assert records.update([KATA], NONE, 11.0, 0.0) == {ONE: replace(both, handlers=("kata",))}
+    assert records.update([image(1), KATA], NONE, 12.0, 0.0) == {ONE: replace(both, first_detected=12.0)}
     records.forget(ONE)
     assert records.records == {}
 
@@ -225,16 +227,16 @@ def telling(*witnessed: tuple[str, float], earlier: tuple[float, float] | None =
 
 @pytest.mark.regression
 def test_a_witness_of_an_id_says_nothing_of_an_entry_that_is_added_to_it() -> None:
-    """It has seen the first pull; the one for another runtime handler is new, whether or not the first is still there.
-    Of two that are seen for the first time together neither is known to be the old one."""
-    records = telling((ONE, 4000.0), (TWO, 4000.0))
+    """It has seen the first pull; the one for another runtime handler is new, whether or not the first is still there,
+    and also after a restart. Of two that are seen for the first time together neither is known to be the old one."""
+    records = telling((ONE, 4000.0))
     records.update([image(1)], NONE, 100.0, 5000.0)
-    assert records.update([image(1), KATA], NONE, 200.0, 5100.0)[f"{ONE},kata"] == ImageRecord(200.0)
-    records.update([image(2)], NONE, 300.0, 5200.0)
-    others = [image(2)._replace(runtime_handler="kata")]
-    assert records.update(others, NONE, 400.0, 5300.0) == {f"{TWO},kata": ImageRecord(400.0)}
+    assert records.update([KATA], NONE, 200.0, 5100.0)[ONE].first_detected == 200.0
+    restored = telling((ONE, 4000.0))
+    restored.restore(Loaded({ONE: ImageRecord(-900.0)}))
+    assert restored.update([image(1), KATA], NONE, 100.0, 5000.0)[ONE].first_detected == 100.0
     together = telling((ONE, 4000.0)).update([image(1), KATA], NONE, 100.0, 5000.0)
-    assert together == {ONE: ImageRecord(100.0), f"{ONE},kata": ImageRecord(100.0)}
+    assert together == {ONE: ImageRecord(100.0, handlers=("", "kata"))}
 
 
 @pytest.mark.parametrize(
@@ -416,12 +418,12 @@ def test_a_dry_run_forgets_nothing_of_what_it_would_remove() -> None:
     clock = SteppedClock()
     runtime = MemoryRuntime(clock)
     runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
-    records = ImageRecords(seed={ONE: ImageRecord(0.0, uses=3)})
+    records = ImageRecords(seed={ONE: ImageRecord(0.0, uses=3, tag="app:1")})
     executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, dry_run=True)
     context = context_of(runtime, clock, records=records, executor=executor)
     planned = [Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved).count(Result.PLANNED) for _ in "12"]
     assert planned == [1, 0]
-    assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3), {})
+    assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3, tag="app:1"), {})
     runtime.hold(image(3, "new:1"))
     Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
     assert image_id(3) in records.records, "an image is dated also once something was left out"

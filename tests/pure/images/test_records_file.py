@@ -11,21 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reclaim.execution.workers import Workers
-from reclaim.images.records import (
+from eviction.node.state_file import (
     LARGEST_BYTES,
     SAVE_AGAIN_SECONDS,
-    Gone,
-    Loaded,
     RecordFile,
     current_boot_id,
     current_machine_id,
-    load_in_time,
 )
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 
 ONE = image_id(1)
+GONE = ImageRecord(400.0, tag="app:1", removed=True)
 RECORDS = {ONE: ImageRecord(400.0, 900.0), image_id(2): ImageRecord(-5000.0)}
 
 
@@ -38,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 def saved(path: Path, clock: SteppedClock | None = None) -> RecordFile:
     """A file that holds RECORDS."""
     file = RecordFile(str(path), clock or SteppedClock(), "boot-1")
-    assert file.save(RECORDS) == ""
+    assert file.save(RECORDS, {}) == ""
     return file
 
 
@@ -63,8 +60,8 @@ def test_what_was_saved_is_loaded_by_the_next_process(path: Path) -> None:
 def test_what_has_gone_is_saved_and_loaded_too(path: Path) -> None:
     """A change of it alone is one; without any record as well."""
     file = RecordFile(str(path), SteppedClock(), "boot-1")
-    assert file.save({}, {ONE: Gone("app:1", by_us=True)}) == ""
-    assert RecordFile(str(path), SteppedClock(), "boot-1").load().gone == {ONE: Gone("app:1", by_us=True)}
+    assert file.save({}, {ONE: GONE}) == ""
+    assert RecordFile(str(path), SteppedClock(), "boot-1").load().gone == {ONE: GONE}
     assert file.save({}, {}) == ""
     assert RecordFile(str(path), SteppedClock(), "boot-1").load().gone == {}
 
@@ -89,9 +86,9 @@ def test_making_it_and_having_nothing_to_save_create_nothing(path: Path) -> None
     """No records, no file, not after an hour either."""
     clock = SteppedClock()
     file = RecordFile(str(path), clock)
-    assert file.save({}) == ""
+    assert file.save({}, {}) == ""
     clock.step(SAVE_AGAIN_SECONDS)
-    assert file.save({}) == ""
+    assert file.save({}, {}) == ""
     assert not path.parent.exists()
 
 
@@ -101,22 +98,22 @@ def test_unchanged_records_are_not_written_again_within_the_hour(path: Path) -> 
     file = saved(path, clock)
     first = path.stat().st_ino
     clock.step(SAVE_AGAIN_SECONDS - 1)
-    assert file.save(dict(RECORDS)) == ""
+    assert file.save(dict(RECORDS), {}) == ""
     assert path.stat().st_ino == first
     other = RecordFile(str(path), clock, "boot-1")
-    assert other.save(other.load().records) == ""
+    assert other.save(other.load().records, {}) == ""
     assert path.stat().st_ino == first
     clock.step(1)
-    assert file.save(RECORDS) == ""
+    assert file.save(RECORDS, {}) == ""
     assert path.stat().st_ino != first
 
 
 def test_changed_records_replace_the_file_as_a_whole(path: Path) -> None:
     """Also what no longer has a record is gone from it."""
     file = saved(path)
-    assert file.save({ONE: ImageRecord(400.0, 950.0)}) == ""
+    assert file.save({ONE: ImageRecord(400.0, 950.0)}, {}) == ""
     assert RecordFile(str(path), SteppedClock(), "boot-1").load().records.keys() == {ONE}
-    assert file.save({}) == ""
+    assert file.save({}, {}) == ""
     assert RecordFile(str(path), SteppedClock(), "boot-1").load().records == {}
 
 
@@ -125,7 +122,7 @@ def test_what_a_killed_save_left_behind_is_cleared_away(path: Path) -> None:
     file = saved(path)
     (path.parent / ".images.json.new").write_text('{"half')
     assert RecordFile(str(path), SteppedClock(), "boot-1").load().records.keys() == RECORDS.keys()
-    assert file.save({ONE: ImageRecord(1.0)}) == ""
+    assert file.save({ONE: ImageRecord(1.0)}, {}) == ""
     assert names(path) == ["images.json"]
 
 
@@ -135,7 +132,7 @@ def test_a_link_planted_for_the_new_file_is_not_followed(path: Path, tmp_path: P
     target.write_text("precious")
     file = saved(path)
     (path.parent / ".images.json.new").symlink_to(target)
-    assert file.save({ONE: ImageRecord(1.0)}) == ""
+    assert file.save({ONE: ImageRecord(1.0)}, {}) == ""
     assert target.read_text() == "precious"
 
 
@@ -148,8 +145,8 @@ def test_a_symbolic_link_in_place_of_the_file_is_not_followed(path: Path, tmp_pa
     before = target.read_bytes()
     file = RecordFile(str(path), SteppedClock(), "boot-1")
     assert file.load().records == {}
-    assert "cannot be read" in file.load().problem
-    assert "not a regular file" in file.save({ONE: ImageRecord(1.0)})
+    assert "is not used" in file.load().problem
+    assert "not a regular file" in file.save({ONE: ImageRecord(1.0)}, {})
     assert path.is_symlink()
     assert target.read_bytes() == before
 
@@ -162,8 +159,8 @@ def test_a_symbolic_link_in_place_of_the_directory_is_not_followed(path: Path, t
     path.parent.symlink_to(elsewhere.parent)
     before = elsewhere.read_bytes()
     file = RecordFile(str(path), SteppedClock(), "boot-1")
-    assert "cannot be read" in file.load().problem
-    assert "cannot be saved" in file.save({ONE: ImageRecord(1.0)})
+    assert "is not used" in file.load().problem
+    assert "cannot be saved" in file.save({ONE: ImageRecord(1.0)}, {})
     assert elsewhere.read_bytes() == before
 
 
@@ -178,8 +175,8 @@ def test_a_directory_in_place_of_the_file_is_reported(path: Path) -> None:
     """At the load, and at the save."""
     path.mkdir(parents=True)
     file = RecordFile(str(path), SteppedClock())
-    assert "cannot be read" in file.load().problem
-    assert "cannot be saved" in file.save(RECORDS)
+    assert "is not used" in file.load().problem
+    assert "cannot be saved" in file.save(RECORDS, {})
 
 
 def test_a_file_in_place_of_the_directory_is_reported(path: Path) -> None:
@@ -187,8 +184,8 @@ def test_a_file_in_place_of_the_directory_is_reported(path: Path) -> None:
     path.parent.parent.mkdir()
     path.parent.write_text("")
     file = RecordFile(str(path), SteppedClock())
-    assert "cannot be read" in file.load().problem
-    assert "cannot be saved" in file.save(RECORDS)
+    assert "is not used" in file.load().problem
+    assert "cannot be saved" in file.save(RECORDS, {})
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
@@ -214,7 +211,7 @@ def test_a_file_that_is_too_big_is_not_read_to_its_end(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch(0o600)
     os.truncate(path, 2**40)
-    assert "larger than 16 MiB" in RecordFile(str(path), SteppedClock()).load().problem
+    assert "it is no file of image records" in RecordFile(str(path), SteppedClock()).load().problem
 
 
 def test_records_that_would_be_too_many_for_a_load_are_not_saved(path: Path) -> None:
@@ -222,7 +219,7 @@ def test_records_that_would_be_too_many_for_a_load_are_not_saved(path: Path) -> 
     file = saved(path)
     before = path.read_bytes()
     many = {f"sha256:{number:0240d}": ImageRecord(0.0) for number in range(LARGEST_BYTES // 300)}
-    assert "larger than 16 MiB" in file.save(many)
+    assert "larger than 16 MiB" in file.save(many, {})
     assert path.read_bytes() == before
 
 
@@ -231,7 +228,7 @@ def test_an_impossible_path_is_reported(tmp_path: Path) -> None:
     for name in ("a\0b", "n" * 300):
         file = RecordFile(str(tmp_path / "new" / name), SteppedClock())
         assert file.load().records == {}
-        assert "cannot be saved" in file.save(RECORDS)
+        assert "cannot be saved" in file.save(RECORDS, {})
 
 
 def test_a_save_after_a_failed_one_saves(path: Path) -> None:
@@ -239,9 +236,9 @@ def test_a_save_after_a_failed_one_saves(path: Path) -> None:
     path.parent.parent.mkdir()
     path.parent.write_text("")
     file = RecordFile(str(path), SteppedClock(), "boot-1")
-    assert file.save(RECORDS) != ""
+    assert file.save(RECORDS, {}) != ""
     path.parent.unlink()
-    assert file.save(RECORDS) == ""
+    assert file.save(RECORDS, {}) == ""
     assert path.exists()
 
 
@@ -255,12 +252,12 @@ def test_this_boot_has_an_id() -> None:
 def test_the_file_of_a_cloned_machine_is_not_used_and_then_replaced(path: Path) -> None:
     """Images count as new, one sentence says why, and the next save makes the file this machine's own."""
     clock = SteppedClock()
-    RecordFile(str(path), clock, "boot-1", "a" * 32).save(RECORDS)
+    RecordFile(str(path), clock, "boot-1", "a" * 32).save(RECORDS, {})
     here = RecordFile(str(path), clock, "boot-2", "b" * 32)
     loaded = here.load()
     assert loaded.records == {}
-    assert loaded.problem == f"the state file {path} is of another machine; images count as new"
-    assert here.save(RECORDS) == ""
+    assert loaded.problem == f"the state file {path} is not used: it is of another machine; images count as new"
+    assert here.save(RECORDS, {}) == ""
     assert here.load().records.keys() == RECORDS.keys()
 
 
@@ -290,20 +287,20 @@ def test_a_file_of_any_bytes_never_raises(tmp_path: Path, content: bytes) -> Non
 
 
 @pytest.mark.regression
-def test_a_state_file_that_does_not_answer_is_waited_for_a_second(tmp_path: Path) -> None:
-    """Its filesystem hangs: the sentence says it, the caller goes on, and the next task finds no thread free."""
+def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) -> None:
+    """Its filesystem hangs: the sentence says it, and the caller goes on."""
     let_go = threading.Event()
 
-    class Hanging(RecordFile):
-        def load(self) -> Loaded:
+    class Held(SteppedClock):
+        """Whoever reads the file waits here."""
+
+        def wall(self) -> float:
             """Not before it is let go."""
             assert let_go.wait(60.0)
-            return super().load()
+            return super().wall()
 
-    workers = Workers("records", 1)
-    file = Hanging(str(tmp_path / "state"), SteppedClock())
-    loaded = load_in_time(file, workers)
+    saved(path)
+    loaded = RecordFile(str(path), Held()).load()
     assert (dict(loaded.records), loaded.missing) == ({}, False)
-    assert loaded.problem == "the state file is not read: it did not answer within 1 s; images count as new"
-    assert "no thread is free" in load_in_time(file, workers).problem
+    assert loaded.problem.endswith("is not used: it did not answer within 1 s; images count as new")
     let_go.set()

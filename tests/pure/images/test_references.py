@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.images.references import ImageIndex, ImagesInUse, bare_hex, normalized, removal_references
+from reclaim.images.references import ImageIndex, ImagesInUse, bare_hex, is_full_name, normalized, removal_references
 from reclaim.types import Image, Listing, Reason
 from tests.pure.values import image, image_id
 
@@ -231,3 +231,34 @@ def test_a_digest_is_never_resolved_through_a_tag(images: list[Image], name: str
     carrying = {one.id for one in images if any(each.endswith(f"@{digest}") for each in one.repo_digests)}
     index = ImageIndex(images)
     assert index.find(f"{name}@{digest}") == carrying == index.find(digest)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("registry.example/team/app:1", True),
+        ("localhost:5000/app", True),
+        ("[2001:db8::1]:5000/app:1", True),
+        (f"registry.example/app:1@{DIGEST}", True),
+        ("registry.example/app@sha512:" + "d" * 128, True),
+        ("registry.example/" + "a" * 238, True),
+        ("registry.example/" + "a" * 239, False),
+        ("busybox:1", False),
+        ("registry.example/Team/app", False),
+        ("registry..example/app", False),
+        ("-registry.example/app", False),
+        ("registry.example/app:", False),
+        ("registry.example/app:" + "1" * 129, False),
+        ("registry.example/app@", False),
+        ("registry.example/app@sha256:abc", False),
+        ("registry.example/app@sha256:" + "D" * 64, False),
+        ("registry.example/app@md5:" + "d" * 32, False),
+        (f"registry.example/app@{DIGEST} ", False),
+        (DIGEST, False),
+        ("", False),
+    ],
+)
+def test_only_what_every_runtime_understands_is_a_full_name(name: str, full: bool) -> None:
+    """A CRI-O fails for anything else that a pod's spec may say, and that must not stop the removal of images."""
+    assert is_full_name(name) is full

@@ -55,7 +55,6 @@ def test_all_but_the_newest_go_and_the_current_log_never() -> None:
     assert kept(plan) == {THIRD: "newest_rotated"}
     assert [verdict.id for verdict in plan.keep if verdict.reason == "current"] == [f"{POD.decode()}/app/0.log"]
     assert {verdict.reason for verdict in plan.remove} == {"rotated"}
-    assert plan.nominal_bytes == 2 * MIB
 
 
 def test_a_verdict_names_pod_container_and_file() -> None:

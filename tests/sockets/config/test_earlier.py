@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reclaim.images.records import Moment, records_from_json
+from eviction.node.state_file import Moment, records_from_json
 from tests.reclaimd_process import answer, reclaimd_here
 from tests.repository import ROOT
 from tests.schemas import strict_validator

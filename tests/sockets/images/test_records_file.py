@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.images.records import RecordFile
+from eviction.node.state_file import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import KIB, MIB, SteppedClock, image_id
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -57,10 +57,10 @@ def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, fil
     """With 0 bytes or 0 inodes free; nothing half-written stays behind, and loading still works."""
     path = disk / "images.json"
     file = RecordFile(str(path), SteppedClock(), "boot-1")
-    assert file.save(RECORDS) == ""
+    assert file.save(RECORDS, {}) == ""
     before = path.read_bytes()
     fill(disk)
-    warning = file.save(RECORDS | {image_id(1000): ImageRecord(1.0)})
+    warning = file.save(RECORDS | {image_id(1000): ImageRecord(1.0)}, {})
     assert f"the state file {path} cannot be saved: No space left on device" in warning
     assert path.read_bytes() == before
     assert ".images.json.new" not in os.listdir(disk)
@@ -71,9 +71,9 @@ def test_once_there_is_room_again_the_next_save_saves(disk: Path) -> None:
     """The failed one left nothing that stands in its way."""
     fill_bytes(disk)
     file = RecordFile(str(disk / "images.json"), SteppedClock(), "boot-1")
-    assert "No space left" in file.save(RECORDS)
+    assert "No space left" in file.save(RECORDS, {})
     (disk / "fill").unlink()
-    assert file.save(RECORDS) == ""
+    assert file.save(RECORDS, {}) == ""
     assert RecordFile(str(disk / "images.json"), SteppedClock(), "boot-1").load().records.keys() == RECORDS.keys()
 
 
@@ -81,17 +81,17 @@ def test_a_directory_that_cannot_be_made_is_a_warning(disk: Path) -> None:
     """The first save on a disk without inodes."""
     fill_inodes(disk)
     file = RecordFile(str(disk / "reclaimd" / "images.json"), SteppedClock(), "boot-1")
-    assert "No space left" in file.save(RECORDS)
+    assert "No space left" in file.save(RECORDS, {})
 
 
 SAVER = """
 import itertools, sys
-from reclaim.images.records import RecordFile
+from eviction.node.state_file import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 file = RecordFile(sys.argv[1], SteppedClock(), "boot-1")
 for turn in itertools.count():
-    assert file.save({image_id(number): ImageRecord(float(turn % 900)) for number in range(400)}) == ""
+    assert file.save({image_id(number): ImageRecord(float(turn % 900)) for number in range(400)}, {}) == ""
     print(turn, flush=True)
 """
 

@@ -6,22 +6,18 @@ kuberuntime_image.go`: RemoveImage carries the id only, so it takes every entry 
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord
 from signals.types import Signal
-from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, reason_of, relieve
+from tests.nodes.small_node import MIB, SmallNode, reason_of, relieve
 
 
-def records_of(small: SmallNode, kata_age_seconds: float) -> ImageRecords:
-    """Records in which all is as old as it is, and the entries for `kata` are this old."""
-    now = time.monotonic()
-    seed = {known: ImageRecord(first) for known, first in small.first_detected.items()}
+def records_of(small: SmallNode, *handlers: str) -> ImageRecords:
+    """Records in which all is as old as it is, and known for these runtime handlers."""
     return ImageRecords(
-        seed=seed | {f"{known},kata": ImageRecord(now - kata_age_seconds) for known in small.first_detected}
+        seed={known: ImageRecord(first, handlers=handlers) for known, first in small.first_detected.items()}
     )
 
 
@@ -32,7 +28,7 @@ def test_an_image_in_use_does_not_go_under_its_other_runtime_handler(small_node:
     for image_id in (small_node.app_id, unused):
         small_node.runtime._images[image_id].runtime_handlers.append("kata")
     node = small_node.node(
-        Signal.NODEFS_AVAILABLE, above=40 * MIB, records=records_of(small_node, AN_HOUR), extent="all"
+        Signal.NODEFS_AVAILABLE, above=40 * MIB, records=records_of(small_node, "", "kata"), extent="all"
     )
     record = relieve(node)
     assert small_node.removed("image") == [unused]
@@ -44,10 +40,10 @@ def test_an_image_in_use_does_not_go_under_its_other_runtime_handler(small_node:
 
 @pytest.mark.regression
 def test_what_was_just_pulled_for_another_runtime_handler_stays(small_node: SmallNode) -> None:
-    """The image is an hour old, its entry for `kata` a minute: the pod that it was pulled for may be about to start."""
+    """The image is an hour old, its entry for `kata` is new: the pod that it was pulled for may be about to start."""
     image_id = small_node.add_image("registry.example/old:1")
     small_node.runtime._images[image_id].runtime_handlers.append("kata")
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, records=records_of(small_node, 60.0), extent="all")
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, records=records_of(small_node, ""), extent="all")
     record = relieve(node)
     assert small_node.removed("image") == [small_node.app_id]
     assert reason_of(record, image_id) == "too_young"
