@@ -244,23 +244,13 @@ def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, belo
 
 
 def status_in_words(status: Mapping[str, Any]) -> str:
-    """The conditions in the daemon's answer. An older daemon has only one, which it calls DiskPressure although it is
-    about its own mark."""
-    conditions = status["conditions"]
-    if "disk_pressure" not in status and conditions:
-        conditions = [NodeCondition.RECLAIM_PRESSURE]
+    """The conditions in the daemon's answer."""
     available = {one["signal"]: one["available"] for one in status["observations"] if not one["stale"]}
     below = any(
         one["effective"] is not None and available.get(one["signal"], one["effective"]) < one["effective"]
         for one in status["thresholds"]
     )
-    return conditions_in_words(conditions, status.get("disk_pressure") is not None, below=below)
-
-
-def remarks_of(status: Mapping[str, Any]) -> list[str]:
-    """Why the daemon removes nothing, if it does not; an older daemon does not say."""
-    held_off = [f"held off: {escaped(status['held_off'])}"] if status.get("held_off") else []
-    return [*held_off, *([NOTHING_IS_REMOVED] if status.get("dry_run") else [])]
+    return conditions_in_words(status["conditions"], status["disk_pressure"] is not None, below=below)
 
 
 def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:

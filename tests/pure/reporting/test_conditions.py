@@ -41,12 +41,11 @@ def answer(available_gib: int, conditions: list[str], **fields: Any) -> dict[str
             answer(50, ["DiskPressure"], disk_pressure=True),
             "no ReclaimPressure, DiskPressure (below the kubelet's own mark)",
         ),
-        (answer(12, ["DiskPressure"]), "ReclaimPressure (below our mark)"),
     ],
-    ids=["clear", "kubelet not known", "ours", "a while ago", "both", "only the kubelet's", "an older daemon"],
+    ids=["clear", "kubelet not known", "ours", "a while ago", "both", "only the kubelet's"],
 )
 def test_the_words_say_whose_mark_is_crossed(given: dict[str, Any], words: str) -> None:
-    """An older daemon calls its own condition DiskPressure; it is not taken for the kubelet's."""
+    """Ours, and the kubelet's where its marks are known."""
     assert status_in_words(given) == words
 
 
