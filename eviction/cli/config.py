@@ -85,11 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
     def lines() -> list[str]:
         rows = [HEADS, *_values(record, configuration, differing=arguments.diff)]
         if arguments.diff:
-            return table(rows, columns(), "configuration") if names else ["nothing differs from the defaults"]
+            return table(rows, columns()) if names else ["nothing differs from the defaults"]
         version = configuration.kubelet_version
         rows += [[signal, text, "-", "left to the kubelet"] for signal, text in left]
         rows.append(["kubelet version", version.version, "-", version.origin])
-        return [*table(rows, columns(), "configuration"), "", *_ladder(marks, observations)]
+        return [*table(rows, columns()), "", *_ladder(marks, observations)]
 
     answer(arguments, record, lines)
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
@@ -158,10 +158,10 @@ def _shown(value: Any) -> str:
 
 
 def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:
-    rows = [["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"]]
+    rows = [["SIGNAL", "NOW", "MARK", "WHOSE", "WHAT"]]
     for mark in marks:
         available = amount(mark.signal, observations.signals[mark.signal].available)
         rows.append([mark.signal, available, amount(mark.signal, mark.mark), mark.whose, mark.what])
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *not_readable(observations)]
-    return table(rows, columns(), "ladder")
+    return table(rows, columns())

@@ -89,7 +89,7 @@ def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
     """A table of images, and one of times. `width`: as in `history_lines`."""
     images = [_regret_row("all", regret), *(_regret_row(each["name"], each) for each in regret["images"])]
     windows = [(name, *map(str, fates.values())) for name, fates in regret["within"].items()]
-    return [*table([REGRET_HEADS, *images], width, "regret"), *table([WINDOW_HEADS, *windows], width)]
+    return [*table([REGRET_HEADS, *images], width), *table([WINDOW_HEADS, *windows], width)]
 
 
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
@@ -138,7 +138,7 @@ def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
 def history_lines(documents: Iterable[Document], width: int | None = None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of the terminal; None:
     lines of any length."""
-    return table([HEADS, *(row for document in documents for row in _rows(document))], width, "history")
+    return table([HEADS, *(row for document in documents for row in _rows(document))], width)
 
 
 def _rows(document: Document) -> Iterator[Sequence[str]]:

@@ -158,7 +158,7 @@ def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[s
         why = REASONS[each.reason] + (", being deleted" if each.deleted else "")
         rows.append([*place, used, format_bytes(each.request), str(each.priority), *of_each, why])
     if found.pods:
-        lines += [*table(rows, width, "pods"), ""]
+        lines += [*table(rows, width), ""]
     ranks = [each.rank for each in found.pods if each.rank is not None]
     if ranks:
         lines.append("at most one pod per pass, from the top, and only if what the kubelet removes first is not enough")

@@ -90,7 +90,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
         until = "-" if left is None else format_duration(left) if left > 0 else "below"
         until = "stale" if seen is not None and seen["stale"] else until
         rows.append([signal, *("-" if each is None else amount(signal, each) for each in amounts), until])
-    shown += table(rows, width, "thresholds")
+    shown += table(rows, width)
     shown += filter(None, [lead_sentence(status["lead_seconds"])])
     if status["paused_for_seconds"]:
         shown.append(f"a row that was not enough is tried again in {format_duration(status['paused_for_seconds'])}")
@@ -105,7 +105,7 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     for record in status["passes"]:
         acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
         passes.append([f"{record['started'][:19]}Z", acted_on, record["result"], record["reason"]])
-    return [*shown, "", *(table(passes, width, "passes") if len(passes) > 1 else ["no passes yet"])]
+    return [*shown, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
 
 
 def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:
@@ -116,7 +116,7 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
         numbers = (total["calls"], total["removed"], format_bytes(measured["bytes"]), measured["inodes"])
         last_call = last["error"] or last["skipped"] or f"{last['started'][:19]}Z"
         rows.append([name, *map(str, numbers), f"{total['seconds']:.1f}", last_call])
-    return ["", *table(rows, width, "functions")] if functions else []
+    return ["", *table(rows, width)] if functions else []
 
 
 # ---- top

@@ -276,7 +276,7 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
     table_of_all = [["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]
     if all(row[FREED] == "-" for row in rows):
         table_of_all = [row[:FREED] + row[FREED + 1 :] for row in table_of_all]
-    return table(table_of_all, width, "objects")
+    return table(table_of_all, width)
 
 
 def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
@@ -289,7 +289,7 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
     for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
         known = [size for size in sizes if size is not None]
         rows.append([str(len(sizes)), kind, format_bytes(sum(known)) if known else "-", *why])
-    return table(rows, width, "counts")
+    return table(rows, width)
 
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
@@ -304,7 +304,7 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
         rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
     head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
     remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
-    return [f"{head} ({roles})", *table(rows, width, "uses"), *remarks]
+    return [f"{head} ({roles})", *table(rows, width), *remarks]
 
 
 def pass_lines(record: Pass, width: int | None = None) -> list[str]:

@@ -170,4 +170,4 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     for one in filesystems:
         options = "?" if one.options is None else ",".join(one.options) or "-"
         rows.append([", ".join(one.filesystems), one.type or "?", format_bytes(one.reserve), options, one.phrase])
-    return table(rows, width, "filesystems")
+    return table(rows, width)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from textwrap import TextWrapper
-from typing import Any, Literal
+from typing import Any
 
 from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
 from eviction.reporting.log import escaped
@@ -44,26 +44,11 @@ TEXTS = frozenset(
 )  # fmt: skip
 """`NAMES`, `TEXTS`: the heads of the columns of names and of texts."""
 
-Kind = Literal[
-    "signals", "thresholds", "objects", "counts", "passes", "functions", "uses", "filesystems", "configuration",
-    "ladder", "pods", "history", "regret", "other",
-]  # fmt: skip
-LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
-    "signals": ("FILESYSTEM", "CAPACITY", "HEADROOM", "MARK"),
-    "thresholds": ("MARK",),
-    "objects": ("IN WORDS", "RULE", "AGE", "FREED", "SIZE", "KIND"),
-    "counts": ("RULE", "SIZE"),
-    "passes": ("SIGNAL",),
-    "functions": ("INODES", "SECONDS", "CALLS", "REMOVED"),
-    "uses": ("OBJECTS", "SHARE"),
-    "filesystems": ("OPTIONS", "RESERVE"),
-    "configuration": ("DEFAULT", "ORIGIN"),
-    "ladder": ("AVAILABLE", "WHOSE"),
-    "pods": ("LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS", "PRIORITY", "REQUEST"),
-    "history": ("PASS", "FREED", "REASON", "SIZE", "KIND"),
-    "regret": ("PER GIB FREED", "FREED", "SOONEST", "REMOVED"),
-    "other": (),
-}
+LEFT_OUT_FIRST = (
+    "FILESYSTEM", "CAPACITY", "HEADROOM", "IN WORDS", "RULE", "AGE", "PASS", "LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS",
+    "PRIORITY", "REQUEST", "INODES", "SECONDS", "CALLS", "OBJECTS", "SHARE", "OPTIONS", "RESERVE", "DEFAULT", "ORIGIN",
+    "NOW", "WHOSE", "PER GIB FREED", "REMOVED", "FREED", "SOONEST", "SIZE", "KIND", "SIGNAL", "MARK", "REASON",
+)  # fmt: skip
 """The columns that a table leaves out on a narrow terminal, in this order."""
 
 
@@ -107,9 +92,9 @@ def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> s
     return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, the mark with its minimum reclaim"
 
 
-def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:
+def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     """Rows as lines with aligned columns; the first row is the head. `width`: of the terminal, None for lines of any
-    length. `kind`: the key in `LEFT_OUT_FIRST`."""
+    length."""
     cells = [[escaped(cell) for cell in row] for row in rows]
     columns = list(range(len(cells[0])))
     widest = [max(len(row[column]) for row in cells) for column in columns]
@@ -117,14 +102,14 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = 
         return [GAP.join(map(str.ljust, row, widest)).rstrip() for row in cells]
     heads = cells[0]
     least = [_least(heads[column], [row[column] for row in cells]) for column in columns]
-    for head in LEFT_OUT_FIRST[kind]:
+    for head in LEFT_OUT_FIRST:
         if _sum(least, columns) <= width:
             break
         columns = [column for column in columns if heads[column] != head or column == 0]
     widths = _shared([least[c] for c in columns], [widest[c] for c in columns], width - _sum(least, columns))
     lines = []
     for row in cells:
-        parts = [_fitted(kind, heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
+        parts = [_fitted(heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
         lines += [GAP.join(map(str.ljust, line, widths)).rstrip() for line in zip_longest(*parts, fillvalue="")]
     return lines
 
@@ -155,13 +140,13 @@ def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]
     return widths
 
 
-def _fitted(kind: Kind, head: str, cell: str, width: int) -> list[str]:
+def _fitted(head: str, cell: str, width: int) -> list[str]:
     """The cell as lines of this width. Only columns other than names and texts may be wider."""
     if len(cell) <= width or head not in NAMES | TEXTS:
         return [cell]
     if head in NAMES:
-        sentence = kind == "history" and " " in cell  # a pass has a sentence in place of a name
-        return [f"{cell[: width - 1]}…" if sentence else f"…{cell[len(cell) - width + 1 :]}"]
+        # In the history, a pass has a sentence in place of a name.
+        return [f"{cell[: width - 1]}…" if " " in cell else f"…{cell[len(cell) - width + 1 :]}"]
     return _Text(width).wrap(cell)
 
 
@@ -193,7 +178,7 @@ def signals_table(
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
-    lines = table(rows, width, "signals")
+    lines = table(rows, width)
     unknown = [unavailable.role for unavailable in observations.unavailable]
     lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
