@@ -18,28 +18,25 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
-from eviction.record import Pass, Trigger
+from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import Count, Keywords, Time
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import (
-    AmountsJson,
-    FunctionJson,
-    LayoutName,
     OutcomeJson,
     RecordedPassJson,
-    TimingsJson,
     outcome_json,
-    pass_fields,
-    removals_by_result,
+    pass_json,
     shortened,
 )
+from eviction.types import Decision
 from reclaim.types import Image, Outcome, ReclaimResult, Result
 from signals.clock import Clock
 from signals.quantity import counted
+from signals.types import SignalObservations
 
 PERIODIC = "periodic"  # the trigger of a pass of a periodic loop
 MOST_REMOVALS = 8  # in one record; one removal has at most some 8 KiB
@@ -63,20 +60,13 @@ class WrittenJson(TypedDict):
 
 
 class PassRecordJson(WrittenJson, RecordedPassJson):
-    """One pass, with all its removals: the record of a pass without observations and kept objects."""
+    """One pass, with all its removals: the record of a pass without observations and kept objects. That of a periodic
+    loop has no layout, and its `measured` is what the filesystem had gained right after each removal."""
 
     kind: Literal["pass"]
     """What the record is."""
     trigger: Annotated[str, Keywords({"enum": [*map(str, Trigger), PERIODIC]})]
     """What started it."""
-    layout: NotRequired[LayoutName | None]
-    """As in the record of a pass; a periodic loop has none."""
-    functions: NotRequired[list[FunctionJson]]
-    """As in the record of a pass; a periodic loop has none."""
-    written_meanwhile: NotRequired[AmountsJson]
-    """As in the record of a pass; a periodic loop has none."""
-    timings: NotRequired[TimingsJson]
-    """As in the record of a pass; a periodic loop has none."""
 
 
 # `pass` is a keyword of Python, so it cannot be a field of a class.
@@ -144,32 +134,30 @@ _EventJson = ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
 RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | _EventJson
 
 
-def pass_records(record: Pass, wall: float) -> list[bytes]:
-    recorded, found = PassRecordJson.__annotations__, pass_fields(record, with_kept=False)
-    document = {name: value for name, value in found.items() if name in recorded}
-    return _with_removals({"kind": "pass", "time": timestamp(wall), **document})
+def pass_records(record: Pass, wall: float, trigger: str = "") -> list[bytes]:
+    """The records of a pass. `trigger`: in place of its own."""
+    found = {**pass_json(record, with_kept=False), "kind": "pass", "time": timestamp(wall)}
+    document = {name: found[name] for name in PassRecordJson.__annotations__}
+    return _with_removals({**document, "trigger": trigger or found["trigger"]})
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
-    """The records of a pass of a periodic loop; `measured` is what the filesystem had gained right after each
-    removal."""
-    record = PassRecordJson(
-        kind="pass",
-        time=timestamp(wall),
-        id=identity,
-        started=timestamp(wall - result.seconds),
-        trigger=PERIODIC,
-        acted_on=None,
-        row=[result.operation],
-        removals_by_result=removals_by_result(result.outcomes),
-        measured={"bytes": result.freed_bytes, "inodes": result.freed_inodes},
-        nominal={"bytes": result.nominal_bytes, "inodes": None},
-        result="failed" if result.error else "satisfied",
+    """The records of a pass of a periodic loop."""
+    record = Pass(
+        identity,
+        wall - result.seconds,
+        Trigger.INTERVAL,
+        SignalObservations({}, None, wall),
+        Decision(frozenset(), (), None, (), None),
+        (result.operation,),
+        (result,),
+        result.freed_bytes,
+        result.freed_inodes,
+        result=PassResult.FAILED if result.error else PassResult.SATISFIED,
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
-        errors=[result.error] if result.error else [],
-        removals=[outcome_json(outcome) for outcome in result.outcomes],
+        timings=Timings(0.0, result.list_seconds, result.plan_seconds, result.remove_seconds, result.seconds),
     )
-    return _with_removals({**record})
+    return pass_records(record, wall, PERIODIC)
 
 
 def encoded(record: Mapping[str, Any]) -> bytes:
@@ -261,8 +249,7 @@ class HistoryRecorder(Listener):
         if self._threaded:
             from importlib import metadata  # takes as long to import as all the rest, and only the daemon needs it
 
-            version = metadata.version("reclaimd")
-            self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
+            self._put(kind, self._clock.wall(), version=metadata.version("reclaimd"), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
@@ -275,13 +262,14 @@ class HistoryRecorder(Listener):
             self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        ended = ParkedEndedRecordJson(kind="parked_ended", time=self._now(), removals=[outcome_json(outcome)])
-        self.put(encoded(ended))
+        self._put("parked_ended", self._clock.wall(), removals=[outcome_json(outcome)])
 
     def returned(self, image: Image, gone_id: str, _: bool, since: float) -> None:
         name, size = shortened(image.title), image.size_bytes
-        record = {"kind": "returned", "time": timestamp(since), "id": image.id, "name": name, "size": size}
-        self.put(encoded({**record, "gone_id": gone_id}))
+        self._put("returned", since, id=image.id, name=name, size=size, gone_id=gone_id)
+
+    def _put(self, kind: str, wall: float, **fields: Any) -> None:
+        self.put(encoded({"kind": kind, "time": timestamp(wall), **fields}))
 
     def put(self, *records: bytes) -> None:
         """Queues records and drops those that do not fit. Does nothing without a thread."""
@@ -305,9 +293,6 @@ class HistoryRecorder(Listener):
             self._changed.notify_all()
             return not self._waiting
 
-    def _now(self) -> str:
-        return timestamp(self._clock.wall())
-
     def _is_due(self, *what: str) -> bool:
         now = self._clock.monotonic()
         if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
@@ -318,7 +303,7 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            dropped = DroppedRecordJson(kind="dropped", time=self._now(), records=self._untold)
+            dropped = DroppedRecordJson(kind="dropped", time=timestamp(self._clock.wall()), records=self._untold)
             self._waiting.append(encoded(dropped))
             self._untold = 0
 

@@ -9,6 +9,7 @@ import pytest
 from eviction.cli.status import lines, screen
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.status import Status
+from signals.types import FsLayout
 from tests.pure.values import GIB
 
 SIGNALS = [f"{role}.{unit}" for role in ("nodefs", "imagefs", "containerfs") for unit in ("available", "inodesFree")]
@@ -31,7 +32,7 @@ def status(**fields: Any) -> dict[str, Any]:
     """The answer of a daemon on a node with one filesystem."""
     observations = [seen("nodefs.available", 6 * GIB), seen("nodefs.inodesFree", 900)]
     thresholds = [threshold("nodefs.available", 2 * GIB, 8.1), threshold("nodefs.inodesFree", 50, None)]
-    answer = to_json(Status(layout="single"))
+    answer = to_json(Status(layout=FsLayout.SINGLE))
     return {**answer, "observations": observations, "thresholds": thresholds, "passes": [a_pass()], **fields}
 
 
