@@ -15,7 +15,7 @@ from eviction.record import Pass, PassResult
 from eviction.reporting.json_shapes import Count
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
-from eviction.reporting.space import WORDS, Attribution
+from eviction.reporting.space import Attribution
 from eviction.reporting.tables import acted_on_sentence, amount, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
@@ -298,10 +298,9 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
     roles = ", ".join(attribution.filesystems)
     rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
     for share in attribution.shares:
-        words, remedy = WORDS[share.use]
         size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
         part = f"{100 * share.bytes / used:.0f}%" if used else "-"
-        rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
+        rows.append([size, part, "-" if share.objects is None else str(share.objects), share.use.words, share.remedy])
     head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
     remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
     return [f"{head} ({roles})", *table(rows, width), *remarks]

@@ -335,11 +335,9 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
     """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason. `most_removals`: how
     many removals are listed; all are counted."""
     decision, seen, after = record.decision, record.observations, record.after
-    return document_of(
-        PassJson,
+    found = document_of(
+        PassFieldsJson,
         record,
-        apiVersion=API_VERSION,
-        kind="Pass",
         started=timestamp(record.started_wall),
         layout=decision.layout,
         observations=observations_json(seen),
@@ -359,6 +357,7 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
         still_met=LEFT_OUT if after is None else [threshold_json(threshold, after) for threshold in record.still_met],
         attribution=record.attributions or LEFT_OUT,
     )
+    return {"apiVersion": API_VERSION, "kind": "Pass", **found}
 
 
 def function_json(function: ReclaimResult) -> FunctionJson:

@@ -56,7 +56,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
@@ -100,52 +100,48 @@ CONTENT = "io.containerd.content.v1.content"
 
 
 class Use(StrEnum):
-    """What bytes are used for; a closed list."""
+    """What bytes are used for; a closed list. `words`: what it is called. `remedy`: what can be done about it."""
 
-    IMAGES_IN_USE = "images_in_use"
-    IMAGES_MAY_GO = "images_may_go"
-    IMAGES_TOO_YOUNG = "images_too_young"
-    IMAGES_KEPT = "images_kept"
-    IMAGES_UNJUDGED = "images_unjudged"
-    CONTAINERS_LIVE = "containers_live"
-    CONTAINERS_DEAD = "containers_dead"
-    LOGS_LIVE = "logs_live"
-    LOGS_ROTATED = "logs_rotated"
-    LOGS_OF_GONE_PODS = "logs_of_gone_pods"
-    VOLUMES = "volumes"
-    BEING_FREED = "being_freed"
-    HIDDEN = "hidden"
-    DELETED_OPEN = "deleted_open"
-    ELSE = "else"
+    words: str
+    remedy: str
 
+    def __new__(cls, use: str, words: str = "", remedy: str = "") -> Self:
+        found = str.__new__(cls, use)
+        found._value_, found.words, found.remedy = use, words, remedy
+        return found
 
-WORDS: Mapping[Use, tuple[str, str]] = {
-    Use.IMAGES_IN_USE: ("images in use", "move pods away, or use smaller images"),
-    Use.IMAGES_MAY_GO: (
+    IMAGES_IN_USE = "images_in_use", "images in use", "move pods away, or use smaller images"
+    IMAGES_MAY_GO = (
+        "images_may_go",
         "images that may go",
         "reclaimd removes them under pressure; now: reclaim --signal imagefs.available --all",
-    ),
-    Use.IMAGES_TOO_YOUNG: ("images that are too young", "wait, or lower imageMinimumGCAge"),
-    Use.IMAGES_KEPT: ("images that are pinned or kept", "look at keepImages and at what the runtime pins"),
-    Use.IMAGES_UNJUDGED: ("images (not judged in this pass)", "reclaimd plan tells them apart"),
-    Use.CONTAINERS_LIVE: ("writable layers of containers", "limit ephemeral-storage, or write to a volume"),
-    Use.CONTAINERS_DEAD: (
+    )
+    IMAGES_TOO_YOUNG = "images_too_young", "images that are too young", "wait, or lower imageMinimumGCAge"
+    IMAGES_KEPT = "images_kept", "images that are pinned or kept", "look at keepImages and at what the runtime pins"
+    IMAGES_UNJUDGED = "images_unjudged", "images (not judged in this pass)", "reclaimd plan tells them apart"
+    CONTAINERS_LIVE = (
+        "containers_live",
+        "writable layers of containers",
+        "limit ephemeral-storage, or write to a volume",
+    )
+    CONTAINERS_DEAD = (
+        "containers_dead",
         "writable layers of dead containers",
         "one copy of each is kept while its pod exists: delete pods",
-    ),
-    Use.LOGS_LIVE: ("logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"),
-    Use.LOGS_ROTATED: ("rotated logs", "lower the kubelet's containerLogMaxFiles"),
-    Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "container garbage collection removes them"),
-    Use.VOLUMES: ("volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"),
-    Use.BEING_FREED: (
+    )
+    LOGS_LIVE = "logs_live", "logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"
+    LOGS_ROTATED = "logs_rotated", "rotated logs", "lower the kubelet's containerLogMaxFiles"
+    LOGS_OF_GONE_PODS = "logs_of_gone_pods", "logs of pods that are gone", "container garbage collection removes them"
+    VOLUMES = "volumes", "volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"
+    BEING_FREED = (
+        "being_freed",
         "removed, and being freed",
         "nothing: the runtime frees it within seconds, or with its next collection",
-    ),
-    Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
-    Use.DELETED_OPEN: ("deleted files that are still open", "stop the processes that hold them, named below"),
-    Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
-}
-"""What each use is called, and what can be done about it."""
+    )
+    HIDDEN = "hidden", "content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"
+    DELETED_OPEN = "deleted_open", "deleted files that are still open", "stop the processes that hold them, named below"
+    ELSE = "else", "everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"
+
 
 _OF_IMAGES: Mapping[str, Use] = {
     Reason.IN_USE: Use.IMAGES_IN_USE,
@@ -197,7 +193,7 @@ class Share:
     """What can be done about them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "remedy", WORDS[self.use][1])
+        object.__setattr__(self, "remedy", self.use.remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +271,7 @@ class SparseFile(NamedTuple):
 
 @dataclass(slots=True)
 class TreeUsage:
-    """What a tree occupies: allocated bytes by class of file, and inodes, both without the root itself.
+    """What a tree occupies: allocated bytes by class of file, without the root itself.
 
     `device_id`: as in `FilesystemIdentity`, None if the root does not exist or was not reached. `complete`: everything
     was counted; otherwise the numbers are lower bounds. `sparsest`: the file with the most `missing` bytes, None if no
@@ -284,7 +280,6 @@ class TreeUsage:
 
     device_id: int | None = None
     bytes_by_class: dict[str, int] = field(default_factory=dict)
-    inodes: int = 0
     complete: bool = False
     sparsest: SparseFile | None = None
 
@@ -343,7 +338,6 @@ def _count_file(usage: TreeUsage, group: str, path: str, found: os.stat_result, 
         linked.add(found.st_ino)
     allocated = found.st_blocks * SECTOR
     usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated
-    usage.inodes += 1
     sparse = SparseFile(found.st_size - allocated, allocated, path)
     if stat.S_ISREG(found.st_mode) and sparse.missing > (usage.sparsest.missing if usage.sparsest else 0):
         usage.sparsest = sparse
@@ -366,8 +360,8 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """Either a `deleted` file, with the bytes that it takes while it is open, or a file that is open for writing, with
-    the bytes that are allocated beyond its end.
+    """Either a `deleted` file, with the bytes that it takes while it is open, or one with bytes allocated beyond its
+    end.
 
     `path`: the last path of a deleted file. `pid`, `process`: the first process that has it open. `pod_uid`: empty if
     that process is in no pod.
@@ -397,13 +391,22 @@ class OpenFilesScan:
         self.complete = self.others_hidden = False
         self._proc = proc
         self._found: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
-        self._forgotten = False
 
     def run(self, in_time: InTime) -> None:
         """Scans every process, by ascending PID. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
         self.processes = len(pids)
-        self.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
+        for pid in pids:
+            try:
+                for link in open_files(f"{self._proc}/{pid}"):
+                    if not in_time() or len(self._found) == MOST_FILES:
+                        return
+                    self._look(link, pid)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                self.processes -= 1
+            except OSError:
+                self.unreadable += 1
+        self.complete = bool(pids)
 
     def found(self, device_id: int) -> tuple[OpenFile, ...]:
         """The files found on a filesystem; each inode once."""
@@ -421,58 +424,32 @@ class OpenFilesScan:
         text = f"files that processes hold open: {'; '.join(texts)}"
         return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
-    def _process(self, pid: int, in_time: InTime) -> bool:
-        """Scans one process; false when time is up."""
-        try:
-            for link, info in self._links(pid):
-                if not in_time():
-                    return False
-                self._look(link, info, pid)
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
-            self.processes -= 1
-        except OSError:
-            self.unreadable += 1
-        return True
-
-    def _links(self, pid: int) -> Iterator[tuple[str, str]]:
-        """The links to the files that a process has open, each with its `fdinfo`, and to deleted ones it has mapped."""
-        directory = f"{self._proc}/{pid}"
-        for name in os.listdir(f"{directory}/fd"):
-            yield f"{directory}/fd/{name}", f"{directory}/fdinfo/{name}"
-        with open(f"{directory}/maps", encoding="utf-8", errors="surrogateescape") as lines:
-            for mapping in deleted_mappings(lines):
-                yield f"{directory}/map_files/{mapping}", ""
-
-    def _look(self, link: str, info: str, pid: int) -> None:
+    def _look(self, link: str, pid: int) -> None:
         """Looks at one open or mapped file; skips one that was closed. Raises PermissionError if it may not be read."""
         try:
-            path = os.readlink(link)
-            if not path.startswith("/"):  # a socket, a pipe
-                return
             file = os.stat(link)
             device_id = self.filesystems.get(file.st_dev)
-            if device_id is None or not stat.S_ISREG(file.st_mode):
+            if device_id is None or not stat.S_ISREG(file.st_mode) or (device_id, file.st_ino) in self._found:
                 return
-            allocated, block_size = file.st_blocks * SECTOR, self.block_sizes.get(device_id)
-            if file.st_nlink == 0:
-                self._remember(device_id, file.st_ino, pid, path.removesuffix(_DELETED), allocated, deleted=True)
-            elif block_size is not None and info:
-                beyond = allocated - -(-file.st_size // block_size) * block_size
-                if beyond > 0 and _open_for_writing(info):
-                    self._remember(device_id, file.st_ino, pid, path, beyond, deleted=False)
+            size, deleted = file.st_blocks * SECTOR, file.st_nlink == 0
+            if not deleted:
+                block_size = self.block_sizes.get(device_id)
+                size -= size if block_size is None else -(-file.st_size // block_size) * block_size
+            if deleted or size > 0:
+                path, process = os.readlink(link).removesuffix(_DELETED), text_of(f"{self._proc}/{pid}/comm") or "?"
+                pod_uid = pod_uid_of(text_of(f"{self._proc}/{pid}/cgroup"))
+                self._found[device_id, file.st_ino] = OpenFile(path, pid, process, pod_uid, size, deleted)
         except PermissionError:
             raise
         except OSError:
             return
 
-    def _remember(self, device_id: int, inode: int, pid: int, path: str, size: int, *, deleted: bool) -> None:
-        if (device_id, inode) in self._found:
-            return
-        if len(self._found) == MOST_FILES:
-            self._forgotten = True
-            return
-        process, pod_uid = text_of(f"{self._proc}/{pid}/comm") or "?", pod_uid_of(text_of(f"{self._proc}/{pid}/cgroup"))
-        self._found[device_id, inode] = OpenFile(path, pid, process, pod_uid, size, deleted)
+
+def open_files(process: str) -> Iterator[str]:
+    """The links to the files that a process has open, and to deleted ones it has mapped. Raises OSError."""
+    yield from (f"{process}/fd/{name}" for name in os.listdir(f"{process}/fd"))
+    with open(f"{process}/maps", encoding="utf-8", errors="surrogateescape") as lines:
+        yield from (f"{process}/map_files/{mapping}" for mapping in deleted_mappings(lines))
 
 
 def pod_uid_of(cgroups: str) -> str:
@@ -487,22 +464,13 @@ def pod_uid_of(cgroups: str) -> str:
     return found[1].replace("_", "-") if found[1] else found[2]
 
 
-def deleted_mappings(lines: Iterable[str]) -> Sequence[str]:
-    """The names in `map_files` of the mapped deleted files, each file once, from the lines of `maps`."""
-    found: dict[tuple[str, str], str] = {}
+def deleted_mappings(lines: Iterable[str]) -> Iterator[str]:
+    """The names in `map_files` of the mapped deleted files, from the lines of `maps`."""
     for line in lines:
         fields = line.rstrip("\n").split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith("/") and fields[5].endswith(_DELETED):
             low, _, high = fields[0].partition("-")
-            found.setdefault((fields[3], fields[4]), f"{int(low, 16):x}-{int(high, 16):x}")
-    return tuple(found.values())
-
-
-def _open_for_writing(info: str) -> bool:
-    """Whether a descriptor is open for writing, from its `fdinfo`. Raises OSError."""
-    with open(info, encoding="ascii") as lines:
-        flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
-    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+            yield f"{int(low, 16):x}-{int(high, 16):x}"
 
 
 # ---- Overlays, and what the kernel says of a filesystem
@@ -846,10 +814,10 @@ def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
     return Use.LOGS_ROTATED if len(names) > 1 and ".log." in names[-1] else Use.LOGS_LIVE
 
 
-def sentence(attribution: Attribution, parts: int = 4) -> str:
-    """The largest parts in one sentence."""
-    largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
-    text = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
+def sentence(attribution: Attribution) -> str:
+    """The four largest parts in one sentence."""
+    largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:4]
+    text = ", ".join(f"{s.use.words} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
     return f"of {format_bytes(attribution.used)} used on {attribution.path}: {text or 'nothing is accounted for'}"
 
 
@@ -873,14 +841,14 @@ def remarks_of(
     """All remarks about one filesystem, in the order of `About`. `limits`: as in `project_quota_sentence`."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
-    small = [each for each in space.remarks if each.about is About.DELAYED_ALLOCATION and (each.bytes or 0) < worth]
-    remarks += [each for each in space.remarks if each not in small]
+    delayed = About.DELAYED_ALLOCATION
+    remarks += [each for each in space.remarks if each.about is not delayed or (each.bytes or 0) >= worth]
     growing = sorted((file for file in space.open_files if not file.deleted), key=lambda file: -file.bytes)
     beyond = sum(file.bytes for file in growing)
     if beyond >= worth:
         text = (
-            f"at least {format_bytes(beyond)} are allocated beyond the end of {counted(len(growing), 'file')} open for "
-            f"writing (speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
+            f"at least {format_bytes(beyond)} are allocated beyond the end of {counted(len(growing), 'open file')} "
+            f"(speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
             f"{growing[0].path}: nobody's data, and freed later"
         )
         remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # closed files may have some too
@@ -989,7 +957,7 @@ class DiskSurvey:
         self._counting = TimeLimit("tree usage", clock, count_seconds)
         self._looking = TimeLimit("hidden space", clock, LOOK_SECONDS)
         self._workers = Workers("disk survey", 1)
-        self._done_at = float("-inf")
+        self._begun_at = float("-inf")
 
     def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
         """What the bytes are used for now. Takes some seconds; does not raise if runtime or disk do not answer."""
@@ -1023,16 +991,11 @@ class DiskSurvey:
 
         A failure to start the thread is counted, and the next pass tries again."""
 
-        def explain() -> None:
-            try:
-                on_explained(self.with_attribution(record))
-            finally:
-                self._done_at = self._clock.monotonic()
-
-        quiet_seconds = self._clock.monotonic() - self._done_at
-        if record.result is PassResult.NOT_ENOUGH and quiet_seconds >= SHORTEST_INTERVAL_SECONDS:
+        now = self._clock.monotonic()
+        if record.result is PassResult.NOT_ENOUGH and now - self._begun_at >= SHORTEST_INTERVAL_SECONDS:
             with suppress(NoThread):
-                self._workers.run(explain)
+                self._workers.run(lambda: on_explained(self.with_attribution(record)))
+                self._begun_at = now
 
     @property
     def threads_not_started(self) -> int:
@@ -1054,25 +1017,29 @@ class DiskSurvey:
         counted_of = dict(zip(uppers, of_upper, strict=True))
         for space in filesystems.values():
             space.others = {overlay: counted_of.get(overlay.upper) for overlay in space.others}
-        measured = Measured(
-            store=None if store.device_id is None else store,
-            content=None if content.device_id is None else content,
-            logs=logs,
-            volumes=volumes,
-            filesystems=filesystems,
-            unseen=unseen,
-        )
         service = self._service()
-        if service is None:
-            return measured
-        with closing(service), suppress(RuntimeUnavailable):
-            info = service.image_fs_info()
-            of_both = len(set(places.stores)) < 2
-            measured = replace(measured, store_reported=info.image_used_bytes, writable_in_store=of_both)
-            if any(path.endswith(IMAGES) for path in info.image_filesystems[:1]):  # CRI-O counts only that directory
-                measured = replace(measured, store_reported=store.total_bytes if store.complete else None)
-            measured = replace(measured, writable_layers=dict(service.writable_layers()))
-        return measured
+        reported: int | None = None
+        writable_layers: Mapping[str, int] | None = None
+        if service is not None:
+            with closing(service), suppress(RuntimeUnavailable):
+                info = service.image_fs_info()
+                reported = info.image_used_bytes
+                if any(
+                    path.endswith(IMAGES) for path in info.image_filesystems[:1]
+                ):  # CRI-O counts only that directory
+                    reported = store.total_bytes if store.complete else None
+                writable_layers = dict(service.writable_layers())
+        return Measured(
+            reported,
+            None if store.device_id is None else store,
+            None if content.device_id is None else content,
+            len(set(places.stores)) < 2,
+            writable_layers,
+            logs,
+            volumes,
+            filesystems,
+            unseen,
+        )
 
 
 def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:

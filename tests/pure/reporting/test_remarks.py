@@ -53,7 +53,7 @@ def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> 
 
 
 def usage(size: int, complete: bool = True) -> TreeUsage:
-    return TreeUsage(1, {"all": size}, 1, complete)
+    return TreeUsage(1, {"all": size}, complete)
 
 
 HOLDERS = (
@@ -79,7 +79,7 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             About.PREALLOCATED,
             64 * MIB,
             (
-                "at least 64.0MiB are allocated beyond the end of 2 files open for writing (speculative "
+                "at least 64.0MiB are allocated beyond the end of 2 open files (speculative "
                 "preallocation), most by postgres (pid 12) for /data/wal: nobody's data, and freed later"
             ),
         ),
