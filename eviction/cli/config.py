@@ -27,7 +27,6 @@ from eviction.reporting.configuration_warnings import configuration_warnings, ta
 from eviction.reporting.explain import (
     LadderMark,
     ladder,
-    late_threshold_sentence,
     later_than_kubelet,
     unreachable_sentences,
 )
@@ -98,8 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     in_force = node.thresholds(observations.layout)
     for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
         print_message(f"warning: {sentence}")
-    for later in later_than_kubelet(in_force, kubelets, observations.signals):
-        print_message(f"warning: {late_threshold_sentence(later)}")
+    for sentence in later_than_kubelet(in_force, kubelets, observations.signals):
+        print_message(f"warning: {sentence}")
     return EXIT_OK
 
 

@@ -16,7 +16,7 @@ from eviction.reporting.json_shapes import Count
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
 from eviction.reporting.space import Attribution
-from eviction.reporting.tables import acted_on_sentence, amount, table
+from eviction.reporting.tables import against_its_mark, amount, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
@@ -100,16 +100,6 @@ class LadderMark:
     """Who does it: reclaimd or the kubelet."""
 
 
-@dataclass(frozen=True, slots=True)
-class LateThreshold:
-    """A threshold of ours that acts later than the kubelet's on the same signal. The marks are in bytes or inodes."""
-
-    ours: Threshold
-    kubelets: Threshold
-    our_mark: int
-    kubelet_mark: int
-
-
 def ladder(
     ours: Iterable[Threshold],
     kubelets: Iterable[Threshold],
@@ -146,42 +136,35 @@ def image_gc_mark(high: int, capacity: int) -> int:
 
 def later_than_kubelet(
     ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
-) -> tuple[LateThreshold, ...]:
-    """Each of the kubelet's thresholds on which it acts before us, with our nearest threshold on the same signal.
+) -> Iterator[str]:
+    """A sentence for each of the kubelet's thresholds on which it acts before us, with both marks: that of our nearest
+    threshold on the same signal, too.
 
     We act first if one of our thresholds has a mark that is not lower, at the observed capacity, and a grace period
     that is not longer. Signals on which we have no threshold are left out, and so is containerfs, whose thresholds in
     the kubelet's file never take effect.
     """
     mine = list(ours)
-    found: list[LateThreshold] = []
     for kubelet in kubelets:
-        if kubelet.signal.filesystem is FilesystemRole.CONTAINERFS:
-            continue
-        observation = observations.get(kubelet.signal)
-        same = [threshold for threshold in mine if threshold.signal is kubelet.signal]
-        if observation is None or not same:
+        signal = kubelet.signal
+        observation = observations.get(signal)
+        same = [threshold for threshold in mine if threshold.signal is signal]
+        if observation is None or not same or signal.filesystem is FilesystemRole.CONTAINERFS:
             continue
         mark = kubelet.mark(observation.capacity)
         marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
         if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
             as_quick = [threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds]
             nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
-            found.append(LateThreshold(nearest, kubelet, marks[nearest], mark))
-    return tuple(found)
+            grace = "" if marks[nearest] < mark else " with its longer grace period"
+            yield (
+                f"{signal}: the mark of {nearest.text()} = {amount(signal, marks[nearest])}{grace} acts later than the "
+                f"kubelet's of {kubelet.text()} = {amount(signal, mark)}"
+            )
 
 
 def _hard_or_soft(threshold: Threshold) -> str:
     return "hard" if threshold.hard else f"soft ({threshold.grace_seconds:g} s grace)"
-
-
-def late_threshold_sentence(late: LateThreshold) -> str:
-    """Why a threshold of ours is too late, with both marks."""
-    signal = late.ours.signal
-    ours = f"{late.ours.text()} = {amount(signal, late.our_mark)}"
-    kubelets = f"{late.kubelets.text()} = {amount(signal, late.kubelet_mark)}"
-    grace = "" if late.our_mark < late.kubelet_mark else " with its longer grace period"
-    return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
 
 
 def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalObservations) -> Iterator[str]:
@@ -310,8 +293,7 @@ def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     """A pass for people: the threshold that was acted on, what was removed and kept, the result."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
-        acted_on = record.decision.acted_on
-        lines.append(acted_on_sentence(acted_on, record.observations.signals[acted_on.signal]))
+        lines.append(against_its_mark(record.decision.acted_on, record.observations))
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")

@@ -20,7 +20,7 @@ from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, u
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition, Threshold
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import KUBELET_ROLES, Signal, SignalObservation, SignalObservations, in_order
+from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
 
 GAP = "  "
 NARROWEST_NAME = 24
@@ -63,33 +63,17 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
 
 
-def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A threshold that is met, with the available amount and the mark, such as `nodefs.available 1.0GiB < 2.0GiB`. If
-    it is still met above its mark, with the amount that clears it."""
+def against_its_mark(threshold: Threshold, observations: SignalObservations) -> str:
+    """The available amount against the mark of a threshold, such as `nodefs.available 1.0GiB < 2.0GiB`. If it is still
+    met above its mark, against the amount that clears it."""
     observation, signal = observations.signals[threshold.signal], threshold.signal
-    mark = threshold.mark(observation.capacity)
-    if not short_of_min_reclaim(threshold, observation):
-        return f"{signal} {' < '.join(distinguishable(signal, observation.available, mark))}"
-    goal = threshold.mark_with_min_reclaim(observation.capacity)
-    amounts = " < ".join(distinguishable(signal, observation.available, goal))
-    return f"{signal} {amounts}, the mark of {amount(signal, mark)} with its minimum reclaim"
-
-
-def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> str:
-    """The value of the signal that was acted on, and why that is too little, if it is."""
-    signal, mark = threshold.signal, threshold.mark(observation.capacity)
-    seen, wanted = distinguishable(signal, observation.available, mark)
-    if not mark and observation.available < 0:
-        taken, limit = distinguishable(signal, observation.capacity - observation.available, observation.capacity)
-        return f"{signal} is {seen}: its images take {taken}, and their limit is {limit}"
-    of_mark = f"its mark of {threshold.text()} = {wanted}"
-    if observation.available < mark:
-        return f"{signal} is {seen}, below {of_mark}"
-    if not short_of_min_reclaim(threshold, observation):
-        return f"{signal} is {seen}, not below {of_mark}"
-    goal = threshold.mark_with_min_reclaim(observation.capacity)
-    seen, reach = distinguishable(signal, observation.available, goal)
-    return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, the mark with its minimum reclaim"
+    mark = goal = threshold.mark(observation.capacity)
+    of_mark = ""
+    if short_of_min_reclaim(threshold, observation):
+        goal = threshold.mark_with_min_reclaim(observation.capacity)
+        of_mark = f", the mark of {amount(signal, mark)} with its minimum reclaim"
+    seen, wanted = distinguishable(signal, observation.available, goal)
+    return f"{signal} {seen} {'<' if observation.available < goal else '>='} {wanted}{of_mark}"
 
 
 def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
@@ -240,10 +224,10 @@ def status_in_words(status: Mapping[str, Any]) -> str:
 
 def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:
     """The log's sentence when ReclaimPressure begins, with each signal and its mark."""
-    return f"ReclaimPressure: {', '.join(below_sentence(one, observations) for one in met)}"
+    return f"ReclaimPressure: {', '.join(against_its_mark(one, observations) for one in met)}"
 
 
 def kubelets_crossed(kubelets: Iterable[Threshold], observations: SignalObservations) -> str:
     """The log's sentence when the kubelet's own mark is crossed, with each signal and its mark."""
-    met = ", ".join(below_sentence(one, observations) for one in kubelets)
+    met = ", ".join(against_its_mark(one, observations) for one in kubelets)
     return f"{CROSSED}, so the kubelet would report DiskPressure: {met}"
