@@ -22,7 +22,6 @@ from eviction.pod_eviction import (
     Measured,
     PodUsage,
     RankedPod,
-    Reason,
     choose_signal,
     counted_kinds,
     exceeded_limit,
@@ -43,14 +42,6 @@ NOT_CONFIGURED = (
     "only the kubelet knows which pods it would evict: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
     "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
-REASONS: dict[Reason, str] = {
-    Reason.NO_STATISTICS: "the kubelet has no statistics for it",
-    Reason.OVER_REQUEST: "uses more than it requests",
-    Reason.WITHIN_REQUEST: "uses no more than it requests",
-    Reason.STATIC: "never evicted: a static pod",
-    Reason.MIRROR: "never evicted: represents a static pod",
-    Reason.CRITICAL_PRIORITY: "never evicted: its priority is critical",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +146,7 @@ def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[s
         amounts = [each.used, *((each.usage or {}).get(kind) for kind in COUNTED)]
         used, *of_each = ["-" if value is None else amount(Signal(found.signal), value) for value in amounts]
         place = ["-" if each.rank is None else str(each.rank), f"{each.namespace}/{each.name}"]
-        why = REASONS[each.reason] + (", being deleted" if each.deleted else "")
+        why = each.reason.words + (", being deleted" if each.deleted else "")
         rows.append([*place, used, format_bytes(each.request), str(each.priority), *of_each, why])
     if found.pods:
         lines += [*table(rows, width), ""]
