@@ -168,12 +168,9 @@ def _signal_line(found: PodEvictions) -> str:
     if found.observation is None or found.met is None:
         return f"{signal}: it is not known whether the kubelet's threshold {threshold['value']} is met"
     available, mark = amount(signal, found.observation["available"]), amount(signal, threshold["effective"] or 0)
-    kind = "hard" if threshold["hard"] else "soft"
-    shown = f"the kubelet's {kind} threshold {threshold['value']} = {mark}"
-    if not found.met:
-        return f"{signal}: not met: {available} available, {shown}; it evicts no pod now"
-    grace = "" if threshold["hard"] else f"; it evicts after {format_duration(threshold['grace_seconds'])} of pressure"
-    return f"{signal}: UNDER PRESSURE: {available} available, {shown}{grace}"
+    state = "UNDER PRESSURE" if found.met else "not met, so it evicts no pod now"
+    grace = "" if threshold["hard"] else f", after {format_duration(threshold['grace_seconds'])} of pressure"
+    return f"{signal}: {state}: {available} available, the kubelet's threshold {threshold['value']} = {mark}{grace}"
 
 
 def _words(kind: Measured) -> str:

@@ -26,6 +26,7 @@ from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import Count, Keywords, Time
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import (
+    OfAPass,
     OutcomeJson,
     RecordedPassJson,
     outcome_json,
@@ -69,28 +70,14 @@ class PassRecordJson(WrittenJson, RecordedPassJson):
     """What started it."""
 
 
-# `pass` is a keyword of Python, so it cannot be a field of a class.
-_OfAPass = TypedDict(
-    "_OfAPass", {"pass": Annotated[str, Keywords({"description": "The id of the pass that they belong to."})]}
-)
+class RemovalsRecordJson(OfAPass, WrittenJson):
+    """Further removals of a pass whose own record has been overwritten, or the end of one that its pass, which is not
+    known then, did not wait for."""
 
-
-class RemovalsRecordJson(_OfAPass, WrittenJson):
-    """Further removals of a pass whose own record has been overwritten."""
-
-    kind: Literal["removals"]
+    kind: Literal["removals", "parked_ended"]
     """What the record is."""
     removals: list[OutcomeJson]
     """The objects, in order."""
-
-
-class ParkedEndedRecordJson(WrittenJson):
-    """A removal that its pass did not wait for has ended."""
-
-    kind: Literal["parked_ended"]
-    """What the record is."""
-    removals: list[OutcomeJson]
-    """The one object."""
 
 
 class ReturnedRecordJson(TypedDict):
@@ -130,8 +117,7 @@ class DroppedRecordJson(WrittenJson):
     """How many."""
 
 
-_EventJson = ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
-RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | _EventJson
+RecordJson = PassRecordJson | RemovalsRecordJson | ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
 
 
 def pass_records(record: Pass, wall: float, trigger: str = "") -> list[bytes]:
@@ -303,8 +289,8 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            dropped = DroppedRecordJson(kind="dropped", time=timestamp(self._clock.wall()), records=self._untold)
-            self._waiting.append(encoded(dropped))
+            record = {"kind": "dropped", "time": timestamp(self._clock.wall()), "records": self._untold}
+            self._waiting.append(encoded(record))
             self._untold = 0
 
     # ---- on the thread

@@ -199,17 +199,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
     freed = "-"
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
-    return [
-        word,
-        str(verdict.kind),
-        shortened(verdict.name),
-        size,
-        age,
-        freed,
-        str(verdict.reason),
-        str(verdict.rule),
-        why,
-    ]
+    return [word, verdict.kind, shortened(verdict.name), size, age, freed, verdict.reason, verdict.rule, why]
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:

@@ -79,11 +79,6 @@ def options_that_matter(mount: Mount) -> tuple[str, ...]:
     return tuple(option for option in mount.options if option.partition("=")[0] in names)
 
 
-def project_quota(mount: Mount) -> str | None:
-    """The option that turns on project quotas, or None."""
-    return next((name for name in PROJECT_QUOTA if mount.option(name) is not None), None)
-
-
 @dataclass(frozen=True, slots=True)
 class FilesystemFacts:
     """What a filesystem of the signals is."""
@@ -147,17 +142,17 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
 def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | None]) -> str:
     """How project quotas affect a filesystem, as a sentence; empty if there are none. `limits`: by path of its signals,
     what `statvfs` returns there, if a quota limits it."""
-    option = None if mount is None else project_quota(mount)
+    on = [name for name in PROJECT_QUOTA if mount is not None and mount.option(name) is not None]
     within = [
         f"{format_bytes(stats.available_bytes)} of {format_bytes(stats.capacity_bytes)} are available within that of "
         f"{path}, which the kubelet does not look at"
         for path, stats in limits.items()
         if stats is not None
     ]
-    if option is None and not within:
+    if not on and not within:
         return ""
     text = (
-        f"project quotas are on{f' ({option})' if option else ''}: a directory can be at its limit while the "
+        f"project quotas are on{f' ({on[0]})' if on else ''}: a directory can be at its limit while the "
         "filesystem has room, and statvfs in it returns the limit's numbers"
     )
     return "; ".join([text, *within])

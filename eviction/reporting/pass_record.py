@@ -245,13 +245,13 @@ class PassJson(PassFieldsJson, VersionedJson):
 
 
 # `pass` is a keyword of Python, so it cannot be a field of a class.
-_OfAPass = TypedDict(
-    "_OfAPass",
-    {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that the line is about."})]]},
+OfAPass = TypedDict(
+    "OfAPass",
+    {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that it is about."})]]},
 )
 
 
-class LogLineJson(_OfAPass):
+class LogLineJson(OfAPass):
     """One event, as one line of the log. The message is for people, the fields are for programs."""
 
     time: Time

@@ -348,11 +348,11 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
     mounted on itself, as CRI-O does with its layers, holds nothing else than the tree and is left out."""
     prefix, table = root.rstrip("/") + "/", read_mounts(mounts)
     below = {mount.point: (mount.device, mount.root) for mount in table if mount.point.startswith(prefix)}
-    if (outer := mount_holding(root, table)) is not None:
-        for point in list(below):
-            if below[point] == (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point))):
-                del below[point]
-    return frozenset(below)
+    outer = mount_holding(root, table)
+    if outer is None:
+        return frozenset(below)
+    same = {point: (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point))) for point in below}
+    return frozenset(point for point in below if below[point] != same[point])
 
 
 # ---- Open files
