@@ -556,16 +556,9 @@ def thin_pool(name: str, uuid: str) -> str | None:
 
 def thin_pool_below(device: str, sys: str = SYS) -> str | None:
     """The first thin pool among the device itself and the devices below it (`slaves`)."""
-    pending, seen = [device], {device}
-    while pending:
-        entry = os.path.realpath(f"{sys}/class/block/{pending.pop(0)}")
-        pool = thin_pool(text_of(f"{entry}/dm/name"), text_of(f"{entry}/dm/uuid"))
-        if pool is not None:
-            return pool
-        below = [slave for slave in names_in(f"{entry}/slaves") if slave not in seen]
-        seen.update(below)
-        pending += below
-    return None
+    entry = f"{sys}/class/block/{device}"
+    below = (thin_pool_below(slave, sys) for slave in names_in(f"{entry}/slaves"))
+    return thin_pool(text_of(f"{entry}/dm/name"), text_of(f"{entry}/dm/uuid")) or next(filter(None, below), None)
 
 
 def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
@@ -643,10 +636,7 @@ def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Re
     yield from btrfs_remarks(device, sys)
     pool = thin_pool_below(device, sys)
     if pool is not None:
-        text = (
-            f"this filesystem is on {pool}: statvfs does not show how full that is, and when it is full, writes fail "
-            "although there is room here (lvs, dmsetup status)"
-        )
+        text = f"on {pool}: when that is full (lvs, dmsetup status), writes fail, whatever is available here"
         yield Remark(About.THIN_POOL, None, text)
 
 
@@ -847,9 +837,8 @@ def remarks_of(
     beyond = sum(file.bytes for file in growing)
     if beyond >= worth:
         text = (
-            f"at least {format_bytes(beyond)} are allocated beyond the end of {counted(len(growing), 'open file')} "
-            f"(speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
-            f"{growing[0].path}: nobody's data, and freed later"
+            f"at least {format_bytes(beyond)} beyond the end of {counted(len(growing), 'open file')} (speculative "
+            f"preallocation), most by {growing[0].process} (pid {growing[0].pid}) for {growing[0].path}: freed later"
         )
         remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # closed files may have some too
     if sparsest is not None and sparsest.missing >= worth:
@@ -894,9 +883,8 @@ def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Rema
         written = sum(usage.total_bytes for usage in known)
         at_least = len(known) < len(others) or not all(usage.complete for usage in known)
         text = (
-            f"{counted(len(others), 'writable layer')} of containers that the runtime does not list (docker, podman, "
-            f"another namespace of containerd), {'at least ' * at_least}{format_bytes(written)} written, the first "
-            f"mounted at {next(iter(others)).point}"
+            f"{counted(len(others), 'writable layer')} of containers that CRI does not list (docker, podman, another "
+            f"namespace), {'at least ' * at_least}{format_bytes(written)}, the first at {next(iter(others)).point}"
         )
         yield Remark(About.OTHER_OVERLAYS, written, text, at_least=at_least)
 

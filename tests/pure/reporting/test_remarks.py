@@ -79,8 +79,8 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             About.PREALLOCATED,
             64 * MIB,
             (
-                "at least 64.0MiB are allocated beyond the end of 2 open files (speculative "
-                "preallocation), most by postgres (pid 12) for /data/wal: nobody's data, and freed later"
+                "at least 64.0MiB beyond the end of 2 open files (speculative preallocation), most by postgres "
+                "(pid 12) for /data/wal: freed later"
             ),
         ),
         (
@@ -113,8 +113,8 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             About.OTHER_OVERLAYS,
             3 * GIB,
             (
-                "2 writable layers of containers that the runtime does not list (docker, podman, another namespace of "
-                "containerd), at least 3.0GiB written, the first mounted at /docker/1"
+                "2 writable layers of containers that CRI does not list (docker, podman, another namespace), at least "
+                "3.0GiB, the first at /docker/1"
             ),
         ),
     ],
