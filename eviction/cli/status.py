@@ -36,7 +36,7 @@ from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.reporting.explain import lead_sentence
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import shortened
-from eviction.reporting.tables import NOTHING_IS_REMOVED, amount, layout_in_words, status_in_words, table
+from eviction.reporting.tables import NOTHING_IS_REMOVED, amount, conditions_in_words, layout_in_words, table
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
@@ -73,23 +73,21 @@ def run(arguments: argparse.Namespace) -> int:
 def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
     observed = {one["signal"]: one for one in status["observations"]}
-    doing, layout = status["doing"] or "watching", layout_in_words(status["layout"], observed)
-    shown = [f"{status_in_words(status)}; {doing}; layout {layout}"]
+    rows, below = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]], False
+    for threshold in status["thresholds"]:
+        signal, mark, left = Signal(threshold["signal"]), threshold["effective"], threshold["headroom_seconds"]
+        available, stale = (observed[signal][field] if signal in observed else None for field in ("available", "stale"))
+        until = "stale" if stale else "-" if left is None else format_duration(left)
+        if not stale and available is not None and mark is not None and available < mark:
+            until, below = "below", True
+        rows.append([signal, *("-" if each is None else amount(signal, each) for each in (available, mark)), until])
+    conditions = conditions_in_words(status["conditions"], status["disk_pressure"] is not None, below=below)
+    layout = layout_in_words(status["layout"], observed)
+    shown = [f"{conditions}; {status['doing'] or 'watching'}; layout {layout}"]
     if status["held_off"]:
         shown.append(f"held off: {status['held_off']}")
     if status["dry_run"]:
         shown.append(NOTHING_IS_REMOVED)
-    rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
-    for threshold in status["thresholds"]:
-        signal, left, seen = (
-            Signal(threshold["signal"]),
-            threshold["headroom_seconds"],
-            observed.get(threshold["signal"]),
-        )
-        amounts = (None if seen is None else seen["available"], threshold["effective"])
-        until = "-" if left is None else format_duration(left) if left > 0 else "below"
-        until = "stale" if seen is not None and seen["stale"] else until
-        rows.append([signal, *("-" if each is None else amount(signal, each) for each in amounts), until])
     shown += table(rows, width)
     shown += filter(None, [lead_sentence(status["lead_seconds"])])
     if status["paused_for_seconds"]:

@@ -141,20 +141,16 @@ def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
 
 def why_lines(found: ObjectJson) -> list[str]:
     """An object for people."""
+    size, age, eligible = found["size"], found["age_seconds"], found["eligible_in_seconds"]
     goes = found["place"] is not None and found["result"] == Result.PLANNED
-    lines = [f"{found['kind']} {found['name']}"]
-    if found["id"] != found["name"]:
-        lines.append(f"  id:    {found['id']}")
-    if found["size"] is not None:
-        lines.append(f"  size:  {format_bytes(found['size'])}")
-    if found["age_seconds"] is not None:
-        lines.append(f"  age:   {format_duration(round(found['age_seconds']))}")
-    lines.append(f"  {'goes' if goes else 'stays'}: {_why(found)}")
-    if goes:
-        lines.append(f"  when:  under pressure, as number {found['place']}; fewer removals may be enough")
-    elif found["eligible_in_seconds"] is not None:
-        lines.append(f"  when:  may go in {format_duration(round(found['eligible_in_seconds']))}")
-    return lines
+    when = None if eligible is None else f"may go in {format_duration(round(eligible))}"
+    return _block(
+        found,
+        size=None if size is None else format_bytes(size),
+        age=None if age is None else format_duration(round(age)),
+        **{"goes" if goes else "stays": _why(found)},
+        when=f"under pressure, as number {found['place']}; fewer removals may be enough" if goes else when,
+    )
 
 
 def went_lines(went: RemovalJson) -> list[str]:
@@ -162,13 +158,18 @@ def went_lines(went: RemovalJson) -> list[str]:
     removal = went.removal
     by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
-    return [
-        f"{removal['kind']} {removal['name']}",
-        f"  id:    {removal['id']}",
-        f"  went:  {went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
-        f"  why:   {_why(removal)}",
-        f"  freed: {format_bytes(removal['freed']['bytes'])}, measured right after it",
-    ]
+    return _block(
+        removal,
+        went=f"{went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
+        why=_why(removal),
+        freed=f"{format_bytes(removal['freed']['bytes'])}, measured right after it",
+    )
+
+
+def _block(found: OutcomeJson | ObjectJson, **facts: str | None) -> list[str]:
+    known = {"id": found["id"], **facts}
+    lines = [f"  {name + ':':6} {fact}" for name, fact in known.items() if fact is not None]
+    return [f"{found['kind']} {found['name']}", *lines]
 
 
 def regret_line(regret: ImageRegretJson) -> str:

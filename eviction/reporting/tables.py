@@ -11,10 +11,9 @@ In a pipe, a table has all columns, and lines of any length. On a terminal, it f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import TextWrapper
-from typing import Any
 
 from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
 from eviction.reporting.log import escaped
@@ -210,16 +209,6 @@ def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, belo
     if NodeCondition.DISK_PRESSURE in reported:
         return f"{ours}, DiskPressure ({CROSSED})"
     return f"{ours}, no DiskPressure" if kubelets_known else ours
-
-
-def status_in_words(status: Mapping[str, Any]) -> str:
-    """The conditions in the daemon's answer."""
-    available = {one["signal"]: one["available"] for one in status["observations"] if not one["stale"]}
-    below = any(
-        one["effective"] is not None and available.get(one["signal"], one["effective"]) < one["effective"]
-        for one in status["thresholds"]
-    )
-    return conditions_in_words(status["conditions"], status["disk_pressure"] is not None, below=below)
 
 
 def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:

@@ -56,9 +56,11 @@ def test_pressure_and_a_pause_are_shown() -> None:
 
 
 def test_a_stale_reading_is_no_pressure() -> None:
-    """It is shown as stale."""
+    """It is shown as stale, and its amount is an old one."""
     stale, marks = [seen("nodefs.available", GIB, stale=True)], [threshold("nodefs.available", 2 * GIB, 0.0)]
-    assert lines(status(observations=stale, thresholds=marks))[2].endswith(" stale")
+    first, _, row, *_ = lines(status(conditions=["ReclaimPressure"], observations=stale, thresholds=marks))
+    assert first.startswith("ReclaimPressure (was below our mark); ")
+    assert row.endswith(" stale")
 
 
 def test_before_the_first_observation_it_says_so() -> None:
