@@ -18,6 +18,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
@@ -194,6 +195,7 @@ def _cut(value: Any, longest: int) -> Any:
     return value
 
 
+@dataclass(eq=False)
 class HistoryRecorder(Listener):
     """The history of one process. All methods may be called from any thread; only `finish` waits.
 
@@ -201,18 +203,16 @@ class HistoryRecorder(Listener):
     how many records were written and how many dropped, since startup.
     """
 
-    def __init__(
-        self,
-        path: str,
-        size_bytes: int,
-        clock: Clock,
-        warn: Callable[[str], None],
-        retry_seconds: float = RETRY_SECONDS,
-    ):
-        self._store = HistoryStore(path, size_bytes)
-        self._clock = clock
-        self._warn = warn
-        self._retry_seconds = retry_seconds
+    path: str
+    size_bytes: int
+    clock: Clock
+    warn: Callable[[str], None]
+    retry_seconds: float = RETRY_SECONDS
+    records: int = 0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self._store = HistoryStore(self.path, self.size_bytes)
         self._recorded: dict[tuple[str, ...], float] = {}  # when a pass without removals was, by its result and signal
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()  # until they are on the disk
@@ -220,35 +220,33 @@ class HistoryRecorder(Listener):
         self._problem = ""
         self._told: set[str] = set()
         self._finishing = False
-        self.records = 0
-        self.dropped = 0
-        self._threaded = bool(path)
+        self._threaded = bool(self.path)
         try:
-            if path:
+            if self._threaded:
                 threading.Thread(target=self._run, name="history", daemon=True).start()
         except RuntimeError:
             self._threaded = False
-            warn("the history is not written: no thread can be started for it")
+            self.warn("the history is not written: no thread can be started for it")
 
     def daemon(self, kind: Literal["started", "stopped"]) -> None:
         """Records that the daemon has started, or ends."""
         if self._threaded:
             from importlib import metadata  # takes as long to import as all the rest, and only the daemon needs it
 
-            self._put(kind, self._clock.wall(), version=metadata.version("reclaimd"), pid=os.getpid())
+            self._put(kind, self.clock.wall(), version=metadata.version("reclaimd"), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
         if record.removals or self._is_due(str(record.result), "" if acted_on is None else str(acted_on.signal)):
-            self.put(*pass_records(record, self._clock.wall()))
+            self.put(*pass_records(record, self.clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""
         if result.outcomes or (result.error and self._is_due(result.operation, "error")):
-            self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
+            self.put(*periodic_records(os.urandom(6).hex(), result, self.clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        self._put("parked_ended", self._clock.wall(), removals=[outcome_json(outcome)])
+        self._put("parked_ended", self.clock.wall(), removals=[outcome_json(outcome)])
 
     def returned(self, image: Image, gone_id: str, _: bool, since: float) -> None:
         name, size = shortened(image.title), image.size_bytes
@@ -280,7 +278,7 @@ class HistoryRecorder(Listener):
             return not self._waiting
 
     def _is_due(self, *what: str) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
             return False
         self._recorded[what] = now
@@ -289,7 +287,7 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            record = {"kind": "dropped", "time": timestamp(self._clock.wall()), "records": self._untold}
+            record = {"kind": "dropped", "time": timestamp(self.clock.wall()), "records": self._untold}
             self._waiting.append(encoded(record))
             self._untold = 0
 
@@ -314,7 +312,7 @@ class HistoryRecorder(Listener):
                     self._tell_dropped()
                 self._changed.notify_all()
                 if done < len(records):
-                    self._changed.wait_for(lambda: self._finishing, self._retry_seconds)
+                    self._changed.wait_for(lambda: self._finishing, self.retry_seconds)
         self._store.close()
 
     def _try(self, do: Callable[..., None], *record: bytes) -> bool:
@@ -328,6 +326,6 @@ class HistoryRecorder(Listener):
         for sentence in (problem, self._store.note):
             if sentence and sentence not in self._told:
                 self._told.add(sentence)
-                self._warn(sentence)
+                self.warn(sentence)
         self._problem = problem
         return not problem

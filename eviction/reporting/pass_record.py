@@ -6,8 +6,7 @@ They are a stable interface for programs: bytes and inodes are integers, times R
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NotRequired, TypedDict
 
@@ -335,6 +334,9 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
     """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason. `most_removals`: how
     many removals are listed; all are counted."""
     decision, seen, after = record.decision, record.observations, record.after
+    by_result = defaultdict[str, Counter[str]](Counter)
+    for outcome in record.removals:
+        by_result[outcome.verdict.kind][str(outcome.result)] += 1
     found = document_of(
         PassFieldsJson,
         record,
@@ -346,7 +348,7 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
         acted_on=None if decision.acted_on is None else threshold_json(decision.acted_on, seen),
         functions=list(map(function_json, record.functions)),
         removals=list(map(outcome_json, record.removals[:most_removals])),
-        removals_by_result=removals_by_result(record.removals),
+        removals_by_result=by_result,
         kept_by_reason=dict(sorted(Counter(str(outcome.verdict.reason) for outcome in record.kept).items())),
         measured=_amounts(record.measured_bytes, record.measured_inodes),
         nominal=_amounts(record.nominal_bytes),
@@ -371,12 +373,3 @@ def function_json(function: ReclaimResult) -> FunctionJson:
         skipped=shortened(function.skipped) or None,
         error=shortened(function.error) or None,
     )
-
-
-def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]:
-    """The number of objects by kind and result: {"image": {"removed": 3}}."""
-    counts: dict[str, dict[str, int]] = {}
-    for outcome in removals:
-        of_kind = counts.setdefault(str(outcome.verdict.kind), {})
-        of_kind[str(outcome.result)] = of_kind.get(str(outcome.result), 0) + 1
-    return counts

@@ -924,26 +924,21 @@ class Places:
         return os.path.join(parent, CONTENT) if name.startswith(SNAPSHOTTER) else ""
 
 
+@dataclass(eq=False)
 class DiskSurvey:
     """Measures one node. `observe`, `places` and `pods` are called each time. `service` opens a client with a short
     deadline, which is closed afterwards; it returns None if there is no runtime."""
 
-    def __init__(
-        self,
-        observe: Callable[[], SignalObservations],
-        places: Callable[[], Places],
-        pods: Callable[[], PodStates],
-        service: Callable[[], UsageService | None],
-        clock: Clock,
-        count_seconds: float = COUNT_SECONDS,
-    ):
-        self._observe = observe
-        self._places = places
-        self._pods = pods
-        self._service = service
-        self._clock = clock
-        self._counting = TimeLimit("tree usage", clock, count_seconds)
-        self._looking = TimeLimit("hidden space", clock, LOOK_SECONDS)
+    observe: Callable[[], SignalObservations]
+    places: Callable[[], Places]
+    pods: Callable[[], PodStates]
+    service: Callable[[], UsageService | None]
+    clock: Clock
+    count_seconds: float = COUNT_SECONDS
+
+    def __post_init__(self) -> None:
+        self._counting = TimeLimit("tree usage", self.clock, self.count_seconds)
+        self._looking = TimeLimit("hidden space", self.clock, LOOK_SECONDS)
         self._workers = Workers("disk survey", 1)
         self._begun_at = float("-inf")
 
@@ -965,12 +960,12 @@ class DiskSurvey:
 
     def _settled(self) -> SignalObservations:
         """The observations when no more space is being freed, or after 5 s."""
-        latest, quiet = self._observe(), 0
+        latest, quiet = self.observe(), 0
         for _ in range(SETTLE_MOST_POLLS):
             if quiet == SETTLE_QUIET_POLLS:
                 break
             time.sleep(SETTLE_POLL_SECONDS)
-            before, latest = latest, self._observe()
+            before, latest = latest, self.observe()
             quiet = 0 if _free_bytes(latest) > _free_bytes(before) + SETTLE_BYTES else quiet + 1
         return latest
 
@@ -979,7 +974,7 @@ class DiskSurvey:
 
         A failure to start the thread is counted, and the next pass tries again."""
 
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if record.result is PassResult.NOT_ENOUGH and now - self._begun_at >= SHORTEST_INTERVAL_SECONDS:
             with suppress(NoThread):
                 self._workers.run(lambda: on_explained(self.with_attribution(record)))
@@ -990,7 +985,7 @@ class DiskSurvey:
         return sum(workers.not_started for workers in (self._workers, self._counting.workers, self._looking.workers))
 
     def _measure(self, observations: SignalObservations) -> Measured:
-        places, pods = self._places(), self._pods()
+        places, pods = self.places(), self.pods()
         answering = paths_that_answer(observations)
         identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
         paths = {identity.path: identity.device_id for identity in identities}
@@ -1005,16 +1000,14 @@ class DiskSurvey:
         counted_of = dict(zip(uppers, of_upper, strict=True))
         for space in filesystems.values():
             space.others = {overlay: counted_of.get(overlay.upper) for overlay in space.others}
-        service = self._service()
+        service = self.service()
         reported: int | None = None
         writable_layers: Mapping[str, int] | None = None
         if service is not None:
             with closing(service), suppress(RuntimeUnavailable):
                 info = service.image_fs_info()
                 reported = info.image_used_bytes
-                if any(
-                    path.endswith(IMAGES) for path in info.image_filesystems[:1]
-                ):  # CRI-O counts only that directory
+                if info.image_filesystems and info.image_filesystems[0].endswith(IMAGES):  # CRI-O counts only that
                     reported = store.total_bytes if store.complete else None
                 writable_layers = dict(service.writable_layers())
         return Measured(
