@@ -31,11 +31,10 @@ from eviction.pod_eviction import (
 )
 from eviction.reporting.json_shapes import SignalName, Versioned
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
-from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.quantity import format_bytes, format_duration
-from signals.types import KUBELET_SIGNALS, Signal
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 
 ANSWER_SECONDS = 10.0  # relief does not wait for it, and a summary takes seconds if the runtime is slow
 NOT_CONFIGURED = (
@@ -71,7 +70,7 @@ class PodEvictions(Versioned):
     """The kubelet's threshold; null if it has none for the signal."""
     observation: ObservationJson | None
     """Null if the signal was not observed."""
-    layout: LayoutName
+    layout: FsLayout
     """How the roles are distributed over filesystems."""
     counted: tuple[Measured, ...]
     """The kinds of usage that count for the signal."""

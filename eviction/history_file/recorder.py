@@ -153,16 +153,10 @@ def encoded(record: Mapping[str, Any]) -> bytes:
 
 
 def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
-    """The documents of records, with the further removals of a pass joined to it. Anything else is left out."""
+    """The documents of records, with the further removals of a pass joined to it."""
     last: Document = {}
-    for record in records:
-        try:
-            document = json.loads(record)
-        except ValueError:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            continue
-        if document["kind"] == "removals" and last.get("id") == document.get("pass", ""):
+    for document in map(json.loads, records):
+        if document["kind"] == "removals" and last.get("id") == document["pass"]:
             last["removals"] += document["removals"]
             continue
         if last:

@@ -48,9 +48,6 @@ KindWord = Annotated[str, one_of(Kind, open_=True)]
 ReasonWord = Annotated[str, one_of(Reason, open_=True)]
 """A reason: one that the kubelet's functions give, or another function's."""
 
-LayoutName = Annotated[str, one_of(FsLayout)]
-ConditionName = Annotated[str, one_of(NodeCondition)]
-
 
 class AmountsJson(TypedDict):
     """What a filesystem has gained."""
@@ -162,7 +159,7 @@ class RecordedPassJson(TypedDict):
     """The id of the pass."""
     started: Time
     """When it began."""
-    layout: LayoutName | None
+    layout: FsLayout | None
     """How the roles are spread over filesystems; null while that is not known."""
     acted_on: ThresholdJson | None
     """The threshold that it acted on; null if a command or a periodic loop requested the pass."""
@@ -197,7 +194,7 @@ class PassFieldsJson(RecordedPassJson):
     """What started it."""
     observations: list[ObservationJson]
     """What was observed before it, in the order of the signals."""
-    conditions: list[ConditionName]
+    conditions: list[NodeCondition]
     """The node conditions that were reported."""
     thresholds_met: list[ThresholdJson]
     """Met, or not resolved yet."""
