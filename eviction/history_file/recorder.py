@@ -26,14 +26,7 @@ from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import Count, Keywords, Time
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import (
-    OfAPass,
-    OutcomeJson,
-    RecordedPassJson,
-    outcome_json,
-    pass_json,
-    shortened,
-)
+from eviction.reporting.pass_record import OfAPass, OutcomeJson, RecordedPassJson, outcome_json, pass_json, shortened
 from eviction.types import Decision
 from reclaim.types import Image, Outcome, ReclaimResult, Result
 from signals.clock import Clock

@@ -459,9 +459,7 @@ def pod_uid_of(cgroups: str) -> str:
     `cgroup_manager_linux.go` (with the systemd driver a `-` in a name becomes `_`).
     """
     found = _POD.search(cgroups)
-    if found is None:
-        return ""
-    return found[1].replace("_", "-") if found[1] else found[2]
+    return "" if found is None else (found[1] or found[2]).replace("_", "-")
 
 
 def deleted_mappings(lines: Iterable[str]) -> Iterator[str]:
@@ -641,13 +639,9 @@ def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Re
 
 
 def _hides_processes(mounts: Sequence[Mount]) -> bool:
-    mount = mount_holding(PROC, mounts)
-    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
-        return True
-    try:
-        return os.readlink(f"{PROC}/self/ns/pid") != FIRST_PID_NAMESPACE
-    except OSError:
-        return True
+    mount, namespace = mount_holding(PROC, mounts), os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid"))
+    shown_to_all = mount is None or mount.option("hidepid") in SHOWN_TO_ALL
+    return not shown_to_all or namespace != FIRST_PID_NAMESPACE
 
 
 def names_in(directory: str) -> list[str]:
