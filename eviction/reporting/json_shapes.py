@@ -83,11 +83,6 @@ def document_of(shape: type[Shape], record: object, **given: Any) -> Shape:
     return cast("Shape", to_json(rounded))
 
 
-def unless_none(value: Any) -> Any:
-    """The value of a field that is left out rather than null."""
-    return LEFT_OUT if value is None else value
-
-
 def to_json(record: Any) -> Any:
     """The document of a frozen dataclass: its fields by name, except those that are `LEFT_OUT`.
 

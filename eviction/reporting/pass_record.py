@@ -23,7 +23,6 @@ from eviction.reporting.json_shapes import (
     VersionedJson,
     document_of,
     one_of,
-    unless_none,
 )
 from eviction.reporting.observations_json import (
     ObservationJson,
@@ -309,8 +308,8 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
         verdict,
         name=shortened(verdict.name),
         size=verdict.size_bytes,
-        frees=unless_none(verdict.frees_bytes),
-        needed_in_seconds=unless_none(verdict.needed_in_seconds),
+        frees=LEFT_OUT if verdict.frees_bytes is None else verdict.frees_bytes,
+        needed_in_seconds=LEFT_OUT if verdict.needed_in_seconds is None else verdict.needed_in_seconds,
         verdict=verdict.action,
         result=outcome.result,
         error=shortened(outcome.error) or None,

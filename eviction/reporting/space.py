@@ -55,7 +55,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from eviction.record import Pass, PassResult
@@ -696,15 +695,14 @@ class Measured:
 
 
 def attribute(
-    observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
+    observations: SignalObservations, outcomes: Sequence[Outcome], measured: Measured
 ) -> tuple[Attribution, ...]:
     """One attribution for each observed filesystem; only the first says which processes were not looked at.
 
     `outcomes`: every object of a pass or a plan. Removed objects only count towards what is being freed.
     """
-    all_outcomes = tuple(outcomes)
-    present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
-    removed = [outcome for outcome in all_outcomes if outcome.result is Result.REMOVED]
+    present = [outcome for outcome in outcomes if outcome.result not in _GONE]
+    removed = [outcome for outcome in outcomes if outcome.result is Result.REMOVED]
     spaces, unseen = measured.filesystems, measured.unseen
     answers: list[Attribution] = []
     for device_id, roles in roles_by_device(observations).items():
@@ -721,8 +719,8 @@ def attribute(
             deleted = sum(file.bytes for file in space.open_files if file.deleted)
             found.append(Share(Use.DELETED_OPEN, min(deleted, rest), at_least=unseen is not None))
             rest -= found[-1].bytes
-            limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
-            remarks += remarks_of(stats, space, _sparsest(measured, device_id), limits)
+            quota = project_quota_sentence(space.mount, observations, roles)
+            remarks += remarks_of(stats, space, _sparsest(measured, device_id), quota)
             if unseen is not None and device_id == next(iter(spaces)):
                 remarks.append(unseen)
         shares = sorted((share for share in found if share.bytes or share.objects), key=lambda share: -share.bytes)
@@ -816,13 +814,8 @@ def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
     return max(filter(None, found), key=lambda file: file.missing, default=None)
 
 
-def remarks_of(
-    stats: FsStats,
-    space: HiddenSpace,
-    sparsest: SparseFile | None = None,
-    limits: Mapping[str, FsStats | None] = MappingProxyType({}),
-) -> list[Remark]:
-    """All remarks about one filesystem, in the order of `About`. `limits`: as in `project_quota_sentence`."""
+def remarks_of(stats: FsStats, space: HiddenSpace, sparsest: SparseFile | None, quota: str) -> list[Remark]:
+    """All remarks about one filesystem, in the order of `About`. `quota`: what `project_quota_sentence` says."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
     delayed = About.DELAYED_ALLOCATION
@@ -843,7 +836,7 @@ def remarks_of(
     if space.mount is not None and space.mount.type.startswith("ext") and reserve >= worth:
         text = f"{format_bytes(reserve)} are free and reserved for root: no pod can use them"
         remarks.append(Remark(About.RESERVE, reserve, text))
-    if quota := project_quota_sentence(space.mount, limits):
+    if quota:
         remarks.append(Remark(About.PROJECT_QUOTA, None, quota))
     return sorted(remarks, key=lambda remark: list(About).index(remark.about))
 
@@ -936,7 +929,7 @@ class DiskSurvey:
         self._workers = Workers("disk survey", 1)
         self._begun_at = float("-inf")
 
-    def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
+    def survey(self, observations: SignalObservations, outcomes: Sequence[Outcome]) -> tuple[Attribution, ...]:
         """What the bytes are used for now. Takes some seconds; does not raise if runtime or disk do not answer."""
         return attribute(observations, outcomes, self._measure(observations))
 

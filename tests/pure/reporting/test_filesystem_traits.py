@@ -6,6 +6,7 @@ import pytest
 
 from eviction.reporting.filesystem_facts import TRAITS, jumps_of, options_that_matter, project_quota_sentence
 from signals.mounts import Mount
+from tests.pure.values import observations_of
 
 
 def mounted(kind: str, *options: str) -> Mount:
@@ -36,7 +37,7 @@ def test_the_options_that_matter_are_named_and_no_others(
 )
 def test_project_quotas_show_in_the_options(options: tuple[str, ...], said: str | None) -> None:
     """Those of users and groups do not change what statvfs says of a directory."""
-    sentence = project_quota_sentence(mounted("xfs", *options), {})
+    sentence = project_quota_sentence(mounted("xfs", *options), observations_of(), ())
     assert said in sentence if said else sentence == ""
 
 

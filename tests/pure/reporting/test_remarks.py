@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
+from eviction.reporting.filesystem_facts import project_quota_sentence
 from eviction.reporting.space import (
     About,
     HiddenSpace,
@@ -23,7 +24,7 @@ from eviction.reporting.space import (
 from reclaim.images.storage import store_of
 from signals.mounts import Mount
 from signals.types import FsStats
-from tests.pure.values import GIB, MIB
+from tests.pure.values import GIB, MIB, observations_of
 
 CONTAINERD = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
@@ -45,7 +46,8 @@ def told(
     others: Mapping[WritableOverlay, TreeUsage | None] = MappingProxyType({}),
 ) -> list[Remark]:
     """`others`: overlays that are not of the runtime, each with what was counted of it."""
-    return remarks_of(stats(reserve), replace(space, others=others), sparsest)
+    quota = project_quota_sentence(space.mount, observations_of(), ())
+    return remarks_of(stats(reserve), replace(space, others=others), sparsest, quota)
 
 
 def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> OpenFile:
