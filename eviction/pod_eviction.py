@@ -69,6 +69,7 @@ from eviction.decision.thresholds import by_priority, thresholds_met, usable
 from eviction.reporting.json_shapes import Count
 from eviction.types import Threshold
 from reclaim.pods.pod_list import API_SERVER, CONFIG_SOURCE, Field, parse_answer, parse_pod_list
+from reclaim.types import Worded
 from signals.quantity import QuantityError, parse_quantity, whole
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
 
@@ -272,15 +273,15 @@ def counted_kinds(layout: FsLayout, role: FilesystemRole) -> tuple[Measured, ...
     return () if layout is FsLayout.SPLIT and role is FilesystemRole.IMAGEFS else COUNTED
 
 
-class Reason(StrEnum):
+class Reason(Worded):
     """Why a pod has its rank, or is never evicted; `eviction/README.md` documents each word."""
 
-    NO_STATISTICS = "no_statistics"
-    OVER_REQUEST = "over_request"
-    WITHIN_REQUEST = "within_request"
-    STATIC = "static"
-    MIRROR = "mirror"
-    CRITICAL_PRIORITY = "critical_priority"
+    NO_STATISTICS = "no_statistics", "the kubelet has no statistics for it"
+    OVER_REQUEST = "over_request", "uses more than it requests"
+    WITHIN_REQUEST = "within_request", "uses no more than it requests"
+    STATIC = "static", "never evicted: a static pod"
+    MIRROR = "mirror", "never evicted: represents a static pod"
+    CRITICAL_PRIORITY = "critical_priority", "never evicted: its priority is critical"
 
 
 @dataclass(frozen=True, slots=True)

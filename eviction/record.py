@@ -42,13 +42,18 @@ class PassResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """In seconds. `detect_seconds`: from the observation that met the threshold to the start of the pass."""
+    """Where the time of a pass went."""
 
     detect_seconds: float = 0.0
+    """From the observation that met the threshold to the start of the pass."""
     list_seconds: float = 0.0
+    """The runtime's lists."""
     plan_seconds: float = 0.0
+    """The verdicts."""
     remove_seconds: float = 0.0
+    """The removals."""
     total_seconds: float = 0.0
+    """The whole pass."""
 
 
 @dataclass(frozen=True, slots=True)

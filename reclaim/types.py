@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from signals.types import FilesystemRole
 
@@ -77,51 +77,62 @@ class Kind(StrEnum):
     LOG_SYMLINK = "log_symlink"
 
 
-class Reason(StrEnum):
+class Worded(StrEnum):
+    """A closed list of words for programs. `words`: what each says, for people."""
+
+    words: str
+
+    def __new__(cls, word: str, words: str = "") -> Self:
+        found = str.__new__(cls, word)
+        found._value_, found.words = word, words
+        return found
+
+
+class Reason(Worded):
     """Why an object is removed or kept. `reclaim/README.md` documents each word; other functions may define their
     own."""
 
     # removed
-    OLDER_COPY = "older_copy"
-    OVER_LIMIT = "over_limit"
-    POD_GONE = "pod_gone"
-    POD_TERMINATED = "pod_terminated"
-    TERMINATED_BY_EVIDENCE = "terminated_by_evidence"
-    POD_EVICTED = "pod_evicted"
-    OLDER_SANDBOX = "older_sandbox"
-    UNUSED = "unused"
-    MAXIMUM_AGE = "maximum_age"
-    DANGLING = "dangling"
+    OLDER_COPY = "older_copy", "a newer dead copy of it is kept"
+    OVER_LIMIT = "over_limit", "beyond the number of dead copies to keep"
+    POD_GONE = "pod_gone", "its pod is gone"
+    POD_TERMINATED = "pod_terminated", "its pod has terminated for good"
+    TERMINATED_BY_EVIDENCE = "terminated_by_evidence", "its pod was seen to have terminated for good"
+    POD_EVICTED = "pod_evicted", "its pod was evicted"
+    OLDER_SANDBOX = "older_sandbox", "a newer sandbox of its pod is kept"
+    UNUSED = "unused", "no container uses it"
+    MAXIMUM_AGE = "maximum_age", "not used for longer than the maximum age"
+    DANGLING = "dangling", "points to nothing"
     # kept
-    RUNNING = "running"
-    CREATED = "created"
-    UNKNOWN_STATE = "unknown_state"
-    NOT_KUBELETS = "not_kubelets"
-    NEWEST_OF_LIVE_POD = "newest_of_live_pod"
-    TOO_YOUNG = "too_young"
-    READY = "ready"
-    HAS_CONTAINERS = "has_containers"
-    NEWEST_SANDBOX = "newest_sandbox"
-    ROTATING = "rotating"
-    TARGET_EXISTS = "target_exists"
-    POD_ALIVE = "pod_alive"
-    POD_UNKNOWN = "pod_unknown"
-    IN_USE = "in_use"
-    PINNED = "pinned"
-    KEEP_LIST = "keep_list"
-    NEWEST_OF_REPOSITORY = "newest_of_repository"
-    NOT_PULLED = "not_pulled"
-    SANDBOX_IMAGE = "sandbox_image"
-    SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown"
-    UNRESOLVED_IMAGE = "unresolved_image"
-    WITHIN_LIMIT = "within_limit"
-    RELIEVED = "relieved"
-    UNREADABLE = "unreadable"
-    HELD_OFF = "held_off"
-    STOPPING = "stopping"
-    INCOMPLETE_LISTING = "incomplete_listing"
-    BEING_REMOVED = "being_removed"
-    RUNTIME_STUCK = "runtime_stuck"
+    RUNNING = "running", "is running"
+    CREATED = "created", "may start at any moment"
+    UNKNOWN_STATE = "unknown_state", "the runtime does not know its state"
+    NOT_KUBELETS = "not_kubelets", "has no pod UID: not created by a kubelet"
+    NEWEST_OF_LIVE_POD = "newest_of_live_pod", "is how the kubelet knows that it has run"
+    TOO_YOUNG = "too_young", "is too young"
+    READY = "ready", "is ready"
+    HAS_CONTAINERS = "has_containers", "still has containers"
+    NEWEST_SANDBOX = "newest_sandbox", "is the newest sandbox of its pod"
+    ROTATING = "rotating", "its container is running: the log may be rotating"
+    TARGET_EXISTS = "target_exists", "points to a log that exists"
+    POD_ALIVE = "pod_alive", "its pod exists"
+    POD_UNKNOWN = "pod_unknown", "its pod may still exist"
+    IN_USE = "in_use", "a pod uses it"
+    PINNED = "pinned", "is pinned"
+    KEEP_LIST = "keep_list", "is on the keep-list"
+    NEWEST_OF_REPOSITORY = "newest_of_repository", "is one of the newest of its repository"
+    NOT_PULLED = "not_pulled", "the kubelet did not pull it, so it may not come back"
+    SANDBOX_IMAGE = "sandbox_image", "no pod starts without it"
+    SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown", "the image that pod sandboxes need is not known"
+    UNRESOLVED_IMAGE = "unresolved_image", "a container uses an image that cannot be identified"
+    WITHIN_LIMIT = "within_limit", "within the limit: the number of dead copies to keep, or the maximum age"
+    RELIEVED = "relieved", "enough was freed without it"
+    UNREADABLE = "unreadable", "the filesystem could no longer be read"
+    HELD_OFF = "held_off", "removals are held off after startup"
+    STOPPING = "stopping", "the agent was stopping"
+    INCOMPLETE_LISTING = "incomplete_listing", "the runtime's answer was incomplete"
+    BEING_REMOVED = "being_removed", "its removal was sent earlier and is not answered yet"
+    RUNTIME_STUCK = "runtime_stuck", "too many removals are unanswered to send another"
 
 
 class Rule(StrEnum):

@@ -27,7 +27,6 @@ from eviction.reporting.configuration_warnings import configuration_warnings, ta
 from eviction.reporting.explain import (
     LadderMark,
     ladder,
-    late_threshold_sentence,
     later_than_kubelet,
     unreachable_sentences,
 )
@@ -85,11 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
     def lines() -> list[str]:
         rows = [HEADS, *_values(record, configuration, differing=arguments.diff)]
         if arguments.diff:
-            return table(rows, columns(), "configuration") if names else ["nothing differs from the defaults"]
+            return table(rows, columns()) if names else ["nothing differs from the defaults"]
         version = configuration.kubelet_version
         rows += [[signal, text, "-", "left to the kubelet"] for signal, text in left]
         rows.append(["kubelet version", version.version, "-", version.origin])
-        return [*table(rows, columns(), "configuration"), "", *_ladder(marks, observations)]
+        return [*table(rows, columns()), "", *_ladder(marks, observations)]
 
     answer(arguments, record, lines)
     kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
@@ -98,8 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     in_force = node.thresholds(observations.layout)
     for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
         print_message(f"warning: {sentence}")
-    for later in later_than_kubelet(in_force, kubelets, observations.signals):
-        print_message(f"warning: {late_threshold_sentence(later)}")
+    for sentence in later_than_kubelet(in_force, kubelets, observations.signals):
+        print_message(f"warning: {sentence}")
     return EXIT_OK
 
 
@@ -158,10 +157,10 @@ def _shown(value: Any) -> str:
 
 
 def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:
-    rows = [["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"]]
+    rows = [["SIGNAL", "NOW", "MARK", "WHOSE", "WHAT"]]
     for mark in marks:
         available = amount(mark.signal, observations.signals[mark.signal].available)
         rows.append([mark.signal, available, amount(mark.signal, mark.mark), mark.whose, mark.what])
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *not_readable(observations)]
-    return table(rows, columns(), "ladder")
+    return table(rows, columns())

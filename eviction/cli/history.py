@@ -39,7 +39,7 @@ class HistoryJson(Versioned):
     file: str
     """The history file."""
     records: list[RecordJson]
-    """The oldest first. Those written by an older version may lack fields."""
+    """The oldest first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
     """A table of images, and one of times. `width`: as in `history_lines`."""
     images = [_regret_row("all", regret), *(_regret_row(each["name"], each) for each in regret["images"])]
     windows = [(name, *map(str, fates.values())) for name, fates in regret["within"].items()]
-    return [*table([REGRET_HEADS, *images], width, "regret"), *table([WINDOW_HEADS, *windows], width)]
+    return [*table([REGRET_HEADS, *images], width), *table([WINDOW_HEADS, *windows], width)]
 
 
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
@@ -123,7 +123,7 @@ def selected(
     for document in documents:
         removals = [removal for removal in document.get("removals", ()) if is_about(removal, about)]
         returned = document["kind"] == "returned" and is_about(document, about)
-        if str(document.get("time", "")) >= start and (removals or returned or not about):
+        if document["time"] >= start and (removals or returned or not about):
             found.append({**document, "removals": removals} if removals and about else document)
     return list(found)
 
@@ -131,42 +131,38 @@ def selected(
 def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
     """Whether the name of the object contains the text, or its id begins with it, with or without `sha256:`, if it has
     at least `shortest_id` characters."""
-    begins = str(found.get("id", "")).startswith((text, f"sha256:{text}"))
-    return text in str(found.get("name", "")) or (len(text) >= shortest_id and begins)
+    begins = found["id"].startswith((text, f"sha256:{text}"))
+    return text in found["name"] or (len(text) >= shortest_id and begins)
 
 
 def history_lines(documents: Iterable[Document], width: int | None = None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of the terminal; None:
     lines of any length."""
-    return table([HEADS, *(row for document in documents for row in _rows(document))], width, "history")
+    return table([HEADS, *(row for document in documents for row in _rows(document))], width)
 
 
 def _rows(document: Document) -> Iterator[Sequence[str]]:
-    time = str(document.get("time", ""))[:19].replace("T", " ")
-    kind = document["kind"]
-    identity = str(document.get("id") or document.get("pass") or "-")
+    time, kind = document["time"][:19].replace("T", " "), document["kind"]
+    identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
-        freed = (removal.get("freed") or {}).get("bytes") if removal.get("result") == "removed" else None
-        result, name, reason = removal.get("result") or "-", removal.get("name", ""), removal.get("reason", "-")
-        sizes = [_bytes(removal.get("size")), _bytes(freed)]
-        yield (time, str(result), str(removal.get("kind", "-")), shortened(str(name)), *sizes, str(reason), identity)
+        result, name = removal["result"], shortened(removal["name"])
+        sizes = _bytes(removal["size"]), _bytes(removal["freed"]["bytes"] if result == "removed" else None)
+        yield (time, result, removal["kind"], name, *sizes, removal["reason"], identity)
     if kind == "pass":
-        what = (document.get("acted_on") or {}).get("signal") or ", ".join(map(str, document.get("row", ())))
-        sentence = ": ".join(filter(None, (str(what), str(document.get("reason", "")))))
-        sizes = [_bytes((document.get(each) or {}).get("bytes")) for each in ("nominal", "measured")]
-        result, trigger = str(document.get("result", "-")), str(document.get("trigger", "-"))
-        yield (time, result, "pass", sentence, *sizes, trigger, identity)
+        what = document["acted_on"]["signal"] if document["acted_on"] else ", ".join(document["row"])
+        sentence = ": ".join(filter(None, (what, document["reason"])))
+        sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
+        yield (time, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
         yield (time, kind, "image", shortened(document["name"]), _bytes(document["size"]), "-", "-", "-")
-    elif kind not in ("removals", "parked_ended"):
-        what = f"reclaimd {document.get('version', '')}".rstrip()
-        if kind == "dropped":
-            what = f"{document.get('records')} records that could not be written"
-        yield (time, kind, "daemon", what, "-", "-", "-", "-")
+    elif kind in ("started", "stopped"):
+        yield (time, kind, "daemon", f"reclaimd {document['version']}", "-", "-", "-", "-")
+    elif kind == "dropped":
+        yield (time, kind, "daemon", f"{document['records']} records that could not be written", "-", "-", "-", "-")
 
 
-def _bytes(value: object) -> str:
-    return format_bytes(value) if isinstance(value, int) else "-"
+def _bytes(value: int | None) -> str:
+    return "-" if value is None else format_bytes(value)
 
 
 def _count(text: str) -> int:

@@ -28,10 +28,10 @@ from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
 from eviction.reporting.json_shapes import Seconds, VersionedJson
-from eviction.reporting.pass_record import PassFieldsJson, pass_fields
+from eviction.reporting.pass_record import PassFieldsJson, pass_json
 from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
-from eviction.types import API_VERSION, Decision, Extent
+from eviction.types import Decision, Extent
 from reclaim.programs import KINDS as OWN
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations
@@ -101,14 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
     record, lead_seconds = replace(record, attributions=survey), node.responder.lead_seconds
     enough, width = is_enough(record, options.signal, request), columns()
-    document: PlanJson = {
-        "apiVersion": API_VERSION,
-        "kind": "Plan",
-        **pass_fields(record),
-        "pods": pods,
-        "enough": enough,
-        "lead_seconds": lead_seconds,
-    }
+    added = {"kind": "Plan", "pods": pods, "enough": enough, "lead_seconds": lead_seconds}
 
     def lines() -> Iterator[str]:
         yield from signals_table(record.observations, node.thresholds(record.observations.layout), width)
@@ -121,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         if pods.directories.sentence is not None:
             yield f"pods: {pods.directories.sentence}"
 
-    answer(arguments, document, lines)
+    answer(arguments, {**pass_json(record), **added}, lines)
     return EXIT_NOT_RELIEVED if enough is False else EXIT_OK
 
 

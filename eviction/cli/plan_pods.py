@@ -22,7 +22,6 @@ from eviction.pod_eviction import (
     Measured,
     PodUsage,
     RankedPod,
-    Reason,
     choose_signal,
     counted_kinds,
     exceeded_limit,
@@ -32,25 +31,16 @@ from eviction.pod_eviction import (
 )
 from eviction.reporting.json_shapes import SignalName, Versioned
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observation_json, threshold_json
-from eviction.reporting.pass_record import LayoutName
 from eviction.reporting.tables import amount, table
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable
 from signals.quantity import format_bytes, format_duration
-from signals.types import KUBELET_SIGNALS, Signal
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 
 ANSWER_SECONDS = 10.0  # relief does not wait for it, and a summary takes seconds if the runtime is slow
 NOT_CONFIGURED = (
     "only the kubelet knows which pods it would evict: set kubeletEndpoint to auto, or to https://127.0.0.1:10250 "
     "with kubeletTokenFile and kubeletCAFile, for an identity that may get nodes/pods and nodes/stats"
 )
-REASONS: dict[Reason, str] = {
-    Reason.NO_STATISTICS: "the kubelet has no statistics for it",
-    Reason.OVER_REQUEST: "uses more than it requests",
-    Reason.WITHIN_REQUEST: "uses no more than it requests",
-    Reason.STATIC: "never evicted: a static pod",
-    Reason.MIRROR: "never evicted: represents a static pod",
-    Reason.CRITICAL_PRIORITY: "never evicted: its priority is critical",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ class PodEvictions(Versioned):
     """The kubelet's threshold; null if it has none for the signal."""
     observation: ObservationJson | None
     """Null if the signal was not observed."""
-    layout: LayoutName
+    layout: FsLayout
     """How the roles are distributed over filesystems."""
     counted: tuple[Measured, ...]
     """The kinds of usage that count for the signal."""
@@ -155,10 +145,10 @@ def pod_evictions_lines(found: PodEvictions, width: int | None = None) -> list[s
         amounts = [each.used, *((each.usage or {}).get(kind) for kind in COUNTED)]
         used, *of_each = ["-" if value is None else amount(Signal(found.signal), value) for value in amounts]
         place = ["-" if each.rank is None else str(each.rank), f"{each.namespace}/{each.name}"]
-        why = REASONS[each.reason] + (", being deleted" if each.deleted else "")
+        why = each.reason.words + (", being deleted" if each.deleted else "")
         rows.append([*place, used, format_bytes(each.request), str(each.priority), *of_each, why])
     if found.pods:
-        lines += [*table(rows, width, "pods"), ""]
+        lines += [*table(rows, width), ""]
     ranks = [each.rank for each in found.pods if each.rank is not None]
     if ranks:
         lines.append("at most one pod per pass, from the top, and only if what the kubelet removes first is not enough")
@@ -177,12 +167,9 @@ def _signal_line(found: PodEvictions) -> str:
     if found.observation is None or found.met is None:
         return f"{signal}: it is not known whether the kubelet's threshold {threshold['value']} is met"
     available, mark = amount(signal, found.observation["available"]), amount(signal, threshold["effective"] or 0)
-    kind = "hard" if threshold["hard"] else "soft"
-    shown = f"the kubelet's {kind} threshold {threshold['value']} = {mark}"
-    if not found.met:
-        return f"{signal}: not met: {available} available, {shown}; it evicts no pod now"
-    grace = "" if threshold["hard"] else f"; it evicts after {format_duration(threshold['grace_seconds'])} of pressure"
-    return f"{signal}: UNDER PRESSURE: {available} available, {shown}{grace}"
+    state = "UNDER PRESSURE" if found.met else "not met, so it evicts no pod now"
+    grace = "" if threshold["hard"] else f", after {format_duration(threshold['grace_seconds'])} of pressure"
+    return f"{signal}: {state}: {available} available, the kubelet's threshold {threshold['value']} = {mark}{grace}"
 
 
 def _words(kind: Measured) -> str:

@@ -5,10 +5,10 @@ was removed. Read-only.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from eviction.cli.history import is_about
 from eviction.cli.options import add_output, answer, configuration_of, mention
@@ -19,8 +19,7 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.history_file.recorder import Document, documents_of
 from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
-from eviction.record import Pass
-from eviction.reporting.explain import REASONS, in_words
+from eviction.reporting.explain import in_words, reason_in_words
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time, Versioned
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from reclaim.types import Outcome, Result, Rule
@@ -28,6 +27,8 @@ from signals.quantity import counted, format_bytes, format_duration
 
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
+
+Found = TypeVar("Found")
 
 
 class ObjectJson(OutcomeJson):
@@ -83,11 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
     """
     configuration, name = configuration_of(arguments), arguments.name
     with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
-        objects = [why_json(*each) for each in objects_named(record, name)]
+        listed = [*enumerate(record.removals, 1), *((None, kept) for kept in record.kept)]
+        objects = [why_json(*each) for each in named(listed, name, lambda each: each[1].verdict._asdict())]
     history = history_of(configuration.history_file)
-    removed = [each for each in removals_of(history) if is_about(asdict(each), name, SHORTEST_ID)]
-    whole = [each for each in removed if name in (each.name, each.id)]
-    regret, went = images_of(whole or removed), [] if objects else removals_named(history, name)
+    regret = images_of(named(removals_of(history), name, asdict))
+    went = [] if objects else named(last_removals(history), name, lambda each: each.removal)
     if not objects:
         mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
     if objects or went:
@@ -97,32 +98,29 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
 
-def objects_named(record: Pass, name: str) -> list[tuple[int | None, Outcome]]:
-    """The objects with this name, each with its position in the order of removal, from 1, or None if it is kept.
+def named(found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]) -> list[Found]:
+    """Those with this name. `shown`: gives name and id.
 
-    `name`: part of the name, or at least the first eight characters of the id. If it is the whole name or id of an
-    object, only that one counts.
+    `name`: part of the name, or at least the first eight characters of the id. If it is the whole name or id of one,
+    only that counts.
     """
-    objects = [*enumerate(record.removals, 1), *((None, outcome) for outcome in record.kept)]
-    whole = [each for each in objects if name in (each[1].verdict.name, each[1].verdict.id)]
-    return whole or [each for each in objects if is_about(each[1].verdict._asdict(), name, SHORTEST_ID)]
+    each_with = [(each, shown(each)) for each in found]
+    whole = [each for each, of_it in each_with if name in (of_it["name"], of_it["id"])]
+    return whole or [each for each, of_it in each_with if is_about(of_it, name, SHORTEST_ID)]
 
 
-def removals_named(history: Sequence[Document], name: str) -> list[RemovalJson]:
-    """The last removal of each object with this name in these records, the last first. Whole names count as in
-    `objects_named`."""
+def last_removals(history: Iterable[Document]) -> list[RemovalJson]:
+    """The last removal of each object in these records, the last first."""
     last: dict[tuple[str, str], RemovalJson] = {}
     passes: dict[tuple[str, str], Document] = {}  # the record of a parked removal's end does not contain its pass
-    of_it = ((each, one) for each in history for one in each.get("removals", ()) if is_about(one, name, SHORTEST_ID))
-    for document, removal in of_it:
-        key = (removal.get("kind", ""), removal.get("id", ""))
+    for document, removal in ((each, one) for each in history for one in each.get("removals", ())):
+        key = removal["kind"], removal["id"]
         of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
-        if removal.get("result") in GONE:
+        if removal["result"] in GONE:
             last.pop(key, None)  # so that it moves to the end
             identity, signal = of_pass.get("id", of_pass.get("pass")), (of_pass.get("acted_on") or {}).get("signal")
-            last[key] = RemovalJson(document.get("time", ""), identity, of_pass.get("trigger"), signal, removal)
-    found = list(reversed(last.values()))
-    return [each for each in found if name in (each.removal["name"], each.removal["id"])] or found
+            last[key] = RemovalJson(document["time"], identity, of_pass.get("trigger"), signal, removal)
+    return list(reversed(last.values()))
 
 
 def history_of(history_file: str) -> list[Document]:
@@ -136,31 +134,23 @@ def history_of(history_file: str) -> list[Document]:
 
 
 def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
-    eligible = outcome.verdict.eligible_in_seconds
-    return {
-        **outcome_json(outcome),
-        "place": place,
-        "in_words": in_words(outcome),
-        "eligible_in_seconds": None if eligible is None else round(eligible, 3),
-    }
+    eligible_in_seconds = outcome.verdict.eligible_in_seconds
+    added = {"place": place, "in_words": in_words(outcome), "eligible_in_seconds": eligible_in_seconds}
+    return cast("ObjectJson", {**outcome_json(outcome), **added})
 
 
 def why_lines(found: ObjectJson) -> list[str]:
     """An object for people."""
+    size, age, eligible = found["size"], found["age_seconds"], found["eligible_in_seconds"]
     goes = found["place"] is not None and found["result"] == Result.PLANNED
-    lines = [f"{found['kind']} {found['name']}"]
-    if found["id"] != found["name"]:
-        lines.append(f"  id:    {found['id']}")
-    if found["size"] is not None:
-        lines.append(f"  size:  {format_bytes(found['size'])}")
-    if found["age_seconds"] is not None:
-        lines.append(f"  age:   {format_duration(round(found['age_seconds']))}")
-    lines.append(f"  {'goes' if goes else 'stays'}: {_why(found)}")
-    if goes:
-        lines.append(f"  when:  under pressure, as number {found['place']}; fewer removals may be enough")
-    elif found["eligible_in_seconds"] is not None:
-        lines.append(f"  when:  may go in {format_duration(round(found['eligible_in_seconds']))}")
-    return lines
+    when = None if eligible is None else f"may go in {format_duration(round(eligible))}"
+    return _block(
+        found,
+        size=None if size is None else format_bytes(size),
+        age=None if age is None else format_duration(round(age)),
+        **{"goes" if goes else "stays": _why(found)},
+        when=f"under pressure, as number {found['place']}; fewer removals may be enough" if goes else when,
+    )
 
 
 def went_lines(went: RemovalJson) -> list[str]:
@@ -168,14 +158,18 @@ def went_lines(went: RemovalJson) -> list[str]:
     removal = went.removal
     by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
-    freed = removal["freed"]["bytes"] if "freed" in removal else 0
-    return [
-        f"{removal['kind']} {removal['name']}",
-        f"  id:    {removal['id']}",
-        f"  went:  {went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
-        f"  why:   {_why(removal)}",
-        f"  freed: {format_bytes(freed)}, measured right after it",
-    ]
+    return _block(
+        removal,
+        went=f"{went.time}, {what} in pass {went.pass_id or '-'}" + (f" ({by})" if by else ""),
+        why=_why(removal),
+        freed=f"{format_bytes(removal['freed']['bytes'])}, measured right after it",
+    )
+
+
+def _block(found: OutcomeJson | ObjectJson, **facts: str | None) -> list[str]:
+    known = {"id": found["id"], **facts}
+    lines = [f"  {name + ':':6} {fact}" for name, fact in known.items() if fact is not None]
+    return [f"{found['kind']} {found['name']}", *lines]
 
 
 def regret_line(regret: ImageRegretJson) -> str:
@@ -186,7 +180,6 @@ def regret_line(regret: ImageRegretJson) -> str:
 
 
 def _why(removal: Mapping[str, Any]) -> str:
-    """The reason, and whose rule it is. An older history may lack them."""
-    reason = str(removal.get("reason", "-"))
-    whose = "as the kubelet would decide" if removal.get("rule") == Rule.KUBELET else "by a guard of reclaimd's"
-    return f"{removal.get('in_words') or REASONS.get(reason, reason)} ({reason}), {whose}"
+    """The reason, and whose rule it is."""
+    whose = "as the kubelet would decide" if removal["rule"] == Rule.KUBELET else "by a guard of reclaimd's"
+    return f"{removal.get('in_words') or reason_in_words(removal['reason'])} ({removal['reason']}), {whose}"

@@ -30,7 +30,7 @@ from eviction.reporting.configuration_warnings import (
     risk,
     row_problems,
 )
-from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
+from eviction.reporting.explain import later_than_kubelet, unreachable_sentences
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
@@ -204,12 +204,12 @@ def check_thresholds(
 ) -> Findings:
     """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
     signals = observations.signals
-    for later in later_than_kubelet(thresholds, marks_of(kubelet), signals):
+    for sentence in later_than_kubelet(thresholds, marks_of(kubelet), signals):
         yield risk(
             "thresholds-late",
             "the kubelet acts first, and may evict pods before reclaimd does anything",
-            late_threshold_sentence(later),
-            f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
+            sentence,
+            f"raise evictionHard {sentence.partition(':')[0]}, or leave it out and use margin",
         )
     for sentence in unreachable_sentences(thresholds, observations):
         signal = sentence.partition(":")[0]

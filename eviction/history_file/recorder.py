@@ -18,28 +18,20 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
-from eviction.record import Pass, Trigger
+from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import Count, Keywords, Time
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import (
-    AmountsJson,
-    FunctionJson,
-    LayoutName,
-    OutcomeJson,
-    RecordedPassJson,
-    TimingsJson,
-    outcome_json,
-    pass_fields,
-    removals_by_result,
-    shortened,
-)
+from eviction.reporting.pass_record import OfAPass, OutcomeJson, RecordedPassJson, outcome_json, pass_json, shortened
+from eviction.types import Decision
 from reclaim.types import Image, Outcome, ReclaimResult, Result
 from signals.clock import Clock
 from signals.quantity import counted
+from signals.types import SignalObservations
 
 PERIODIC = "periodic"  # the trigger of a pass of a periodic loop
 MOST_REMOVALS = 8  # in one record; one removal has at most some 8 KiB
@@ -63,44 +55,23 @@ class WrittenJson(TypedDict):
 
 
 class PassRecordJson(WrittenJson, RecordedPassJson):
-    """One pass, with all its removals: the record of a pass without observations and kept objects."""
+    """One pass, with all its removals: the record of a pass without observations and kept objects. That of a periodic
+    loop has no layout, and its `measured` is what the filesystem had gained right after each removal."""
 
     kind: Literal["pass"]
     """What the record is."""
     trigger: Annotated[str, Keywords({"enum": [*map(str, Trigger), PERIODIC]})]
     """What started it."""
-    layout: NotRequired[LayoutName | None]
-    """As in the record of a pass; a periodic loop has none."""
-    functions: NotRequired[list[FunctionJson]]
-    """As in the record of a pass; a periodic loop has none."""
-    written_meanwhile: NotRequired[AmountsJson]
-    """As in the record of a pass; a periodic loop has none."""
-    timings: NotRequired[TimingsJson]
-    """As in the record of a pass; a periodic loop has none."""
 
 
-# `pass` is a keyword of Python, so it cannot be a field of a class.
-_OfAPass = TypedDict(
-    "_OfAPass", {"pass": Annotated[str, Keywords({"description": "The id of the pass that they belong to."})]}
-)
+class RemovalsRecordJson(OfAPass, WrittenJson):
+    """Further removals of a pass whose own record has been overwritten, or the end of one that its pass, which is not
+    known then, did not wait for."""
 
-
-class RemovalsRecordJson(_OfAPass, WrittenJson):
-    """Further removals of a pass whose own record has been overwritten."""
-
-    kind: Literal["removals"]
+    kind: Literal["removals", "parked_ended"]
     """What the record is."""
     removals: list[OutcomeJson]
     """The objects, in order."""
-
-
-class ParkedEndedRecordJson(WrittenJson):
-    """A removal that its pass did not wait for has ended."""
-
-    kind: Literal["parked_ended"]
-    """What the record is."""
-    removals: list[OutcomeJson]
-    """The one object."""
 
 
 class ReturnedRecordJson(TypedDict):
@@ -140,36 +111,33 @@ class DroppedRecordJson(WrittenJson):
     """How many."""
 
 
-_EventJson = ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
-RecordJson = PassRecordJson | RemovalsRecordJson | ParkedEndedRecordJson | _EventJson
+RecordJson = PassRecordJson | RemovalsRecordJson | ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
 
 
-def pass_records(record: Pass, wall: float) -> list[bytes]:
-    recorded, found = PassRecordJson.__annotations__, pass_fields(record, with_kept=False)
-    document = {name: value for name, value in found.items() if name in recorded}
-    return _with_removals({"kind": "pass", "time": timestamp(wall), **document})
+def pass_records(record: Pass, wall: float, trigger: str = "") -> list[bytes]:
+    """The records of a pass. `trigger`: in place of its own."""
+    found = {**pass_json(record, with_kept=False), "kind": "pass", "time": timestamp(wall)}
+    document = {name: found[name] for name in PassRecordJson.__annotations__}
+    return _with_removals({**document, "trigger": trigger or found["trigger"]})
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
-    """The records of a pass of a periodic loop; `measured` is what the filesystem had gained right after each
-    removal."""
-    record = PassRecordJson(
-        kind="pass",
-        time=timestamp(wall),
-        id=identity,
-        started=timestamp(wall - result.seconds),
-        trigger=PERIODIC,
-        acted_on=None,
-        row=[result.operation],
-        removals_by_result=removals_by_result(result.outcomes),
-        measured={"bytes": result.freed_bytes, "inodes": result.freed_inodes},
-        nominal={"bytes": result.nominal_bytes, "inodes": None},
-        result="failed" if result.error else "satisfied",
+    """The records of a pass of a periodic loop."""
+    record = Pass(
+        identity,
+        wall - result.seconds,
+        Trigger.INTERVAL,
+        SignalObservations({}, None, wall),
+        Decision(frozenset(), (), None, (), None),
+        (result.operation,),
+        (result,),
+        result.freed_bytes,
+        result.freed_inodes,
+        result=PassResult.FAILED if result.error else PassResult.SATISFIED,
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
-        errors=[result.error] if result.error else [],
-        removals=[outcome_json(outcome) for outcome in result.outcomes],
+        timings=Timings(0.0, result.list_seconds, result.plan_seconds, result.remove_seconds, result.seconds),
     )
-    return _with_removals({**record})
+    return pass_records(record, wall, PERIODIC)
 
 
 def encoded(record: Mapping[str, Any]) -> bytes:
@@ -178,16 +146,10 @@ def encoded(record: Mapping[str, Any]) -> bytes:
 
 
 def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
-    """The documents of records, with the further removals of a pass joined to it. Anything else is left out."""
+    """The documents of records, with the further removals of a pass joined to it."""
     last: Document = {}
-    for record in records:
-        try:
-            document = json.loads(record)
-        except ValueError:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            continue
-        if document["kind"] == "removals" and last.get("id") == document.get("pass", ""):
+    for document in map(json.loads, records):
+        if document["kind"] == "removals" and last.get("id") == document["pass"]:
             last["removals"] += document["removals"]
             continue
         if last:
@@ -220,6 +182,7 @@ def _cut(value: Any, longest: int) -> Any:
     return value
 
 
+@dataclass(eq=False)
 class HistoryRecorder(Listener):
     """The history of one process. All methods may be called from any thread; only `finish` waits.
 
@@ -227,18 +190,16 @@ class HistoryRecorder(Listener):
     how many records were written and how many dropped, since startup.
     """
 
-    def __init__(
-        self,
-        path: str,
-        size_bytes: int,
-        clock: Clock,
-        warn: Callable[[str], None],
-        retry_seconds: float = RETRY_SECONDS,
-    ):
-        self._store = HistoryStore(path, size_bytes)
-        self._clock = clock
-        self._warn = warn
-        self._retry_seconds = retry_seconds
+    path: str
+    size_bytes: int
+    clock: Clock
+    warn: Callable[[str], None]
+    retry_seconds: float = RETRY_SECONDS
+    records: int = 0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self._store = HistoryStore(self.path, self.size_bytes)
         self._recorded: dict[tuple[str, ...], float] = {}  # when a pass without removals was, by its result and signal
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()  # until they are on the disk
@@ -246,42 +207,40 @@ class HistoryRecorder(Listener):
         self._problem = ""
         self._told: set[str] = set()
         self._finishing = False
-        self.records = 0
-        self.dropped = 0
-        self._threaded = bool(path)
+        self._threaded = bool(self.path)
         try:
-            if path:
+            if self._threaded:
                 threading.Thread(target=self._run, name="history", daemon=True).start()
         except RuntimeError:
             self._threaded = False
-            warn("the history is not written: no thread can be started for it")
+            self.warn("the history is not written: no thread can be started for it")
 
     def daemon(self, kind: Literal["started", "stopped"]) -> None:
         """Records that the daemon has started, or ends."""
         if self._threaded:
             from importlib import metadata  # takes as long to import as all the rest, and only the daemon needs it
 
-            version = metadata.version("reclaimd")
-            self.put(encoded(DaemonRecordJson(kind=kind, time=self._now(), version=version, pid=os.getpid())))
+            self._put(kind, self.clock.wall(), version=metadata.version("reclaimd"), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
         if record.removals or self._is_due(str(record.result), "" if acted_on is None else str(acted_on.signal)):
-            self.put(*pass_records(record, self._clock.wall()))
+            self.put(*pass_records(record, self.clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""
         if result.outcomes or (result.error and self._is_due(result.operation, "error")):
-            self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
+            self.put(*periodic_records(os.urandom(6).hex(), result, self.clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        ended = ParkedEndedRecordJson(kind="parked_ended", time=self._now(), removals=[outcome_json(outcome)])
-        self.put(encoded(ended))
+        self._put("parked_ended", self.clock.wall(), removals=[outcome_json(outcome)])
 
     def returned(self, image: Image, gone_id: str, _: bool, since: float) -> None:
         name, size = shortened(image.title), image.size_bytes
-        record = {"kind": "returned", "time": timestamp(since), "id": image.id, "name": name, "size": size}
-        self.put(encoded({**record, "gone_id": gone_id}))
+        self._put("returned", since, id=image.id, name=name, size=size, gone_id=gone_id)
+
+    def _put(self, kind: str, wall: float, **fields: Any) -> None:
+        self.put(encoded({"kind": kind, "time": timestamp(wall), **fields}))
 
     def put(self, *records: bytes) -> None:
         """Queues records and drops those that do not fit. Does nothing without a thread."""
@@ -305,11 +264,8 @@ class HistoryRecorder(Listener):
             self._changed.notify_all()
             return not self._waiting
 
-    def _now(self) -> str:
-        return timestamp(self._clock.wall())
-
     def _is_due(self, *what: str) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
             return False
         self._recorded[what] = now
@@ -318,8 +274,8 @@ class HistoryRecorder(Listener):
     def _tell_dropped(self) -> None:  # under the lock
         """Queues the record that says how many were dropped, if any were."""
         if self._untold:
-            dropped = DroppedRecordJson(kind="dropped", time=self._now(), records=self._untold)
-            self._waiting.append(encoded(dropped))
+            record = {"kind": "dropped", "time": timestamp(self.clock.wall()), "records": self._untold}
+            self._waiting.append(encoded(record))
             self._untold = 0
 
     # ---- on the thread
@@ -343,7 +299,7 @@ class HistoryRecorder(Listener):
                     self._tell_dropped()
                 self._changed.notify_all()
                 if done < len(records):
-                    self._changed.wait_for(lambda: self._finishing, self._retry_seconds)
+                    self._changed.wait_for(lambda: self._finishing, self.retry_seconds)
         self._store.close()
 
     def _try(self, do: Callable[..., None], *record: bytes) -> bool:
@@ -357,6 +313,6 @@ class HistoryRecorder(Listener):
         for sentence in (problem, self._store.note):
             if sentence and sentence not in self._told:
                 self._told.add(sentence)
-                self._warn(sentence)
+                self.warn(sentence)
         self._problem = problem
         return not problem

@@ -92,11 +92,10 @@ def removals_of(documents: Iterable[Document], gone: Container[str] = (), until:
             removal.came_back, removal.returned_bytes = at - removal.at, document["size"]
             removal.missing = min([at, *(end for end in ends if end >= removal.at)]) - removal.at
         for each in document.get("removals", ()):
-            if (each.get("kind"), each.get("result")) == (Kind.IMAGE, Result.REMOVED):
+            if (each["kind"], each["result"]) == (Kind.IMAGE, Result.REMOVED):
                 if (earlier := last.get(each["id"])) is not None:
-                    earlier.came_back, earlier.returned_bytes = at - earlier.at, each.get("size") or 0
-                freed_bytes = (each.get("freed") or {}).get("bytes") or 0
-                last[each["id"]] = Removal(each["id"], each["name"], at, freed_bytes)
+                    earlier.came_back, earlier.returned_bytes = at - earlier.at, each["size"] or 0
+                last[each["id"]] = Removal(each["id"], each["name"], at, each["freed"]["bytes"])
                 found.append(last[each["id"]])
         before = at
     for removal in last.values():
@@ -107,7 +106,7 @@ def removals_of(documents: Iterable[Document], gone: Container[str] = (), until:
 
 def _began(document: Document) -> str:
     """When a pass began, in which images may have come back; or when something else happened."""
-    return str(document.get("started") or document["time"])
+    return str(document.get("started", document["time"]))
 
 
 def regret_of(removals: Sequence[Removal], limit: int | None = None) -> RegretJson:

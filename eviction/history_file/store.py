@@ -303,22 +303,20 @@ def _opened(path: str, flags: int) -> Ring:
         undone.callback(os.close, descriptor)
         _refuse_untrusted(path, descriptor)
         for place in (0, max(os.fstat(descriptor).st_size - BLOCK_BYTES, 0)):
-            if found := read_header(path, os.pread(descriptor, BLOCK_BYTES, place)):
+            if found := read_header(os.pread(descriptor, BLOCK_BYTES, place)):
                 undone.pop_all()
                 return Ring(descriptor, *found)
-    raise HistoryUnusable(f"{path} is left alone: it is not a history of reclaimd's, or is damaged at both ends")
+    raise HistoryUnusable(
+        f"{path} is left alone: it is not a history of this version of reclaimd, or is damaged at both ends"
+    )
 
 
-def read_header(path: str, data: bytes) -> tuple[int, bytes] | None:
-    """Slots and id from a header; None if it is missing or damaged. Raises HistoryUnusable for another version."""
+def read_header(data: bytes) -> tuple[int, bytes] | None:
+    """Slots and id from a header; None if it is missing, damaged, or of another version."""
     end = _HEADER.size
-    if data[end : end + _CHECKSUM_BYTES] != _checksum(data[:end]):
-        return None
-    magic, version, block_bytes, slots, file_id = _HEADER.unpack_from(data)
-    if magic == MAGIC and (version, block_bytes) != (VERSION, BLOCK_BYTES):
-        format_ = f"it has the format {version} of another version of reclaimd, and this one knows {VERSION}"
-        raise HistoryUnusable(f"{path} is left alone: {format_}")
-    return (slots, file_id) if magic == MAGIC and slots > MOST_PARTS else None
+    magic, version, block_bytes, slots, file_id = _HEADER.unpack(data[:end].ljust(end))
+    ours = data[end : end + _CHECKSUM_BYTES] == _checksum(data[:end]) and slots > MOST_PARTS
+    return (slots, file_id) if ours and (magic, version, block_bytes) == (MAGIC, VERSION, BLOCK_BYTES) else None
 
 
 def _checksum(data: bytes, file_id: bytes = b"") -> bytes:

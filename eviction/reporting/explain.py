@@ -15,64 +15,26 @@ from eviction.record import Pass, PassResult
 from eviction.reporting.json_shapes import Count
 from eviction.reporting.log import escaped
 from eviction.reporting.pass_record import MOST_REPORTED, shortened
-from eviction.reporting.space import WORDS, Attribution
-from eviction.reporting.tables import acted_on_sentence, amount, table
+from eviction.reporting.space import Attribution
+from eviction.reporting.tables import against_its_mark, amount, table
 from eviction.types import Threshold
 from reclaim.types import Outcome, Reason, Result
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
 
-REASONS: dict[str, str] = {
-    Reason.OLDER_COPY: "a newer dead copy of it is kept",
-    Reason.OVER_LIMIT: "beyond the number of dead copies to keep",
-    Reason.POD_GONE: "its pod is gone",
-    Reason.POD_TERMINATED: "its pod has terminated for good",
-    Reason.TERMINATED_BY_EVIDENCE: "its pod was seen to have terminated for good",
-    Reason.POD_EVICTED: "its pod was evicted",
-    Reason.OLDER_SANDBOX: "a newer sandbox of its pod is kept",
-    Reason.UNUSED: "no container uses it",
-    Reason.MAXIMUM_AGE: "not used for longer than the maximum age",
+REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
     "set_aside": "was set aside to be freed under pressure",
     "rotated": "a newer rotated log of its container is kept",
     "left_behind": "was left behind by a rotation that did not finish",
-    Reason.DANGLING: "points to nothing",
     "unreferenced": "nothing in containerd refers to it",
     "in_table": "the reclaim table names it",
     "listed_by_program": "the program says that it would remove it",
-    Reason.RUNNING: "is running",
-    Reason.CREATED: "may start at any moment",
-    Reason.UNKNOWN_STATE: "the runtime does not know its state",
-    Reason.NOT_KUBELETS: "has no pod UID: not created by a kubelet",
-    Reason.NEWEST_OF_LIVE_POD: "is how the kubelet knows that it has run",
-    Reason.TOO_YOUNG: "is too young",
-    Reason.READY: "is ready",
-    Reason.HAS_CONTAINERS: "still has containers",
-    Reason.NEWEST_SANDBOX: "is the newest sandbox of its pod",
-    Reason.POD_ALIVE: "its pod exists",
-    Reason.POD_UNKNOWN: "its pod may still exist",
-    Reason.IN_USE: "a pod uses it",
-    Reason.PINNED: "is pinned",
-    Reason.KEEP_LIST: "is on the keep-list",
-    Reason.NEWEST_OF_REPOSITORY: "is one of the newest of its repository",
-    Reason.NOT_PULLED: "the kubelet did not pull it, so it may not come back",
-    Reason.SANDBOX_IMAGE: "no pod starts without it",
-    Reason.SANDBOX_IMAGE_UNKNOWN: "the image that pod sandboxes need is not known",
-    Reason.UNRESOLVED_IMAGE: "a container uses an image that cannot be identified",
-    Reason.ROTATING: "its container is running: the log may be rotating",
     "current": "its container is writing to it",
     "newest_rotated": "is among the newest rotated logs of its container",
     "being_rotated": "its rotation may not be finished",
     "replaced": "has been replaced since it was planned",
-    Reason.TARGET_EXISTS: "points to a log that exists",
-    Reason.WITHIN_LIMIT: "within the limit: the number of dead copies to keep, or the maximum age",
-    Reason.RELIEVED: "enough was freed without it",
-    Reason.UNREADABLE: "the filesystem could no longer be read",
-    Reason.HELD_OFF: "removals are held off after startup",
-    Reason.STOPPING: "the agent was stopping",
-    Reason.INCOMPLETE_LISTING: "the runtime's answer was incomplete",
-    Reason.BEING_REMOVED: "its removal was sent earlier and is not answered yet",
-    Reason.RUNTIME_STUCK: "too many removals are unanswered to send another",
 }
+"""What each reason says, also those of the functions that are off until they are named."""
 
 FREED = 5  # the column of freed bytes, left out where nothing was removed
 
@@ -97,16 +59,6 @@ class LadderMark:
     """What happens then, for people."""
     whose: str
     """Who does it: reclaimd or the kubelet."""
-
-
-@dataclass(frozen=True, slots=True)
-class LateThreshold:
-    """A threshold of ours that acts later than the kubelet's on the same signal. The marks are in bytes or inodes."""
-
-    ours: Threshold
-    kubelets: Threshold
-    our_mark: int
-    kubelet_mark: int
 
 
 def ladder(
@@ -145,42 +97,35 @@ def image_gc_mark(high: int, capacity: int) -> int:
 
 def later_than_kubelet(
     ours: Iterable[Threshold], kubelets: Iterable[Threshold], observations: Mapping[Signal, SignalObservation]
-) -> tuple[LateThreshold, ...]:
-    """Each of the kubelet's thresholds on which it acts before us, with our nearest threshold on the same signal.
+) -> Iterator[str]:
+    """A sentence for each of the kubelet's thresholds on which it acts before us, with both marks: that of our nearest
+    threshold on the same signal, too.
 
     We act first if one of our thresholds has a mark that is not lower, at the observed capacity, and a grace period
     that is not longer. Signals on which we have no threshold are left out, and so is containerfs, whose thresholds in
     the kubelet's file never take effect.
     """
     mine = list(ours)
-    found: list[LateThreshold] = []
     for kubelet in kubelets:
-        if kubelet.signal.filesystem is FilesystemRole.CONTAINERFS:
-            continue
-        observation = observations.get(kubelet.signal)
-        same = [threshold for threshold in mine if threshold.signal is kubelet.signal]
-        if observation is None or not same:
+        signal = kubelet.signal
+        observation = observations.get(signal)
+        same = [threshold for threshold in mine if threshold.signal is signal]
+        if observation is None or not same or signal.filesystem is FilesystemRole.CONTAINERFS:
             continue
         mark = kubelet.mark(observation.capacity)
         marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
         if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
             as_quick = [threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds]
             nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
-            found.append(LateThreshold(nearest, kubelet, marks[nearest], mark))
-    return tuple(found)
+            grace = "" if marks[nearest] < mark else " with its longer grace period"
+            yield (
+                f"{signal}: the mark of {nearest.text()} = {amount(signal, marks[nearest])}{grace} acts later than the "
+                f"kubelet's of {kubelet.text()} = {amount(signal, mark)}"
+            )
 
 
 def _hard_or_soft(threshold: Threshold) -> str:
     return "hard" if threshold.hard else f"soft ({threshold.grace_seconds:g} s grace)"
-
-
-def late_threshold_sentence(late: LateThreshold) -> str:
-    """Why a threshold of ours is too late, with both marks."""
-    signal = late.ours.signal
-    ours = f"{late.ours.text()} = {amount(signal, late.our_mark)}"
-    kubelets = f"{late.kubelets.text()} = {amount(signal, late.kubelet_mark)}"
-    grace = "" if late.our_mark < late.kubelet_mark else " with its longer grace period"
-    return f"{signal}: the mark of {ours}{grace} acts later than the kubelet's of {kubelets}"
 
 
 def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalObservations) -> Iterator[str]:
@@ -254,17 +199,7 @@ def outcome_row(outcome: Outcome) -> list[str]:
     freed = "-"
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
-    return [
-        word,
-        str(verdict.kind),
-        shortened(verdict.name),
-        size,
-        age,
-        freed,
-        str(verdict.reason),
-        str(verdict.rule),
-        why,
-    ]
+    return [word, verdict.kind, shortened(verdict.name), size, age, freed, verdict.reason, verdict.rule, why]
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
@@ -275,7 +210,7 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
     table_of_all = [["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]
     if all(row[FREED] == "-" for row in rows):
         table_of_all = [row[:FREED] + row[FREED + 1 :] for row in table_of_all]
-    return table(table_of_all, width, "objects")
+    return table(table_of_all, width)
 
 
 def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
@@ -288,7 +223,7 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
     for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
         known = [size for size in sizes if size is not None]
         rows.append([str(len(sizes)), kind, format_bytes(sum(known)) if known else "-", *why])
-    return table(rows, width, "counts")
+    return table(rows, width)
 
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
@@ -297,21 +232,19 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
     roles = ", ".join(attribution.filesystems)
     rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
     for share in attribution.shares:
-        words, remedy = WORDS[share.use]
         size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
         part = f"{100 * share.bytes / used:.0f}%" if used else "-"
-        rows.append([size, part, "-" if share.objects is None else str(share.objects), words, remedy])
+        rows.append([size, part, "-" if share.objects is None else str(share.objects), share.use.words, share.remedy])
     head = f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on {escaped(attribution.path)}"
     remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
-    return [f"{head} ({roles})", *table(rows, width, "uses"), *remarks]
+    return [f"{head} ({roles})", *table(rows, width), *remarks]
 
 
 def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     """A pass for people: the threshold that was acted on, what was removed and kept, the result."""
     lines: list[str] = []
     if record.decision.acted_on is not None:
-        acted_on = record.decision.acted_on
-        lines.append(acted_on_sentence(acted_on, record.observations.signals[acted_on.signal]))
+        lines.append(against_its_mark(record.decision.acted_on, record.observations))
     if record.row:
         layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
         lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")

@@ -15,7 +15,7 @@ from eviction.reporting.json_shapes import Count, RoleName
 from eviction.reporting.tables import table
 from signals.mounts import Mount
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, FsStats, SignalObservations
+from signals.types import FilesystemRole, SignalObservations
 
 NOT_KNOWN = "not known for this type"
 
@@ -79,11 +79,6 @@ def options_that_matter(mount: Mount) -> tuple[str, ...]:
     return tuple(option for option in mount.options if option.partition("=")[0] in names)
 
 
-def project_quota(mount: Mount) -> str | None:
-    """The option that turns on project quotas, or None."""
-    return next((name for name in PROJECT_QUOTA if mount.option(name) is not None), None)
-
-
 @dataclass(frozen=True, slots=True)
 class FilesystemFacts:
     """What a filesystem of the signals is."""
@@ -138,26 +133,27 @@ def filesystem_facts(observations: SignalObservations, mounts: Mapping[str, Moun
         options = None if mount is None else options_that_matter(mount)
         jumps = jumps_of(kind, () if mount is None else mount.options)
         reserve = max(stats.free_bytes - stats.available_bytes, 0)
-        limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
-        note, quota = TRAITS.get(kind, Traits()).note, project_quota_sentence(mount, limits)
+        note, quota = TRAITS.get(kind, Traits()).note, project_quota_sentence(mount, observations, roles)
         found.append(FilesystemFacts(identity.path, roles, kind, device, reserve, options, jumps, note, quota))
     return tuple(found)
 
 
-def project_quota_sentence(mount: Mount | None, limits: Mapping[str, FsStats | None]) -> str:
-    """How project quotas affect a filesystem, as a sentence; empty if there are none. `limits`: by path of its signals,
-    what `statvfs` returns there, if a quota limits it."""
-    option = None if mount is None else project_quota(mount)
+def project_quota_sentence(
+    mount: Mount | None, observations: SignalObservations, roles: Iterable[FilesystemRole]
+) -> str:
+    """How project quotas affect a filesystem of these roles, as a sentence; empty if there are none."""
+    on = [name for name in PROJECT_QUOTA if mount is not None and mount.option(name) is not None]
+    limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
     within = [
-        f"{format_bytes(stats.available_bytes)} of {format_bytes(stats.capacity_bytes)} are available within that of "
+        f"{format_bytes(limit.available_bytes)} of {format_bytes(limit.capacity_bytes)} are available within that of "
         f"{path}, which the kubelet does not look at"
-        for path, stats in limits.items()
-        if stats is not None
+        for path, limit in limits.items()
+        if limit is not None
     ]
-    if option is None and not within:
+    if not on and not within:
         return ""
     text = (
-        f"project quotas are on{f' ({option})' if option else ''}: a directory can be at its limit while the "
+        f"project quotas are on{f' ({on[0]})' if on else ''}: a directory can be at its limit while the "
         "filesystem has room, and statvfs in it returns the limit's numbers"
     )
     return "; ".join([text, *within])
@@ -170,4 +166,4 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     for one in filesystems:
         options = "?" if one.options is None else ",".join(one.options) or "-"
         rows.append([", ".join(one.filesystems), one.type or "?", format_bytes(one.reserve), options, one.phrase])
-    return table(rows, width, "filesystems")
+    return table(rows, width)

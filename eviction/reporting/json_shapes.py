@@ -2,7 +2,7 @@
 
 A record that is printed as it is, is one frozen dataclass. `to_json` makes its document, and `.ci/schemas.py` its JSON
 Schema, with the docstrings of the class and of each field as descriptions. A document that differs from the record
-behind it is a TypedDict next to the function that makes it.
+behind it is a TypedDict, which `document_of` fills from the record, and from what is given where they differ.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast
 
-from eviction.types import API_VERSION
+from eviction.types import API_VERSION, ThresholdValue
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
 
 
@@ -28,6 +28,8 @@ def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Keywords:
     words = {"enum": [str(word) for closed in closed_lists for word in closed]}
     return Keywords({"anyOf": [words, {"minLength": 1}]} if open_ else words)
 
+
+Shape = TypeVar("Shape")
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
 
@@ -73,20 +75,28 @@ class LeftOut(Enum):
 LEFT_OUT: Final = LeftOut.LEFT_OUT
 
 
+def document_of(shape: type[Shape], record: object, **given: Any) -> Shape:
+    """A document with the fields of this TypedDict or dataclass: what is given, else the attribute of the record with
+    that name, rounded to a microsecond. What neither has, and what is `LEFT_OUT`, is left out."""
+    found = {name: given[name] if name in given else getattr(record, name, LEFT_OUT) for name in shape.__annotations__}
+    rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in found.items()}
+    return cast("Shape", to_json(rounded))
+
+
 def to_json(record: Any) -> Any:
     """The document of a frozen dataclass: its fields by name, except those that are `LEFT_OUT`.
 
-    Enumerations become texts, tuples become lists, and sets sorted lists. Numbers are not rounded.
+    Enumerations and thresholds' values become texts, tuples become lists, and sets sorted lists. Numbers are not
+    rounded.
     """
-    if isinstance(record, StrEnum):
+    if isinstance(record, StrEnum | ThresholdValue):
         return str(record)
+    if is_dataclass(record):
+        record = {field.name: getattr(record, field.name) for field in fields(record)}
     if isinstance(record, Mapping):
-        return {str(name): to_json(value) for name, value in record.items()}
+        return {str(name): to_json(value) for name, value in record.items() if value is not LEFT_OUT}
     if isinstance(record, list | tuple):
         return [to_json(value) for value in record]
     if isinstance(record, set | frozenset):
         return sorted(to_json(value) for value in record)
-    if is_dataclass(record):
-        values = {field.name: getattr(record, field.name) for field in fields(record)}
-        return {name: to_json(value) for name, value in values.items() if value is not LEFT_OUT}
     return record

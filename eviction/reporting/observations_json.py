@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from eviction.reporting.json_shapes import Count, Seconds, SignalName, Time
+from eviction.reporting.json_shapes import Count, Seconds, SignalName, Time, document_of
 from eviction.types import Threshold
 from signals.types import SignalObservation, SignalObservations, in_order
 
@@ -65,20 +65,13 @@ def timestamp(wall: float) -> str:
 
 
 def observation_json(observation: SignalObservation, observations: SignalObservations) -> ObservationJson:
-    time = None
-    if observation.time is not None:
-        time = timestamp(observations.wall_time - (observations.time - observation.time))
-    filesystem = observation.filesystem
-    return {
-        "signal": str(observation.signal),
-        "available": observation.available,
-        "capacity": observation.capacity,
-        "time": time,
-        "stale": observation.stale,
-        "filesystem": None
-        if filesystem is None
-        else {"path": filesystem.path, "device": filesystem.device, "type": filesystem.type},
-    }
+    time, filesystem = observation.time, observation.filesystem
+    return document_of(
+        ObservationJson,
+        observation,
+        time=None if time is None else timestamp(observations.wall_time - (observations.time - time)),
+        filesystem=None if filesystem is None else document_of(FilesystemJson, filesystem),
+    )
 
 
 def observations_json(observations: SignalObservations) -> list[ObservationJson]:
@@ -86,15 +79,5 @@ def observations_json(observations: SignalObservations) -> list[ObservationJson]
 
 
 def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
-    observation = observations.signals.get(threshold.signal)
-    effective = None if observation is None else threshold.mark(observation.capacity)
-    return {
-        "signal": str(threshold.signal),
-        "value": str(threshold.value),
-        "margin": None if threshold.margin is None else str(threshold.margin),
-        "effective": effective,
-        "min_reclaim": None if threshold.min_reclaim is None else str(threshold.min_reclaim),
-        "hard": threshold.hard,
-        "grace_seconds": threshold.grace_seconds,
-        "origin": threshold.origin,
-    }
+    seen = observations.signals.get(threshold.signal)
+    return document_of(ThresholdJson, threshold, effective=None if seen is None else threshold.mark(seen.capacity))

@@ -6,12 +6,11 @@ They are a stable interface for programs: bytes and inodes are integers, times R
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Literal, NotRequired, TypedDict, cast
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NotRequired, TypedDict
 
-from eviction.record import Pass, PassResult, Trigger
+from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import (
     LEFT_OUT,
     Count,
@@ -22,8 +21,8 @@ from eviction.reporting.json_shapes import (
     Time,
     Versioned,
     VersionedJson,
+    document_of,
     one_of,
-    to_json,
 )
 from eviction.reporting.observations_json import (
     ObservationJson,
@@ -47,9 +46,6 @@ KindWord = Annotated[str, one_of(Kind, open_=True)]
 
 ReasonWord = Annotated[str, one_of(Reason, open_=True)]
 """A reason: one that the kubelet's functions give, or another function's."""
-
-LayoutName = Annotated[str, one_of(FsLayout)]
-ConditionName = Annotated[str, one_of(NodeCondition)]
 
 
 class AmountsJson(TypedDict):
@@ -155,21 +151,6 @@ class Room:
         object.__setattr__(self, "sentence", f"{sentence}: {short}")
 
 
-class TimingsJson(TypedDict):
-    """Where the time of a pass went."""
-
-    detect_seconds: Seconds
-    """From the observation that met the threshold to the start of the pass."""
-    list_seconds: Seconds
-    """The runtime's lists."""
-    plan_seconds: Seconds
-    """The verdicts."""
-    remove_seconds: Seconds
-    """The removals."""
-    total_seconds: Seconds
-    """The whole pass."""
-
-
 class RecordedPassJson(TypedDict):
     """What every record of a pass has, that of the history too."""
 
@@ -177,10 +158,14 @@ class RecordedPassJson(TypedDict):
     """The id of the pass."""
     started: Time
     """When it began."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null while that is not known."""
     acted_on: ThresholdJson | None
     """The threshold that it acted on; null if a command or a periodic loop requested the pass."""
     row: list[str]
     """The functions of the row, in order."""
+    functions: list[FunctionJson]
+    """What each function of the row did, or why it was not called."""
     removals: list[OutcomeJson]
     """The objects that were to be removed, in order."""
     removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
@@ -189,6 +174,10 @@ class RecordedPassJson(TypedDict):
     """What the filesystems gained."""
     nominal: BytesJson
     """The reported sizes of the removed objects."""
+    written_meanwhile: AmountsJson
+    """How much less the filesystems have than before, if they gained nothing."""
+    timings: Timings
+    """How long its parts took."""
     result: Annotated[str, one_of(PassResult)]
     """How it ended."""
     reason: str
@@ -202,22 +191,14 @@ class PassFieldsJson(RecordedPassJson):
 
     trigger: Annotated[str, one_of(Trigger)]
     """What started it."""
-    layout: LayoutName | None
-    """How the roles are spread over filesystems; null while that is not known."""
     observations: list[ObservationJson]
     """What was observed before it, in the order of the signals."""
-    conditions: list[ConditionName]
+    conditions: list[NodeCondition]
     """The node conditions that were reported."""
     thresholds_met: list[ThresholdJson]
     """Met, or not resolved yet."""
-    functions: list[FunctionJson]
-    """What each function of the row did, or why it was not called."""
     kept_by_reason: dict[ReasonWord, Count]
     """Reason -> how many objects were kept for it."""
-    written_meanwhile: AmountsJson
-    """How much less the filesystems have than before, if they gained nothing."""
-    timings: TimingsJson
-    """How long its parts took."""
     kept: NotRequired[list[OutcomeJson]]
     """The objects that were kept; not in summaries."""
     observations_after: NotRequired[list[ObservationJson]]
@@ -259,13 +240,13 @@ class PassJson(PassFieldsJson, VersionedJson):
 
 
 # `pass` is a keyword of Python, so it cannot be a field of a class.
-_OfAPass = TypedDict(
-    "_OfAPass",
-    {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that the line is about."})]]},
+OfAPass = TypedDict(
+    "OfAPass",
+    {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that it is about."})]]},
 )
 
 
-class LogLineJson(_OfAPass):
+class LogLineJson(OfAPass):
     """One event, as one line of the log. The message is for people, the fields are for programs."""
 
     time: Time
@@ -316,27 +297,25 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
+def _amounts(freed_bytes: int, freed_inodes: int | None = None) -> dict[str, int | None]:
+    return {"bytes": freed_bytes, "inodes": freed_inodes}
+
+
 def outcome_json(outcome: Outcome) -> OutcomeJson:
     verdict = outcome.verdict
-    document: OutcomeJson = {
-        "kind": str(verdict.kind),
-        "id": verdict.id,
-        "name": shortened(verdict.name),
-        "size": verdict.size_bytes,
-        "age_seconds": None if verdict.age_seconds is None else round(verdict.age_seconds, 3),
-        "verdict": str(verdict.action),
-        "reason": str(verdict.reason),
-        "rule": str(verdict.rule),
-        "result": None if outcome.result is None else str(outcome.result),
-        "error": shortened(outcome.error) or None,
-        "duration_seconds": round(outcome.duration_seconds, 6),
-        "freed": {"bytes": outcome.freed_bytes, "inodes": outcome.freed_inodes},
-    }
-    if verdict.frees_bytes is not None:
-        document["frees"] = verdict.frees_bytes
-    if verdict.needed_in_seconds is not None:
-        document["needed_in_seconds"] = round(verdict.needed_in_seconds, 3)
-    return document
+    return document_of(
+        OutcomeJson,
+        verdict,
+        name=shortened(verdict.name),
+        size=verdict.size_bytes,
+        frees=LEFT_OUT if verdict.frees_bytes is None else verdict.frees_bytes,
+        needed_in_seconds=LEFT_OUT if verdict.needed_in_seconds is None else verdict.needed_in_seconds,
+        verdict=verdict.action,
+        result=outcome.result,
+        error=shortened(outcome.error) or None,
+        duration_seconds=outcome.duration_seconds,
+        freed=_amounts(outcome.freed_bytes, outcome.freed_inodes),
+    )
 
 
 def pass_summary(record: Pass) -> PassJson:
@@ -350,68 +329,43 @@ def pass_summary(record: Pass) -> PassJson:
 def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassJson:
     """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason. `most_removals`: how
     many removals are listed; all are counted."""
-    fields = pass_fields(record, with_kept=with_kept, most_removals=most_removals)
-    return {"apiVersion": API_VERSION, "kind": "Pass", **fields}
-
-
-def pass_fields(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassFieldsJson:
-    """The fields of the record, for a document of another kind."""
-    document: PassFieldsJson = {
-        "id": record.id,
-        "started": timestamp(record.started_wall),
-        "trigger": str(record.trigger),
-        "layout": None if record.decision.layout is None else str(record.decision.layout),
-        "observations": observations_json(record.observations),
-        "conditions": sorted(str(condition) for condition in record.decision.conditions),
-        "thresholds_met": [threshold_json(t, record.observations) for t in record.decision.thresholds_met],
-        "acted_on": None
-        if record.decision.acted_on is None
-        else threshold_json(record.decision.acted_on, record.observations),
-        "row": list(record.row),
-        "functions": [function_json(function) for function in record.functions],
-        "removals": [outcome_json(outcome) for outcome in record.removals[:most_removals]],
-        "removals_by_result": removals_by_result(record.removals),
-        "kept_by_reason": kept_by_reason(record.kept),
-        "measured": {"bytes": record.measured_bytes, "inodes": record.measured_inodes},
-        "nominal": {"bytes": record.nominal_bytes, "inodes": None},
-        "written_meanwhile": {"bytes": record.written_bytes, "inodes": record.written_inodes},
-        "result": str(record.result),
-        "reason": record.reason,
-        "errors": list(record.errors),
-        "timings": cast("TimingsJson", {name: round(took, 6) for name, took in asdict(record.timings).items()}),
-    }
-    if with_kept:
-        document["kept"] = [outcome_json(outcome) for outcome in record.kept]
-    if record.after is not None:
-        document["observations_after"] = observations_json(record.after)
-        document["still_met"] = [threshold_json(t, record.after) for t in record.still_met]
-    if record.attributions:
-        document["attribution"] = to_json(record.attributions)
-    return document
+    decision, seen, after = record.decision, record.observations, record.after
+    by_result = defaultdict[str, Counter[str]](Counter)
+    for outcome in record.removals:
+        by_result[outcome.verdict.kind][str(outcome.result)] += 1
+    found = document_of(
+        PassFieldsJson,
+        record,
+        started=timestamp(record.started_wall),
+        layout=decision.layout,
+        observations=observations_json(seen),
+        conditions=decision.conditions,
+        thresholds_met=[threshold_json(threshold, seen) for threshold in decision.thresholds_met],
+        acted_on=None if decision.acted_on is None else threshold_json(decision.acted_on, seen),
+        functions=list(map(function_json, record.functions)),
+        removals=list(map(outcome_json, record.removals[:most_removals])),
+        removals_by_result=by_result,
+        kept_by_reason=dict(sorted(Counter(str(outcome.verdict.reason) for outcome in record.kept).items())),
+        measured=_amounts(record.measured_bytes, record.measured_inodes),
+        nominal=_amounts(record.nominal_bytes),
+        written_meanwhile=_amounts(record.written_bytes, record.written_inodes),
+        timings=document_of(Timings, record.timings),
+        kept=list(map(outcome_json, record.kept)) if with_kept else LEFT_OUT,
+        observations_after=LEFT_OUT if after is None else observations_json(after),
+        still_met=LEFT_OUT if after is None else [threshold_json(threshold, after) for threshold in record.still_met],
+        attribution=record.attributions or LEFT_OUT,
+    )
+    return {"apiVersion": API_VERSION, "kind": "Pass", **found}
 
 
 def function_json(function: ReclaimResult) -> FunctionJson:
-    return {
-        "name": function.operation,
-        "removed": function.count(Result.REMOVED),
-        "measured": {"bytes": function.freed_bytes, "inodes": function.freed_inodes},
-        "nominal": {"bytes": function.nominal_bytes, "inodes": None},
-        "seconds": round(function.seconds, 6),
-        "relieved": function.relieved,
-        "skipped": shortened(function.skipped) or None,
-        "error": shortened(function.error) or None,
-    }
-
-
-def removals_by_result(removals: Iterable[Outcome]) -> dict[str, dict[str, int]]:
-    """The number of objects by kind and result: {"image": {"removed": 3}}."""
-    counts: dict[str, dict[str, int]] = {}
-    for outcome in removals:
-        of_kind = counts.setdefault(str(outcome.verdict.kind), {})
-        of_kind[str(outcome.result)] = of_kind.get(str(outcome.result), 0) + 1
-    return counts
-
-
-def kept_by_reason(kept: Iterable[Outcome]) -> dict[str, int]:
-    """The number of kept objects by reason."""
-    return dict(sorted(Counter(str(outcome.verdict.reason) for outcome in kept).items()))
+    return document_of(
+        FunctionJson,
+        function,
+        name=function.operation,
+        removed=function.count(Result.REMOVED),
+        measured=_amounts(function.freed_bytes, function.freed_inodes),
+        nominal=_amounts(function.nominal_bytes),
+        skipped=shortened(function.skipped) or None,
+        error=shortened(function.error) or None,
+    )

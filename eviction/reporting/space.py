@@ -55,8 +55,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
@@ -100,52 +99,48 @@ CONTENT = "io.containerd.content.v1.content"
 
 
 class Use(StrEnum):
-    """What bytes are used for; a closed list."""
+    """What bytes are used for; a closed list. `words`: what it is called. `remedy`: what can be done about it."""
 
-    IMAGES_IN_USE = "images_in_use"
-    IMAGES_MAY_GO = "images_may_go"
-    IMAGES_TOO_YOUNG = "images_too_young"
-    IMAGES_KEPT = "images_kept"
-    IMAGES_UNJUDGED = "images_unjudged"
-    CONTAINERS_LIVE = "containers_live"
-    CONTAINERS_DEAD = "containers_dead"
-    LOGS_LIVE = "logs_live"
-    LOGS_ROTATED = "logs_rotated"
-    LOGS_OF_GONE_PODS = "logs_of_gone_pods"
-    VOLUMES = "volumes"
-    BEING_FREED = "being_freed"
-    HIDDEN = "hidden"
-    DELETED_OPEN = "deleted_open"
-    ELSE = "else"
+    words: str
+    remedy: str
 
+    def __new__(cls, use: str, words: str = "", remedy: str = "") -> Self:
+        found = str.__new__(cls, use)
+        found._value_, found.words, found.remedy = use, words, remedy
+        return found
 
-WORDS: Mapping[Use, tuple[str, str]] = {
-    Use.IMAGES_IN_USE: ("images in use", "move pods away, or use smaller images"),
-    Use.IMAGES_MAY_GO: (
+    IMAGES_IN_USE = "images_in_use", "images in use", "move pods away, or use smaller images"
+    IMAGES_MAY_GO = (
+        "images_may_go",
         "images that may go",
         "reclaimd removes them under pressure; now: reclaim --signal imagefs.available --all",
-    ),
-    Use.IMAGES_TOO_YOUNG: ("images that are too young", "wait, or lower imageMinimumGCAge"),
-    Use.IMAGES_KEPT: ("images that are pinned or kept", "look at keepImages and at what the runtime pins"),
-    Use.IMAGES_UNJUDGED: ("images (not judged in this pass)", "reclaimd plan tells them apart"),
-    Use.CONTAINERS_LIVE: ("writable layers of containers", "limit ephemeral-storage, or write to a volume"),
-    Use.CONTAINERS_DEAD: (
+    )
+    IMAGES_TOO_YOUNG = "images_too_young", "images that are too young", "wait, or lower imageMinimumGCAge"
+    IMAGES_KEPT = "images_kept", "images that are pinned or kept", "look at keepImages and at what the runtime pins"
+    IMAGES_UNJUDGED = "images_unjudged", "images (not judged in this pass)", "reclaimd plan tells them apart"
+    CONTAINERS_LIVE = (
+        "containers_live",
+        "writable layers of containers",
+        "limit ephemeral-storage, or write to a volume",
+    )
+    CONTAINERS_DEAD = (
+        "containers_dead",
         "writable layers of dead containers",
         "one copy of each is kept while its pod exists: delete pods",
-    ),
-    Use.LOGS_LIVE: ("logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"),
-    Use.LOGS_ROTATED: ("rotated logs", "lower the kubelet's containerLogMaxFiles"),
-    Use.LOGS_OF_GONE_PODS: ("logs of pods that are gone", "container garbage collection removes them"),
-    Use.VOLUMES: ("volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"),
-    Use.BEING_FREED: (
+    )
+    LOGS_LIVE = "logs_live", "logs of live pods", "lower the kubelet's containerLogMaxSize, or log less"
+    LOGS_ROTATED = "logs_rotated", "rotated logs", "lower the kubelet's containerLogMaxFiles"
+    LOGS_OF_GONE_PODS = "logs_of_gone_pods", "logs of pods that are gone", "container garbage collection removes them"
+    VOLUMES = "volumes", "volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"
+    BEING_FREED = (
+        "being_freed",
         "removed, and being freed",
         "nothing: the runtime frees it within seconds, or with its next collection",
-    ),
-    Use.HIDDEN: ("content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"),
-    Use.DELETED_OPEN: ("deleted files that are still open", "stop the processes that hold them, named below"),
-    Use.ELSE: ("everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"),
-}
-"""What each use is called, and what can be done about it."""
+    )
+    HIDDEN = "hidden", "content that CRI does not show", "ctr namespaces ls; prune build caches and other namespaces"
+    DELETED_OPEN = "deleted_open", "deleted files that are still open", "stop the processes that hold them, named below"
+    ELSE = "else", "everything else", "not the runtime's or the kubelet's: du -xh on the filesystem shows it"
+
 
 _OF_IMAGES: Mapping[str, Use] = {
     Reason.IN_USE: Use.IMAGES_IN_USE,
@@ -197,7 +192,7 @@ class Share:
     """What can be done about them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "remedy", WORDS[self.use][1])
+        object.__setattr__(self, "remedy", self.use.remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +270,7 @@ class SparseFile(NamedTuple):
 
 @dataclass(slots=True)
 class TreeUsage:
-    """What a tree occupies: allocated bytes by class of file, and inodes, both without the root itself.
+    """What a tree occupies: allocated bytes by class of file, without the root itself.
 
     `device_id`: as in `FilesystemIdentity`, None if the root does not exist or was not reached. `complete`: everything
     was counted; otherwise the numbers are lower bounds. `sparsest`: the file with the most `missing` bytes, None if no
@@ -284,7 +279,6 @@ class TreeUsage:
 
     device_id: int | None = None
     bytes_by_class: dict[str, int] = field(default_factory=dict)
-    inodes: int = 0
     complete: bool = False
     sparsest: SparseFile | None = None
 
@@ -343,7 +337,6 @@ def _count_file(usage: TreeUsage, group: str, path: str, found: os.stat_result, 
         linked.add(found.st_ino)
     allocated = found.st_blocks * SECTOR
     usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated
-    usage.inodes += 1
     sparse = SparseFile(found.st_size - allocated, allocated, path)
     if stat.S_ISREG(found.st_mode) and sparse.missing > (usage.sparsest.missing if usage.sparsest else 0):
         usage.sparsest = sparse
@@ -354,11 +347,11 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
     mounted on itself, as CRI-O does with its layers, holds nothing else than the tree and is left out."""
     prefix, table = root.rstrip("/") + "/", read_mounts(mounts)
     below = {mount.point: (mount.device, mount.root) for mount in table if mount.point.startswith(prefix)}
-    if (outer := mount_holding(root, table)) is not None:
-        for point in list(below):
-            if below[point] == (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point))):
-                del below[point]
-    return frozenset(below)
+    outer = mount_holding(root, table)
+    if outer is None:
+        return frozenset(below)
+    same = {point: (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point))) for point in below}
+    return frozenset(point for point in below if below[point] != same[point])
 
 
 # ---- Open files
@@ -366,8 +359,8 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """Either a `deleted` file, with the bytes that it takes while it is open, or a file that is open for writing, with
-    the bytes that are allocated beyond its end.
+    """Either a `deleted` file, with the bytes that it takes while it is open, or one with bytes allocated beyond its
+    end.
 
     `path`: the last path of a deleted file. `pid`, `process`: the first process that has it open. `pod_uid`: empty if
     that process is in no pod.
@@ -397,13 +390,22 @@ class OpenFilesScan:
         self.complete = self.others_hidden = False
         self._proc = proc
         self._found: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
-        self._forgotten = False
 
     def run(self, in_time: InTime) -> None:
         """Scans every process, by ascending PID. Never raises OSError."""
         pids = sorted(int(name) for name in names_in(self._proc) if name.isdigit())
         self.processes = len(pids)
-        self.complete = all(self._process(pid, in_time) for pid in pids) and bool(pids) and not self._forgotten
+        for pid in pids:
+            try:
+                for link in open_files(f"{self._proc}/{pid}"):
+                    if not in_time() or len(self._found) == MOST_FILES:
+                        return
+                    self._look(link, pid)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                self.processes -= 1
+            except OSError:
+                self.unreadable += 1
+        self.complete = bool(pids)
 
     def found(self, device_id: int) -> tuple[OpenFile, ...]:
         """The files found on a filesystem; each inode once."""
@@ -421,58 +423,32 @@ class OpenFilesScan:
         text = f"files that processes hold open: {'; '.join(texts)}"
         return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
-    def _process(self, pid: int, in_time: InTime) -> bool:
-        """Scans one process; false when time is up."""
-        try:
-            for link, info in self._links(pid):
-                if not in_time():
-                    return False
-                self._look(link, info, pid)
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
-            self.processes -= 1
-        except OSError:
-            self.unreadable += 1
-        return True
-
-    def _links(self, pid: int) -> Iterator[tuple[str, str]]:
-        """The links to the files that a process has open, each with its `fdinfo`, and to deleted ones it has mapped."""
-        directory = f"{self._proc}/{pid}"
-        for name in os.listdir(f"{directory}/fd"):
-            yield f"{directory}/fd/{name}", f"{directory}/fdinfo/{name}"
-        with open(f"{directory}/maps", encoding="utf-8", errors="surrogateescape") as lines:
-            for mapping in deleted_mappings(lines):
-                yield f"{directory}/map_files/{mapping}", ""
-
-    def _look(self, link: str, info: str, pid: int) -> None:
+    def _look(self, link: str, pid: int) -> None:
         """Looks at one open or mapped file; skips one that was closed. Raises PermissionError if it may not be read."""
         try:
-            path = os.readlink(link)
-            if not path.startswith("/"):  # a socket, a pipe
-                return
             file = os.stat(link)
             device_id = self.filesystems.get(file.st_dev)
-            if device_id is None or not stat.S_ISREG(file.st_mode):
+            if device_id is None or not stat.S_ISREG(file.st_mode) or (device_id, file.st_ino) in self._found:
                 return
-            allocated, block_size = file.st_blocks * SECTOR, self.block_sizes.get(device_id)
-            if file.st_nlink == 0:
-                self._remember(device_id, file.st_ino, pid, path.removesuffix(_DELETED), allocated, deleted=True)
-            elif block_size is not None and info:
-                beyond = allocated - -(-file.st_size // block_size) * block_size
-                if beyond > 0 and _open_for_writing(info):
-                    self._remember(device_id, file.st_ino, pid, path, beyond, deleted=False)
+            size, deleted = file.st_blocks * SECTOR, file.st_nlink == 0
+            if not deleted:
+                block_size = self.block_sizes.get(device_id)
+                size -= size if block_size is None else -(-file.st_size // block_size) * block_size
+            if deleted or size > 0:
+                path, process = os.readlink(link).removesuffix(_DELETED), text_of(f"{self._proc}/{pid}/comm") or "?"
+                pod_uid = pod_uid_of(text_of(f"{self._proc}/{pid}/cgroup"))
+                self._found[device_id, file.st_ino] = OpenFile(path, pid, process, pod_uid, size, deleted)
         except PermissionError:
             raise
         except OSError:
             return
 
-    def _remember(self, device_id: int, inode: int, pid: int, path: str, size: int, *, deleted: bool) -> None:
-        if (device_id, inode) in self._found:
-            return
-        if len(self._found) == MOST_FILES:
-            self._forgotten = True
-            return
-        process, pod_uid = text_of(f"{self._proc}/{pid}/comm") or "?", pod_uid_of(text_of(f"{self._proc}/{pid}/cgroup"))
-        self._found[device_id, inode] = OpenFile(path, pid, process, pod_uid, size, deleted)
+
+def open_files(process: str) -> Iterator[str]:
+    """The links to the files that a process has open, and to deleted ones it has mapped. Raises OSError."""
+    yield from (f"{process}/fd/{name}" for name in os.listdir(f"{process}/fd"))
+    with open(f"{process}/maps", encoding="utf-8", errors="surrogateescape") as lines:
+        yield from (f"{process}/map_files/{mapping}" for mapping in deleted_mappings(lines))
 
 
 def pod_uid_of(cgroups: str) -> str:
@@ -482,27 +458,16 @@ def pod_uid_of(cgroups: str) -> str:
     `cgroup_manager_linux.go` (with the systemd driver a `-` in a name becomes `_`).
     """
     found = _POD.search(cgroups)
-    if found is None:
-        return ""
-    return found[1].replace("_", "-") if found[1] else found[2]
+    return "" if found is None else (found[1] or found[2]).replace("_", "-")
 
 
-def deleted_mappings(lines: Iterable[str]) -> Sequence[str]:
-    """The names in `map_files` of the mapped deleted files, each file once, from the lines of `maps`."""
-    found: dict[tuple[str, str], str] = {}
+def deleted_mappings(lines: Iterable[str]) -> Iterator[str]:
+    """The names in `map_files` of the mapped deleted files, from the lines of `maps`."""
     for line in lines:
         fields = line.rstrip("\n").split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith("/") and fields[5].endswith(_DELETED):
             low, _, high = fields[0].partition("-")
-            found.setdefault((fields[3], fields[4]), f"{int(low, 16):x}-{int(high, 16):x}")
-    return tuple(found.values())
-
-
-def _open_for_writing(info: str) -> bool:
-    """Whether a descriptor is open for writing, from its `fdinfo`. Raises OSError."""
-    with open(info, encoding="ascii") as lines:
-        flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
-    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+            yield f"{int(low, 16):x}-{int(high, 16):x}"
 
 
 # ---- Overlays, and what the kernel says of a filesystem
@@ -588,16 +553,9 @@ def thin_pool(name: str, uuid: str) -> str | None:
 
 def thin_pool_below(device: str, sys: str = SYS) -> str | None:
     """The first thin pool among the device itself and the devices below it (`slaves`)."""
-    pending, seen = [device], {device}
-    while pending:
-        entry = os.path.realpath(f"{sys}/class/block/{pending.pop(0)}")
-        pool = thin_pool(text_of(f"{entry}/dm/name"), text_of(f"{entry}/dm/uuid"))
-        if pool is not None:
-            return pool
-        below = [slave for slave in names_in(f"{entry}/slaves") if slave not in seen]
-        seen.update(below)
-        pending += below
-    return None
+    entry = f"{sys}/class/block/{device}"
+    below = (thin_pool_below(slave, sys) for slave in names_in(f"{entry}/slaves"))
+    return thin_pool(text_of(f"{entry}/dm/name"), text_of(f"{entry}/dm/uuid")) or next(filter(None, below), None)
 
 
 def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
@@ -675,21 +633,14 @@ def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Re
     yield from btrfs_remarks(device, sys)
     pool = thin_pool_below(device, sys)
     if pool is not None:
-        text = (
-            f"this filesystem is on {pool}: statvfs does not show how full that is, and when it is full, writes fail "
-            "although there is room here (lvs, dmsetup status)"
-        )
+        text = f"on {pool}: when that is full (lvs, dmsetup status), writes fail, whatever is available here"
         yield Remark(About.THIN_POOL, None, text)
 
 
 def _hides_processes(mounts: Sequence[Mount]) -> bool:
-    mount = mount_holding(PROC, mounts)
-    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
-        return True
-    try:
-        return os.readlink(f"{PROC}/self/ns/pid") != FIRST_PID_NAMESPACE
-    except OSError:
-        return True
+    mount, namespace = mount_holding(PROC, mounts), os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid"))
+    shown_to_all = mount is None or mount.option("hidepid") in SHOWN_TO_ALL
+    return not shown_to_all or namespace != FIRST_PID_NAMESPACE
 
 
 def names_in(directory: str) -> list[str]:
@@ -744,15 +695,14 @@ class Measured:
 
 
 def attribute(
-    observations: SignalObservations, outcomes: Iterable[Outcome], measured: Measured
+    observations: SignalObservations, outcomes: Sequence[Outcome], measured: Measured
 ) -> tuple[Attribution, ...]:
     """One attribution for each observed filesystem; only the first says which processes were not looked at.
 
     `outcomes`: every object of a pass or a plan. Removed objects only count towards what is being freed.
     """
-    all_outcomes = tuple(outcomes)
-    present = [outcome for outcome in all_outcomes if outcome.result not in _GONE]
-    removed = [outcome for outcome in all_outcomes if outcome.result is Result.REMOVED]
+    present = [outcome for outcome in outcomes if outcome.result not in _GONE]
+    removed = [outcome for outcome in outcomes if outcome.result is Result.REMOVED]
     spaces, unseen = measured.filesystems, measured.unseen
     answers: list[Attribution] = []
     for device_id, roles in roles_by_device(observations).items():
@@ -769,8 +719,8 @@ def attribute(
             deleted = sum(file.bytes for file in space.open_files if file.deleted)
             found.append(Share(Use.DELETED_OPEN, min(deleted, rest), at_least=unseen is not None))
             rest -= found[-1].bytes
-            limits = {observations.filesystems[role][0].path: observations.limits.get(role) for role in roles}
-            remarks += remarks_of(stats, space, _sparsest(measured, device_id), limits)
+            quota = project_quota_sentence(space.mount, observations, roles)
+            remarks += remarks_of(stats, space, _sparsest(measured, device_id), quota)
             if unseen is not None and device_id == next(iter(spaces)):
                 remarks.append(unseen)
         shares = sorted((share for share in found if share.bytes or share.objects), key=lambda share: -share.bytes)
@@ -846,10 +796,10 @@ def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
     return Use.LOGS_ROTATED if len(names) > 1 and ".log." in names[-1] else Use.LOGS_LIVE
 
 
-def sentence(attribution: Attribution, parts: int = 4) -> str:
-    """The largest parts in one sentence."""
-    largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:parts]
-    text = ", ".join(f"{WORDS[s.use][0]} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
+def sentence(attribution: Attribution) -> str:
+    """The four largest parts in one sentence."""
+    largest = sorted(attribution.shares, key=lambda share: -share.bytes)[:4]
+    text = ", ".join(f"{s.use.words} {'at least ' * s.at_least}{format_bytes(s.bytes)}" for s in largest if s.bytes)
     return f"of {format_bytes(attribution.used)} used on {attribution.path}: {text or 'nothing is accounted for'}"
 
 
@@ -864,24 +814,18 @@ def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
     return max(filter(None, found), key=lambda file: file.missing, default=None)
 
 
-def remarks_of(
-    stats: FsStats,
-    space: HiddenSpace,
-    sparsest: SparseFile | None = None,
-    limits: Mapping[str, FsStats | None] = MappingProxyType({}),
-) -> list[Remark]:
-    """All remarks about one filesystem, in the order of `About`. `limits`: as in `project_quota_sentence`."""
+def remarks_of(stats: FsStats, space: HiddenSpace, sparsest: SparseFile | None, quota: str) -> list[Remark]:
+    """All remarks about one filesystem, in the order of `About`. `quota`: what `project_quota_sentence` says."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
-    small = [each for each in space.remarks if each.about is About.DELAYED_ALLOCATION and (each.bytes or 0) < worth]
-    remarks += [each for each in space.remarks if each not in small]
+    delayed = About.DELAYED_ALLOCATION
+    remarks += [each for each in space.remarks if each.about is not delayed or (each.bytes or 0) >= worth]
     growing = sorted((file for file in space.open_files if not file.deleted), key=lambda file: -file.bytes)
     beyond = sum(file.bytes for file in growing)
     if beyond >= worth:
         text = (
-            f"at least {format_bytes(beyond)} are allocated beyond the end of {counted(len(growing), 'file')} open for "
-            f"writing (speculative preallocation), most by {growing[0].process} (pid {growing[0].pid}) for "
-            f"{growing[0].path}: nobody's data, and freed later"
+            f"at least {format_bytes(beyond)} beyond the end of {counted(len(growing), 'open file')} (speculative "
+            f"preallocation), most by {growing[0].process} (pid {growing[0].pid}) for {growing[0].path}: freed later"
         )
         remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # closed files may have some too
     if sparsest is not None and sparsest.missing >= worth:
@@ -892,7 +836,7 @@ def remarks_of(
     if space.mount is not None and space.mount.type.startswith("ext") and reserve >= worth:
         text = f"{format_bytes(reserve)} are free and reserved for root: no pod can use them"
         remarks.append(Remark(About.RESERVE, reserve, text))
-    if quota := project_quota_sentence(space.mount, limits):
+    if quota:
         remarks.append(Remark(About.PROJECT_QUOTA, None, quota))
     return sorted(remarks, key=lambda remark: list(About).index(remark.about))
 
@@ -926,9 +870,8 @@ def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Rema
         written = sum(usage.total_bytes for usage in known)
         at_least = len(known) < len(others) or not all(usage.complete for usage in known)
         text = (
-            f"{counted(len(others), 'writable layer')} of containers that the runtime does not list (docker, podman, "
-            f"another namespace of containerd), {'at least ' * at_least}{format_bytes(written)} written, the first "
-            f"mounted at {next(iter(others)).point}"
+            f"{counted(len(others), 'writable layer')} of containers that CRI does not list (docker, podman, another "
+            f"namespace), {'at least ' * at_least}{format_bytes(written)}, the first at {next(iter(others)).point}"
         )
         yield Remark(About.OTHER_OVERLAYS, written, text, at_least=at_least)
 
@@ -968,30 +911,25 @@ class Places:
         return os.path.join(parent, CONTENT) if name.startswith(SNAPSHOTTER) else ""
 
 
+@dataclass(eq=False)
 class DiskSurvey:
     """Measures one node. `observe`, `places` and `pods` are called each time. `service` opens a client with a short
     deadline, which is closed afterwards; it returns None if there is no runtime."""
 
-    def __init__(
-        self,
-        observe: Callable[[], SignalObservations],
-        places: Callable[[], Places],
-        pods: Callable[[], PodStates],
-        service: Callable[[], UsageService | None],
-        clock: Clock,
-        count_seconds: float = COUNT_SECONDS,
-    ):
-        self._observe = observe
-        self._places = places
-        self._pods = pods
-        self._service = service
-        self._clock = clock
-        self._counting = TimeLimit("tree usage", clock, count_seconds)
-        self._looking = TimeLimit("hidden space", clock, LOOK_SECONDS)
-        self._workers = Workers("disk survey", 1)
-        self._done_at = float("-inf")
+    observe: Callable[[], SignalObservations]
+    places: Callable[[], Places]
+    pods: Callable[[], PodStates]
+    service: Callable[[], UsageService | None]
+    clock: Clock
+    count_seconds: float = COUNT_SECONDS
 
-    def survey(self, observations: SignalObservations, outcomes: Iterable[Outcome]) -> tuple[Attribution, ...]:
+    def __post_init__(self) -> None:
+        self._counting = TimeLimit("tree usage", self.clock, self.count_seconds)
+        self._looking = TimeLimit("hidden space", self.clock, LOOK_SECONDS)
+        self._workers = Workers("disk survey", 1)
+        self._begun_at = float("-inf")
+
+    def survey(self, observations: SignalObservations, outcomes: Sequence[Outcome]) -> tuple[Attribution, ...]:
         """What the bytes are used for now. Takes some seconds; does not raise if runtime or disk do not answer."""
         return attribute(observations, outcomes, self._measure(observations))
 
@@ -1009,12 +947,12 @@ class DiskSurvey:
 
     def _settled(self) -> SignalObservations:
         """The observations when no more space is being freed, or after 5 s."""
-        latest, quiet = self._observe(), 0
+        latest, quiet = self.observe(), 0
         for _ in range(SETTLE_MOST_POLLS):
             if quiet == SETTLE_QUIET_POLLS:
                 break
             time.sleep(SETTLE_POLL_SECONDS)
-            before, latest = latest, self._observe()
+            before, latest = latest, self.observe()
             quiet = 0 if _free_bytes(latest) > _free_bytes(before) + SETTLE_BYTES else quiet + 1
         return latest
 
@@ -1023,23 +961,18 @@ class DiskSurvey:
 
         A failure to start the thread is counted, and the next pass tries again."""
 
-        def explain() -> None:
-            try:
-                on_explained(self.with_attribution(record))
-            finally:
-                self._done_at = self._clock.monotonic()
-
-        quiet_seconds = self._clock.monotonic() - self._done_at
-        if record.result is PassResult.NOT_ENOUGH and quiet_seconds >= SHORTEST_INTERVAL_SECONDS:
+        now = self.clock.monotonic()
+        if record.result is PassResult.NOT_ENOUGH and now - self._begun_at >= SHORTEST_INTERVAL_SECONDS:
             with suppress(NoThread):
-                self._workers.run(explain)
+                self._workers.run(lambda: on_explained(self.with_attribution(record)))
+                self._begun_at = now
 
     @property
     def threads_not_started(self) -> int:
         return sum(workers.not_started for workers in (self._workers, self._counting.workers, self._looking.workers))
 
     def _measure(self, observations: SignalObservations) -> Measured:
-        places, pods = self._places(), self._pods()
+        places, pods = self.places(), self.pods()
         answering = paths_that_answer(observations)
         identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
         paths = {identity.path: identity.device_id for identity in identities}
@@ -1054,25 +987,27 @@ class DiskSurvey:
         counted_of = dict(zip(uppers, of_upper, strict=True))
         for space in filesystems.values():
             space.others = {overlay: counted_of.get(overlay.upper) for overlay in space.others}
-        measured = Measured(
-            store=None if store.device_id is None else store,
-            content=None if content.device_id is None else content,
-            logs=logs,
-            volumes=volumes,
-            filesystems=filesystems,
-            unseen=unseen,
+        service = self.service()
+        reported: int | None = None
+        writable_layers: Mapping[str, int] | None = None
+        if service is not None:
+            with closing(service), suppress(RuntimeUnavailable):
+                info = service.image_fs_info()
+                reported = info.image_used_bytes
+                if info.image_filesystems and info.image_filesystems[0].endswith(IMAGES):  # CRI-O counts only that
+                    reported = store.total_bytes if store.complete else None
+                writable_layers = dict(service.writable_layers())
+        return Measured(
+            reported,
+            None if store.device_id is None else store,
+            None if content.device_id is None else content,
+            len(set(places.stores)) < 2,
+            writable_layers,
+            logs,
+            volumes,
+            filesystems,
+            unseen,
         )
-        service = self._service()
-        if service is None:
-            return measured
-        with closing(service), suppress(RuntimeUnavailable):
-            info = service.image_fs_info()
-            of_both = len(set(places.stores)) < 2
-            measured = replace(measured, store_reported=info.image_used_bytes, writable_in_store=of_both)
-            if any(path.endswith(IMAGES) for path in info.image_filesystems[:1]):  # CRI-O counts only that directory
-                measured = replace(measured, store_reported=store.total_bytes if store.complete else None)
-            measured = replace(measured, writable_layers=dict(service.writable_layers()))
-        return measured
 
 
 def explained(record: Pass) -> Iterator[tuple[str, dict[str, Any]]]:

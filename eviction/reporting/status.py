@@ -10,15 +10,7 @@ from eviction.decision.headroom import FillRates
 from eviction.reporting.filesystem_facts import FilesystemFacts
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, Seconds, Time, Versioned, VersionedJson
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
-from eviction.reporting.pass_record import (
-    AmountsJson,
-    BytesJson,
-    ConditionName,
-    FunctionJson,
-    KindWord,
-    LayoutName,
-    PassJson,
-)
+from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
 from reclaim.execution.removals import Removal
 from reclaim.pods.states import Doubt, Why
@@ -168,11 +160,11 @@ class CheckJson(VersionedJson):
     """What the document is."""
     endpoint: str
     """The endpoint of the runtime."""
-    conditions: list[ConditionName]
+    conditions: list[NodeCondition]
     """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
     disk_pressure: bool | None
     """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
-    layout: LayoutName | None
+    layout: FsLayout | None
     """How the roles are spread over filesystems; null if that is not known."""
     filesystems: list[FilesystemFacts]
     """The filesystems of the signals."""

@@ -11,16 +11,15 @@ In a pipe, a table has all columns, and lines of any length. On a terminal, it f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import TextWrapper
-from typing import Any, Literal
 
 from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition, Threshold
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import KUBELET_ROLES, Signal, SignalObservation, SignalObservations, in_order
+from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
 
 GAP = "  "
 NARROWEST_NAME = 24
@@ -44,26 +43,11 @@ TEXTS = frozenset(
 )  # fmt: skip
 """`NAMES`, `TEXTS`: the heads of the columns of names and of texts."""
 
-Kind = Literal[
-    "signals", "thresholds", "objects", "counts", "passes", "functions", "uses", "filesystems", "configuration",
-    "ladder", "pods", "history", "regret", "other",
-]  # fmt: skip
-LEFT_OUT_FIRST: Mapping[Kind, tuple[str, ...]] = {
-    "signals": ("FILESYSTEM", "CAPACITY", "HEADROOM", "MARK"),
-    "thresholds": ("MARK",),
-    "objects": ("IN WORDS", "RULE", "AGE", "FREED", "SIZE", "KIND"),
-    "counts": ("RULE", "SIZE"),
-    "passes": ("SIGNAL",),
-    "functions": ("INODES", "SECONDS", "CALLS", "REMOVED"),
-    "uses": ("OBJECTS", "SHARE"),
-    "filesystems": ("OPTIONS", "RESERVE"),
-    "configuration": ("DEFAULT", "ORIGIN"),
-    "ladder": ("AVAILABLE", "WHOSE"),
-    "pods": ("LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS", "PRIORITY", "REQUEST"),
-    "history": ("PASS", "FREED", "REASON", "SIZE", "KIND"),
-    "regret": ("PER GIB FREED", "FREED", "SOONEST", "REMOVED"),
-    "other": (),
-}
+LEFT_OUT_FIRST = (
+    "FILESYSTEM", "CAPACITY", "HEADROOM", "IN WORDS", "RULE", "AGE", "PASS", "LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS",
+    "PRIORITY", "REQUEST", "INODES", "SECONDS", "CALLS", "OBJECTS", "SHARE", "OPTIONS", "RESERVE", "DEFAULT", "ORIGIN",
+    "NOW", "WHOSE", "PER GIB FREED", "REMOVED", "FREED", "SOONEST", "SIZE", "KIND", "SIGNAL", "MARK", "REASON",
+)  # fmt: skip
 """The columns that a table leaves out on a narrow terminal, in this order."""
 
 
@@ -78,38 +62,22 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
     return texts if texts[0] != texts[1] or first == second else (f"{first}B", f"{second}B")
 
 
-def below_sentence(threshold: Threshold, observations: SignalObservations) -> str:
-    """A threshold that is met, with the available amount and the mark, such as `nodefs.available 1.0GiB < 2.0GiB`. If
-    it is still met above its mark, with the amount that clears it."""
+def against_its_mark(threshold: Threshold, observations: SignalObservations) -> str:
+    """The available amount against the mark of a threshold, such as `nodefs.available 1.0GiB < 2.0GiB`. If it is still
+    met above its mark, against the amount that clears it."""
     observation, signal = observations.signals[threshold.signal], threshold.signal
-    mark = threshold.mark(observation.capacity)
-    if not short_of_min_reclaim(threshold, observation):
-        return f"{signal} {' < '.join(distinguishable(signal, observation.available, mark))}"
-    goal = threshold.mark_with_min_reclaim(observation.capacity)
-    amounts = " < ".join(distinguishable(signal, observation.available, goal))
-    return f"{signal} {amounts}, the mark of {amount(signal, mark)} with its minimum reclaim"
+    mark = goal = threshold.mark(observation.capacity)
+    of_mark = ""
+    if short_of_min_reclaim(threshold, observation):
+        goal = threshold.mark_with_min_reclaim(observation.capacity)
+        of_mark = f", the mark of {amount(signal, mark)} with its minimum reclaim"
+    seen, wanted = distinguishable(signal, observation.available, goal)
+    return f"{signal} {seen} {'<' if observation.available < goal else '>='} {wanted}{of_mark}"
 
 
-def acted_on_sentence(threshold: Threshold, observation: SignalObservation) -> str:
-    """The value of the signal that was acted on, and why that is too little, if it is."""
-    signal, mark = threshold.signal, threshold.mark(observation.capacity)
-    seen, wanted = distinguishable(signal, observation.available, mark)
-    if not mark and observation.available < 0:
-        taken, limit = distinguishable(signal, observation.capacity - observation.available, observation.capacity)
-        return f"{signal} is {seen}: its images take {taken}, and their limit is {limit}"
-    of_mark = f"its mark of {threshold.text()} = {wanted}"
-    if observation.available < mark:
-        return f"{signal} is {seen}, below {of_mark}"
-    if not short_of_min_reclaim(threshold, observation):
-        return f"{signal} is {seen}, not below {of_mark}"
-    goal = threshold.mark_with_min_reclaim(observation.capacity)
-    seen, reach = distinguishable(signal, observation.available, goal)
-    return f"{signal} is {seen}, no longer below {of_mark}, and short of {reach}, the mark with its minimum reclaim"
-
-
-def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = "other") -> list[str]:
+def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     """Rows as lines with aligned columns; the first row is the head. `width`: of the terminal, None for lines of any
-    length. `kind`: the key in `LEFT_OUT_FIRST`."""
+    length."""
     cells = [[escaped(cell) for cell in row] for row in rows]
     columns = list(range(len(cells[0])))
     widest = [max(len(row[column]) for row in cells) for column in columns]
@@ -117,14 +85,14 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None, kind: Kind = 
         return [GAP.join(map(str.ljust, row, widest)).rstrip() for row in cells]
     heads = cells[0]
     least = [_least(heads[column], [row[column] for row in cells]) for column in columns]
-    for head in LEFT_OUT_FIRST[kind]:
+    for head in LEFT_OUT_FIRST:
         if _sum(least, columns) <= width:
             break
         columns = [column for column in columns if heads[column] != head or column == 0]
     widths = _shared([least[c] for c in columns], [widest[c] for c in columns], width - _sum(least, columns))
     lines = []
     for row in cells:
-        parts = [_fitted(kind, heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
+        parts = [_fitted(heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
         lines += [GAP.join(map(str.ljust, line, widths)).rstrip() for line in zip_longest(*parts, fillvalue="")]
     return lines
 
@@ -155,13 +123,13 @@ def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]
     return widths
 
 
-def _fitted(kind: Kind, head: str, cell: str, width: int) -> list[str]:
+def _fitted(head: str, cell: str, width: int) -> list[str]:
     """The cell as lines of this width. Only columns other than names and texts may be wider."""
     if len(cell) <= width or head not in NAMES | TEXTS:
         return [cell]
     if head in NAMES:
-        sentence = kind == "history" and " " in cell  # a pass has a sentence in place of a name
-        return [f"{cell[: width - 1]}…" if sentence else f"…{cell[len(cell) - width + 1 :]}"]
+        # In the history, a pass has a sentence in place of a name.
+        return [f"{cell[: width - 1]}…" if " " in cell else f"…{cell[len(cell) - width + 1 :]}"]
     return _Text(width).wrap(cell)
 
 
@@ -193,7 +161,7 @@ def signals_table(
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
             rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
-    lines = table(rows, width, "signals")
+    lines = table(rows, width)
     unknown = [unavailable.role for unavailable in observations.unavailable]
     lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
@@ -243,32 +211,12 @@ def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, belo
     return f"{ours}, no DiskPressure" if kubelets_known else ours
 
 
-def status_in_words(status: Mapping[str, Any]) -> str:
-    """The conditions in the daemon's answer. An older daemon has only one, which it calls DiskPressure although it is
-    about its own mark."""
-    conditions = status["conditions"]
-    if "disk_pressure" not in status and conditions:
-        conditions = [NodeCondition.RECLAIM_PRESSURE]
-    available = {one["signal"]: one["available"] for one in status["observations"] if not one["stale"]}
-    below = any(
-        one["effective"] is not None and available.get(one["signal"], one["effective"]) < one["effective"]
-        for one in status["thresholds"]
-    )
-    return conditions_in_words(conditions, status.get("disk_pressure") is not None, below=below)
-
-
-def remarks_of(status: Mapping[str, Any]) -> list[str]:
-    """Why the daemon removes nothing, if it does not; an older daemon does not say."""
-    held_off = [f"held off: {escaped(status['held_off'])}"] if status.get("held_off") else []
-    return [*held_off, *([NOTHING_IS_REMOVED] if status.get("dry_run") else [])]
-
-
 def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:
     """The log's sentence when ReclaimPressure begins, with each signal and its mark."""
-    return f"ReclaimPressure: {', '.join(below_sentence(one, observations) for one in met)}"
+    return f"ReclaimPressure: {', '.join(against_its_mark(one, observations) for one in met)}"
 
 
 def kubelets_crossed(kubelets: Iterable[Threshold], observations: SignalObservations) -> str:
     """The log's sentence when the kubelet's own mark is crossed, with each signal and its mark."""
-    met = ", ".join(below_sentence(one, observations) for one in kubelets)
+    met = ", ".join(against_its_mark(one, observations) for one in kubelets)
     return f"{CROSSED}, so the kubelet would report DiskPressure: {met}"

@@ -117,8 +117,8 @@ class Announcements(Listener):
         if configuration.kubelet is None:
             return
         kubelets = configuration.kubelet.thresholds.thresholds
-        for late in explain.later_than_kubelet(in_force, kubelets, observations.signals):
-            self.log.warning(explain.late_threshold_sentence(late))
+        for sentence in explain.later_than_kubelet(in_force, kubelets, observations.signals):
+            self.log.warning(sentence)
 
     def takes_long(self, what: str, seconds: float) -> None:
         """Something has been running in a lane for this long."""

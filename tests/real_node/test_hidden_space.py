@@ -92,7 +92,7 @@ def told(path: Path) -> dict[About, Remark]:
     others = {overlay: usage_of(overlay.upper) for overlay in space.others}
     stats = read_statvfs(str(path), 0.0).stats
     found: dict[About, Remark] = {}
-    for remark in remarks_of(stats, replace(space, others=others), usage_of(str(path)).sparsest):
+    for remark in remarks_of(stats, replace(space, others=others), usage_of(str(path)).sparsest, ""):
         found.setdefault(remark.about, remark)
     return found
 

@@ -13,9 +13,8 @@ from typing import Annotated
 from eviction.configuration.models import Field, SkipValidation
 from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.record import Pass
-from eviction.reporting.json_shapes import Count, RoleName
-from eviction.reporting.pass_record import ConditionName
-from eviction.types import Threshold
+from eviction.reporting.json_shapes import Count, RoleName, one_of
+from eviction.types import NodeCondition, Threshold
 from signals.types import Signal, SignalObservations
 
 OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing and act before the observer's next reading
@@ -64,7 +63,7 @@ class Episode:
 class ConditionPeriod:
     """A period during which a node condition was reported."""
 
-    condition: ConditionName
+    condition: Annotated[str, one_of(NodeCondition)]
     """The condition."""
     from_seconds: Moment
     """Since the start."""

@@ -287,7 +287,7 @@ class DrawnObject(Model):
     reason: str
 
 
-class Timings(Model):
+class DrawnTimings(Model):
     """How long the parts of a pass took."""
 
     list_seconds: Moment
@@ -306,7 +306,7 @@ class DrawnPass(Model):
     nominal: Freed
     result: str
     reason: str
-    timings: Timings
+    timings: DrawnTimings
     collector: int = 1
     acted_on: ActedOn | None = None
     kept: tuple[DrawnObject, ...] = Field((), strict=False)

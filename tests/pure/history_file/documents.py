@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from eviction.history_file.recorder import (
     DaemonRecordJson,
     DroppedRecordJson,
-    ParkedEndedRecordJson,
+    RemovalsRecordJson,
     ReturnedRecordJson,
     encoded,
 )
@@ -61,7 +61,7 @@ def pass_of(
 
 def parked_ended_record(ended: Outcome, wall: float) -> bytes:
     """A removal that has ended after its pass."""
-    return encoded(ParkedEndedRecordJson(kind="parked_ended", time=timestamp(wall), removals=[outcome_json(ended)]))
+    return encoded(RemovalsRecordJson(kind="parked_ended", time=timestamp(wall), removals=[outcome_json(ended)]))
 
 
 def daemon_record(wall: float) -> bytes:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from eviction.cli.history import history_lines
 from eviction.history_file.recorder import documents_of, pass_records, periodic_records
-from eviction.reporting.tables import LEFT_OUT_FIRST
 from reclaim.types import ReclaimResult, Result
 from tests.pure.history_file.documents import (
     daemon_record,
@@ -19,7 +18,7 @@ from tests.pure.history_file.documents import (
     returned_record,
 )
 
-FIRST = LEFT_OUT_FIRST["history"]
+FIRST = ("PASS", "FREED", "SIZE", "KIND", "REASON")
 WALL = 1_800_000_000.0
 LONG = "registry.example/" + "team/" * 30 + "app:1.2"
 DOCUMENTS = list(
@@ -71,7 +70,7 @@ def test_lines_fit_the_terminal_and_columns_go_in_the_stated_order(width: int) -
     assert left_out == list(FIRST[: len(left_out)])
     assert {"TIME", "RESULT", "NAME"} <= set(head)
     if width == 80:
-        assert left_out == ["PASS", "FREED", "REASON"]
+        assert left_out == ["PASS", "FREED", "SIZE"]
 
 
 def test_a_long_name_keeps_its_end_and_a_sentence_its_beginning() -> None:

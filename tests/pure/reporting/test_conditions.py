@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from eviction.reporting.tables import disk_pressure, kubelets_crossed, ours_crossed, status_in_words
+from eviction.reporting.tables import conditions_in_words, disk_pressure, kubelets_crossed, ours_crossed
 from signals.types import Signal
 from tests.pure.values import GIB, observation, observations_of, threshold
 
 NODEFS = Signal.NODEFS_AVAILABLE
 
 
-def answer(available_gib: int, conditions: list[str], **fields: Any) -> dict[str, Any]:
-    """An answer of a daemon whose mark is 15 GiB."""
-    return {
-        "conditions": conditions,
-        "observations": [{"signal": "nodefs.available", "available": available_gib * GIB, "stale": False}],
-        "thresholds": [{"signal": "nodefs.available", "effective": 15 * GIB}],
-        **fields,
-    }
-
-
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("conditions", "known", "below", "words"),
     [
-        (answer(50, [], disk_pressure=False), "no ReclaimPressure, no DiskPressure"),
-        (answer(50, [], disk_pressure=None), "no ReclaimPressure"),
+        ([], True, False, "no ReclaimPressure, no DiskPressure"),
+        ([], False, False, "no ReclaimPressure"),
+        (["ReclaimPressure"], True, True, "ReclaimPressure (below our mark), no DiskPressure"),
+        (["ReclaimPressure"], False, False, "ReclaimPressure (was below our mark)"),
         (
-            answer(12, ["ReclaimPressure"], disk_pressure=False),
-            "ReclaimPressure (below our mark), no DiskPressure",
-        ),
-        (answer(50, ["ReclaimPressure"], disk_pressure=None), "ReclaimPressure (was below our mark)"),
-        (
-            answer(5, ["DiskPressure", "ReclaimPressure"], disk_pressure=True),
+            ["DiskPressure", "ReclaimPressure"],
+            True,
+            True,
             "ReclaimPressure (below our mark), DiskPressure (below the kubelet's own mark)",
         ),
-        (
-            answer(50, ["DiskPressure"], disk_pressure=True),
-            "no ReclaimPressure, DiskPressure (below the kubelet's own mark)",
-        ),
-        (answer(12, ["DiskPressure"]), "ReclaimPressure (below our mark)"),
+        (["DiskPressure"], True, False, "no ReclaimPressure, DiskPressure (below the kubelet's own mark)"),
     ],
-    ids=["clear", "kubelet not known", "ours", "a while ago", "both", "only the kubelet's", "an older daemon"],
+    ids=["clear", "kubelet not known", "ours", "a while ago", "both", "only the kubelet's"],
 )
-def test_the_words_say_whose_mark_is_crossed(given: dict[str, Any], words: str) -> None:
-    """An older daemon calls its own condition DiskPressure; it is not taken for the kubelet's."""
-    assert status_in_words(given) == words
-
-
-def test_a_stale_reading_is_not_below_a_mark() -> None:
-    """Its amount is an old one."""
-    given = answer(5, ["ReclaimPressure"], disk_pressure=False)
-    given["observations"][0]["stale"] = True
-    assert status_in_words(given) == "ReclaimPressure (was below our mark), no DiskPressure"
+def test_the_words_say_whose_mark_is_crossed(conditions: list[str], known: bool, below: bool, words: str) -> None:
+    """Ours, and the kubelet's where its marks are known."""
+    assert conditions_in_words(conditions, known, below=below) == words
 
 
 def test_the_log_names_the_signal_and_both_amounts() -> None:

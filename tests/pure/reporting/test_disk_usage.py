@@ -33,7 +33,6 @@ def test_a_tree_is_counted_by_class_as_du_counts_it(tmp_path: Path) -> None:
         sparse.truncate(1 << 30)
     found = measured(tmp_path)
     assert found.complete
-    assert found.inodes == 6
     sizes = found.bytes_by_class
     assert 110 * KIB <= sizes[".log"] <= 150 * KIB, "a sparse file takes nothing"
     du = subprocess.run(["du", "-s", "-B1", str(tmp_path)], capture_output=True, text=True, check=True)
@@ -44,7 +43,6 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
     """Snapshots share files by hard links: the bytes are there once."""
     (tmp_path / "one.log").write_bytes(b"x" * 64 * KIB)
     os.link(tmp_path / "one.log", tmp_path / "two.log")
-    assert measured(tmp_path).inodes == 1
     assert measured(tmp_path).total_bytes < 100 * KIB
 
 
@@ -53,7 +51,8 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "all").symlink_to("/")
     (tmp_path / "loop").symlink_to("loop")
     found = measured(tmp_path)
-    assert (found.complete, found.inodes) == (True, 2)
+    assert found.complete
+    assert found.total_bytes < 64 * KIB
 
 
 def test_a_tree_that_does_not_exist_is_empty(tmp_path: Path) -> None:
@@ -71,7 +70,8 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(tmp_path: Path) -> 
     table.write_text(f"36 35 98:0 / {point} rw - nfs server:/ rw\n37 35 98:0 / /elsewhere rw - ext4 x rw\nnonsense\n")
     assert mounts_below(str(tmp_path / "root"), str(table)) == {str(tmp_path / "root" / "far away")}
     found = count_trees([Tree(str(tmp_path / "root"), by_suffix)], TimeLimit("test", SystemClock(), 5.0), str(table))[0]
-    assert (found.complete, found.inodes) == (True, 1)
+    assert found.complete
+    assert found.total_bytes < 64 * KIB
     assert mounts_below("/", str(tmp_path / "no table")) == frozenset()
 
 
@@ -94,11 +94,11 @@ def test_a_directory_that_is_mounted_on_itself_is_part_of_the_tree(
 def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
     """A thousand files and no time: some are counted, and the result is marked as incomplete."""
     for number in range(1000):
-        (tmp_path / str(number)).touch()
+        (tmp_path / str(number)).write_bytes(b"x")
     clock = SteppedClock()
     found = count_trees([Tree(str(tmp_path), by_suffix)], TimeLimit("test", clock, 0.0))[0]
     assert not found.complete
-    assert 0 < found.inodes < 1000
+    assert found.total_bytes < sum(file.stat().st_blocks * 512 for file in tmp_path.iterdir())
 
 
 def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
         reason="done\x1b",
     )
     lines = pass_lines(record)
-    assert lines[0] == "nodefs.available is 1.0GiB, below its mark of 10% = 10.0GiB"
+    assert lines[0] == "nodefs.available 1.0GiB < 10.0GiB"
     assert lines[1] == "row: DeleteUnusedImages (layout single)"
     assert [line.split()[0] for line in lines[2:5]] == ["RESULT", "removed", "keep"]
     assert lines[5] == "satisfied: done\\x1b"
@@ -156,16 +156,13 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
 @pytest.mark.parametrize(
     ("available", "sentence", "event"),
     [
-        (57 * MIB, "is 57.0MiB, below its mark of 60Mi = 60.0MiB", "below reclaimd's own mark"),
+        (57 * MIB, "57.0MiB < 60.0MiB", "below reclaimd's own mark"),
         (
             72 * MIB,
-            (
-                "is 72.0MiB, no longer below its mark of 60Mi = 60.0MiB, and short of 80.0MiB, the mark with its "
-                "minimum reclaim"
-            ),
+            "72.0MiB < 80.0MiB, the mark of 60.0MiB with its minimum reclaim",
             "short of the minimum reclaim above reclaimd's own mark",
         ),
-        (90 * MIB, "is 90.0MiB, not below its mark of 60Mi = 60.0MiB", "below reclaimd's own mark"),
+        (90 * MIB, "90.0MiB >= 60.0MiB", "below reclaimd's own mark"),
     ],
     ids=["below", "short of its minimum reclaim", "asked for without pressure"],
 )

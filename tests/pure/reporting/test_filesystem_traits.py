@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.reporting.filesystem_facts import TRAITS, jumps_of, options_that_matter, project_quota
+from eviction.reporting.filesystem_facts import TRAITS, jumps_of, options_that_matter, project_quota_sentence
 from signals.mounts import Mount
+from tests.pure.values import observations_of
 
 
 def mounted(kind: str, *options: str) -> Mount:
@@ -31,11 +32,13 @@ def test_the_options_that_matter_are_named_and_no_others(
 
 
 @pytest.mark.parametrize(
-    ("options", "option"), [(("prjquota",), "prjquota"), (("pquota",), "pquota"), (("noquota", "usrquota"), None)]
+    ("options", "said"),
+    [(("prjquota",), "are on (prjquota): "), (("pquota",), "are on (pquota): "), (("noquota", "usrquota"), None)],
 )
-def test_project_quotas_show_in_the_options(options: tuple[str, ...], option: str | None) -> None:
+def test_project_quotas_show_in_the_options(options: tuple[str, ...], said: str | None) -> None:
     """Those of users and groups do not change what statvfs says of a directory."""
-    assert project_quota(mounted("xfs", *options)) == option
+    sentence = project_quota_sentence(mounted("xfs", *options), observations_of(), ())
+    assert said in sentence if said else sentence == ""
 
 
 def test_a_fixed_preallocation_jumps_by_what_was_fixed() -> None:

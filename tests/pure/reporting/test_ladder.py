@@ -13,10 +13,8 @@ from eviction.configuration.effective import load
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.reporting.explain import (
     LadderMark,
-    LateThreshold,
     image_gc_mark,
     ladder,
-    late_threshold_sentence,
     later_than_kubelet,
 )
 from eviction.types import Threshold
@@ -117,27 +115,24 @@ def test_thresholds_that_act_later_than_the_kubelet(
     ours: list[Threshold], kubelets: list[Threshold], late: bool
 ) -> None:
     """With a lower mark or a longer grace; signals without a threshold of ours or without a reading are left out."""
-    assert bool(later_than_kubelet(ours, kubelets, SEEN)) is late
+    assert bool(list(later_than_kubelet(ours, kubelets, SEEN))) is late
 
 
 @pytest.mark.parametrize("signal", [Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE])
 def test_the_kubelets_thresholds_of_containerfs_are_left_out(signal: Signal) -> None:
     """They never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     ours, kubelets = threshold(signal, "15%"), threshold(signal, "50%")
-    assert later_than_kubelet([ours], [kubelets], {signal: observation(signal, 50 * GIB)}) == ()
+    assert list(later_than_kubelet([ours], [kubelets], {signal: observation(signal, 50 * GIB)})) == []
 
 
 def test_a_late_threshold_is_reported_with_both_marks() -> None:
     """Of ours the nearest with a grace that is not longer, else the nearest."""
     quick, slow = threshold(NODEFS, "5Gi"), threshold(NODEFS, "15Gi", grace_seconds=60.0)
     lower, kubelets = threshold(NODEFS, "1Gi"), threshold(NODEFS, "10Gi")
-    assert later_than_kubelet([lower, quick, slow], [kubelets], SEEN) == (
-        LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB),
-    )
-    assert later_than_kubelet([slow], [kubelets], SEEN) == (LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB),)
-    sentence = late_threshold_sentence(LateThreshold(quick, kubelets, 5 * GIB, 10 * GIB))
-    assert sentence == "nodefs.available: the mark of 5Gi = 5.0GiB acts later than the kubelet's of 10Gi = 10.0GiB"
-    sentence = late_threshold_sentence(LateThreshold(slow, kubelets, 15 * GIB, 10 * GIB))
+    assert list(later_than_kubelet([lower, quick, slow], [kubelets], SEEN)) == [
+        "nodefs.available: the mark of 5Gi = 5.0GiB acts later than the kubelet's of 10Gi = 10.0GiB"
+    ]
+    (sentence,) = later_than_kubelet([slow], [kubelets], SEEN)
     assert "15.0GiB with its longer grace period acts later than the kubelet's of 10Gi = 10.0GiB" in sentence
 
 
@@ -161,4 +156,4 @@ def test_a_ladder_has_every_mark_once_and_in_order(
     order = list(KUBELET_SIGNALS)
     places = [(order.index(mark.signal), -mark.mark) for mark in found]
     assert places == sorted(places)
-    assert later_than_kubelet(kubelets, kubelets, SEEN) == ()
+    assert list(later_than_kubelet(kubelets, kubelets, SEEN)) == []

@@ -56,7 +56,7 @@ def test_the_pod_of_a_process_is_in_its_cgroup(cgroups: str, uid: str) -> None:
 
 
 def test_deleted_files_that_are_mapped_are_named_as_map_files_names_them() -> None:
-    """Each once, without the zeros in front; libraries that are there, heap and shared memory are not named."""
+    """Without the zeros in front; libraries that are there, heap and shared memory are not named."""
     lines = [
         "00400000-0045f000 r-xp 00000000 08:01 131 /usr/bin/python3.11\n",
         "7f0000000000-7f0000001000 r--p 00000000 08:01 77 /usr/lib/libold.so (deleted)\n",
@@ -65,7 +65,7 @@ def test_deleted_files_that_are_mapped_are_named_as_map_files_names_them() -> No
         "7f0000003000-7f0000004000 rw-p 00000000 00:00 0 [heap]\n",
         "7f0000005000-7f0000006000 rw-p 00000000 00:00 0 \n",
     ]
-    assert deleted_mappings(lines) == ("7f0000000000-7f0000001000", "1000-2000")
+    assert list(deleted_mappings(lines)) == ["7f0000000000-7f0000001000", "7f0000001000-7f0000002000", "1000-2000"]
 
 
 def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
+from eviction.reporting.filesystem_facts import project_quota_sentence
 from eviction.reporting.space import (
     About,
     HiddenSpace,
@@ -23,7 +24,7 @@ from eviction.reporting.space import (
 from reclaim.images.storage import store_of
 from signals.mounts import Mount
 from signals.types import FsStats
-from tests.pure.values import GIB, MIB
+from tests.pure.values import GIB, MIB, observations_of
 
 CONTAINERD = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
@@ -45,7 +46,8 @@ def told(
     others: Mapping[WritableOverlay, TreeUsage | None] = MappingProxyType({}),
 ) -> list[Remark]:
     """`others`: overlays that are not of the runtime, each with what was counted of it."""
-    return remarks_of(stats(reserve), replace(space, others=others), sparsest)
+    quota = project_quota_sentence(space.mount, observations_of(), ())
+    return remarks_of(stats(reserve), replace(space, others=others), sparsest, quota)
 
 
 def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> OpenFile:
@@ -53,7 +55,7 @@ def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> 
 
 
 def usage(size: int, complete: bool = True) -> TreeUsage:
-    return TreeUsage(1, {"all": size}, 1, complete)
+    return TreeUsage(1, {"all": size}, complete)
 
 
 HOLDERS = (
@@ -79,8 +81,8 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             About.PREALLOCATED,
             64 * MIB,
             (
-                "at least 64.0MiB are allocated beyond the end of 2 files open for writing (speculative "
-                "preallocation), most by postgres (pid 12) for /data/wal: nobody's data, and freed later"
+                "at least 64.0MiB beyond the end of 2 open files (speculative preallocation), most by postgres "
+                "(pid 12) for /data/wal: freed later"
             ),
         ),
         (
@@ -113,8 +115,8 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             About.OTHER_OVERLAYS,
             3 * GIB,
             (
-                "2 writable layers of containers that the runtime does not list (docker, podman, another namespace of "
-                "containerd), at least 3.0GiB written, the first mounted at /docker/1"
+                "2 writable layers of containers that CRI does not list (docker, podman, another namespace), at least "
+                "3.0GiB, the first at /docker/1"
             ),
         ),
     ],

@@ -263,7 +263,7 @@ def test_a_foreign_file_is_named_and_left_alone_and_the_daemon_starts(small_node
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB, historyFile=str(path))
     process = reclaimd_here("history", "--config", file)
     assert (process.returncode, process.stdout) == (2, "")
-    assert f"historyFile: {path} is left alone: it is not a history of reclaimd's" in process.stderr
+    assert f"historyFile: {path} is left alone: it is not a history of this version" in process.stderr
     relieved = reclaimd_here("reclaim", "--config", file, "--standalone", "--now")
     assert relieved.returncode == 0
     assert relieved.stderr.startswith(f"reclaimd: the history is not written: {path} is left alone: ")

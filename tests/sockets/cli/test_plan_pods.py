@@ -148,8 +148,8 @@ def test_pods_as_a_table(small_node: SmallNode, kubelet: Kubelet) -> None:
     file = small_node.configuration(kubeletEndpoint=kubelet.url)
     process = reclaimd_here("plan", "--pods", "--signal", "nodefs.available", "--config", file)
     lines = process.stdout.splitlines()
-    assert lines[0].startswith("nodefs.available: not met: ")
-    assert "the kubelet's hard threshold 10% = 6.4MiB; it evicts no pod now" in lines[0]
+    assert lines[0].startswith("nodefs.available: not met, so it evicts no pod now: ")
+    assert lines[0].endswith("the kubelet's threshold 10% = 6.4MiB")
     assert lines[1] == "counted for it: writable layers, logs, local volumes (layout: single)"
     cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines[3:10]]
     assert cells[0] == [
@@ -207,7 +207,7 @@ def test_a_soft_threshold_says_its_grace_period(small_node: SmallNode, kubelet: 
     )
     file = small_node.configuration(kubeletEndpoint=kubelet.url, kubeletConfig=str(settings))
     text = reclaimd_here("plan", "--pods", "--config", file).stdout
-    assert "the kubelet's soft threshold 100Gi = 100.0GiB; it evicts after 1m30s of pressure" in text
+    assert "the kubelet's threshold 100Gi = 100.0GiB, after 1m30s of pressure" in text
 
 
 def test_a_kubelet_without_thresholds(small_node: SmallNode, kubelet: Kubelet, tmp_path: Path) -> None:

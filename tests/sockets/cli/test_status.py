@@ -274,7 +274,7 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
     assert shown["evictionHard.memory.available"] == ["1Gi", "100Mi", "kubelet:", kubelet]
     assert shown["margin"] == ["5%", "5%", "default"]
     assert any(line.split()[:1] == ["memory.available"] and line.endswith("left to the kubelet") for line in text)
-    assert ["SIGNAL", "AVAILABLE", "MARK", "WHOSE", "WHAT"] in [line.split() for line in text]
+    assert ["SIGNAL", "NOW", "MARK", "WHOSE", "WHAT"] in [line.split() for line in text]
 
 
 def test_config_says_what_differs_from_the_defaults_and_whose_it_is(tmp_path: Path) -> None:

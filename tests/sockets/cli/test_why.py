@@ -19,7 +19,7 @@ def test_what_may_go_says_why_and_in_which_place(small_node: SmallNode) -> None:
     lines = found.stdout.splitlines()
     assert (found.returncode, lines[0]) == (0, "image registry.example/old/1:1")
     assert lines[1] == f"  id:    {images[1]}"
-    assert "  goes: no container uses it (unused), as the kubelet would decide" in lines
+    assert "  goes:  no container uses it (unused), as the kubelet would decide" in lines
     assert "  when:  under pressure, as number 2; fewer removals may be enough" in lines
     assert set(images) <= small_node.images()
 

@@ -134,7 +134,7 @@ def identity(path: Path) -> tuple[int, ...] | None:
 @pytest.mark.parametrize(
     ("put", "problem"),
     [
-        (lambda path: path.write_text("mine"), "is left alone: it is not a history of reclaimd's, or is damaged at"),
+        (lambda path: path.write_text("mine"), "is left alone: it is not a history of this version of reclaimd, or"),
         (lambda path: path.mkdir(), "is left alone: it is not a regular file"),
         (lambda path: os.mkfifo(path), "is left alone: it is not a regular file"),
         (lambda path: path.symlink_to("/etc/hosts"), "cannot be opened: it is a symbolic link"),
