@@ -14,13 +14,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.layer_store import LayerSpec, taken
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
@@ -344,12 +344,7 @@ def _read_directory(root: str, spec: FilesystemSpec, path: str, now: float) -> R
     """
     os.stat(path)
     found = os.stat(root)
-    used_bytes = used_inodes = 0
-    for directory, directories, files in os.walk(root):
-        for name in (*directories, *files):
-            with suppress(FileNotFoundError):  # it was removed meanwhile
-                used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
-                used_inodes += 1
+    used_bytes, used_inodes = taken(root)
     free_bytes, free_inodes = max(spec.size_bytes - used_bytes, 0), max(spec.inodes - used_inodes, 0)
     stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
     return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device per directory: two are two filesystems

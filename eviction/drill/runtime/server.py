@@ -320,8 +320,8 @@ class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
     `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `leases` are
-    containerd's; it serves them, and containerd's image store, if the dialect does. `socket_path` has at most 107
-    bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
+    containerd's; it serves them, and containerd's image store, unless the dialect is CRI-O's. `socket_path` has at most
+    107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
     socket can be made.
     """
 
@@ -399,7 +399,7 @@ class EmbeddedServer:
         services: dict[str, dict[str, _Handler]] = {}
         for method in self.methods:
             name = method.name.removeprefix(method.service.rpartition(".")[2])
-            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or self.runtime.dialect.serves_leases:
+            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or not self.runtime.dialect.is_cri_o:
                 services.setdefault(method.service, {})[name] = self._handler(method)
         return services
 

@@ -170,7 +170,7 @@ def test_a_field_of_the_dialect_can_be_changed(tmp_path: Path) -> None:
     """One field is changed; an unknown field is refused."""
     node = BareRuntime(tmp_path, dialect=CRI_O_1_31, runtime_version="1.31.7")
     assert node.call("Version").runtime_version == "1.31.7"
-    assert node.runtime.dialect.refuses_image_in_use
+    assert node.runtime.dialect.is_cri_o
     node.close()
     with pytest.raises(TypeError, match="runtime_colour"):
         BareRuntime(tmp_path / "other", runtime_colour="red")
@@ -181,7 +181,7 @@ def test_a_tag_moves_to_another_image(node: BareRuntime) -> None:
     other = node.runtime.add_image(["registry.example/other:1"], [LayerSpec("other", 4096)])
     node.runtime.tag_image(other, NAME)
     assert node.call("ImageStatus", image={"image": NAME}).image.id == other
-    with pytest.raises(EmbeddedNodeError, match="no image"):
+    with pytest.raises(EmbeddedNodeError, match="not found"):
         node.runtime.tag_image("sha256:00", NAME)
 
 
