@@ -20,7 +20,6 @@ from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
-from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.run.real import (
@@ -31,6 +30,7 @@ from eviction.drill.run.real import (
     RealDrill,
     foreign_entries,
     remove_leftovers,
+    result_of,
 )
 from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
@@ -213,18 +213,8 @@ def observe(arguments: argparse.Namespace) -> int:
         show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
         observation.watch(limits)
         display.end()
-        measured = observation.measured
-        result = DrillResult(
-            name=name,
-            why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
-            layout=None if measured.observations is None else measured.observations.layout,
-            filesystem="the filesystems of a real node",
-            simulated=False,
-            measurements=measured,
-            checks=(),
-            response=Response.OBSERVED,
-            lists_apart_seconds=observation.inventory.longest_gap_seconds,
-        )
+        why = f"What happens under pressure on the node of {observation.node.endpoint.runtime}."
+        result = result_of(observation, name, why, "the filesystems of a real node")
     answer_result(result, arguments)
     return EXIT_OK
 

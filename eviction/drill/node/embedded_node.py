@@ -100,6 +100,7 @@ class EmbeddedNode:
 
     def __init__(self, scenario: Scenario, mounts: PrivateMounts):
         self._spec = scenario.node
+        self.pods = scenario.node.pods
         self._mounts = mounts
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
@@ -226,29 +227,25 @@ class EmbeddedNode:
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        self._maker = PodMaker(self.endpoint)
-        self._undo.callback(self._maker.close)
-        until_answered(self._maker.version)
+        self.client = PodMaker(self.endpoint)
+        self._undo.callback(self.client.close)
+        until_answered(self.client.version)
 
     def _populate(self) -> None:
         if self._spec.runtime.unreferenced_bytes:
             self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
+        now = time.monotonic()
         for image in self._spec.images:
-            self._add_images(image)
+            for place, name in enumerate(image.names):
+                self.records[self.pull(image, name)] = ImageRecord(now - image.age_seconds + place)
         for pod in self._spec.pods:
             for name in pod.names:
                 self._add_pod(pod, name)
         if self._spec.rebooted:
-            self._reboot()
+            self.runtime.reboot()  # and the kubelet has not reacted yet
+            self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
 
     # ---- its images and pods
-
-    def _add_images(self, spec: ImageSpec) -> None:
-        """Adds images, first seen as long ago as the spec says. Raises EmbeddedNodeError if they do not fit."""
-        now = time.monotonic()
-        for place, name in enumerate(spec.names):
-            image_id = self.pull(spec, name)
-            self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
 
     def pull(self, spec: ImageSpec, name: str) -> str:
         """Pulls one image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
@@ -262,16 +259,11 @@ class EmbeddedNode:
     def start_new_pod(self, image: str) -> None:
         """Starts a new pod. Raises RuntimeUnavailable with the runtime's message."""
         sandbox = self._run_sandbox("new-pod")
-        self._maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
-
-    def _reboot(self) -> None:
-        """Reboots the node: every container has exited, and the kubelet has not reacted yet."""
-        self.runtime.reboot()
-        self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
+        self.client.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
 
     def _run_sandbox(self, name: str) -> str:
         os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as in the kubelet
-        return self._maker.run_pod(name, _uid(name), self._logs_of(name))
+        return self.client.run_pod(name, _uid(name), self._logs_of(name))
 
     def _directory_of(self, name: str) -> str:
         return os.path.join(self.root_directory, "pods", _uid(name))
@@ -293,7 +285,7 @@ class EmbeddedNode:
         for attempt in range(spec.dead_copies):
             self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
         if spec.state is PodState.CREATED:
-            self._maker.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
+            self.client.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
             return
         last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
         match spec.state:
@@ -311,7 +303,7 @@ class EmbeddedNode:
             shutil.rmtree(self._directory_of(name))
 
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self._maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
+        container = self.client.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
             raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec)

@@ -32,8 +32,7 @@ class FillPlan:
     """What to do on one filesystem. The maps are by unit: False for bytes, True for inodes.
 
     `crossed`: the highest mark of each unit that is filled, and its amount. `prefill`: what is written before the clock
-    starts. `reserve`: what is never filled. `lowest`: what is left without relief. `limited`: True if a pressure that
-    would last until the disk is full ends at the reserve.
+    starts. `reserve`: what is never filled. `lowest`: what is left without relief.
     """
 
     identity: FilesystemIdentity
@@ -42,7 +41,6 @@ class FillPlan:
     pressures: tuple[Pressure, ...]
     reserve: dict[bool, int]
     lowest: dict[bool, int]
-    limited: bool
 
 
 def plan_fill(
@@ -89,7 +87,7 @@ def plan_fill(
         raise ScenarioError(
             f"it would take {prefill[True]} files to come close to the mark, more than the {MOST_PREFILL_FILES} allowed"
         )
-    return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest, limited=bool(full))
+    return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest)
 
 
 def plan_lines(plan: FillPlan, directory: str) -> list[str]:
@@ -103,8 +101,6 @@ def plan_lines(plan: FillPlan, directory: str) -> list[str]:
             f"without relief {amount(signal, max(plan.lowest[inodes], plan.reserve[inodes]))} are left",
             f"{amount(signal, plan.reserve[inodes])} are never filled",
         ]
-    if plan.limited:
-        lines.append("the scenario fills until the disk is full; here it stops at this reserve")
     return [*lines, "everything that was filled is freed at the end, even if this process is killed"]
 
 

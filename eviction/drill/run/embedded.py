@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
@@ -85,6 +85,11 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
     return load(None, {}, {**made, **scenario.node.configuration})
 
 
+def starts(node: EmbeddedNode) -> frozenset[str]:
+    """The containers (`pod/container`) that a kubelet would start now. Raises RuntimeUnavailable."""
+    return would_start(node.pods, until_answered(node.client.list_containers), node.exit_codes)
+
+
 # ---- faults
 
 
@@ -110,7 +115,7 @@ def failpoint_of(fault: Fault) -> Failpoint:
         "seconds": fault.by_seconds or 0.0,
         "how": fault.how,
     }
-    return kind(**{name: known[name] for name in kind.__annotations__})
+    return kind(**{field.name: known[field.name] for field in fields(kind) if field.init})
 
 
 class FaultSchedule(Schedule):
@@ -141,8 +146,6 @@ class FaultSchedule(Schedule):
 
     def stop(self) -> None:
         """Injects no more, releases calls that hang, and leaves the runtime running."""
-        self._stopping.set()
-        self._server.failpoints.clear()
         super().stop()
         self._server.failpoints.clear()
 
@@ -294,7 +297,7 @@ class Drill(Observation):
         scenario, embedded = self._scenario, self._embedded
         quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
         with self.beside(self._managers):
-            before, would_start_before = self._inventory(), self._would_start()
+            before, starts_before = self._inventory(), starts(embedded)
             self._paths_before = self._paths()
             self.begin()
             self._pressures.start(self.began)
@@ -319,7 +322,7 @@ class Drill(Observation):
             name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
             for name, layers in embedded.layers.items()
         }
-        measured.would_restart = sorted(self._would_start() - would_start_before)
+        measured.would_restart = sorted(starts(embedded) - starts_before)
         if scenario.expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         checks = judge(scenario.expect, measured, len(scenario.faults))
@@ -366,7 +369,7 @@ class Drill(Observation):
     def _inventory(self) -> Inventory:
         """The objects that the runtime lists, the log directories, and the files that the configuration's functions may
         remove."""
-        found = until_answered(lambda: take_inventory(self.node.client, self._embedded.pod_logs_directory))
+        found = until_answered(lambda: take_inventory(self._embedded.client, self._embedded.pod_logs_directory))
         names = self._embedded.image_names
         listed = {key: names.get(key[1], name) for key, name in found.objects.items()}
         return replace(found, objects={**listed, **{(FILE, name): name for name in self._embedded.files}})
@@ -385,10 +388,6 @@ class Drill(Observation):
         paths = self._removed_paths.items()
         removals += [MeasuredRemoval(seconds, kind, name, name) for (kind, name), seconds in paths]
         return tuple(sorted(removals, key=lambda each: each.seconds))
-
-    def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.exit_codes
-        return would_start(self._scenario.node.pods, until_answered(self.node.client.list_containers), exit_codes)
 
     def _new_pod_problem(self) -> str:
         """Why a new pod could not start; empty if it did."""

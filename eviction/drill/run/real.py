@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from eviction.daemon.manager import Manager
-from eviction.drill.judgement.judge import DrillResult, Response, judge_real
+from eviction.drill.judgement.judge import Check, DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
 from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
@@ -70,14 +70,10 @@ class RealDrill:
         self._fills = Fills()
         self._pressures = PressureSchedule(plan.pressures, self._fill)
         node = observation.node
+        self._response = Response.OBSERVED if hold_off is None else Response.OURS
         self._managers = {} if hold_off is None else {node: Manager(node, log, may_act=hold_off.why)}
         observation.show = show
         observation.fills = lambda: self._pressures.running
-
-    @property
-    def response(self) -> Response:
-        """What relieves the node."""
-        return Response.OURS if self._managers else Response.OBSERVED
 
     def run(self) -> DrillResult:
         """Prefills, applies the pressures, observes, frees, and judges the run.
@@ -138,7 +134,7 @@ class RealDrill:
         if not measured.under_pressure:
             return False
         within = self._scenario.expect.relieved_within_seconds or 0.0
-        longest = SHORTEST_WAIT_SECONDS if self.response is Response.OURS else OBSERVED_WAIT_SECONDS
+        longest = SHORTEST_WAIT_SECONDS if self._response is Response.OURS else OBSERVED_WAIT_SECONDS
         removals = self._observation.inventory.removals
         last_change = max(self._pressures.ended, removals[-1].seconds if removals else 0.0)
         return seconds - last_change > max(within * 2, longest)
@@ -146,23 +142,27 @@ class RealDrill:
     # ---- judging
 
     def _result(self) -> DrillResult:
-        scenario, observation, identity = self._scenario, self._observation, self._plan.identity
-        measured, observations = observation.measured, observation.measured.observations
+        scenario, measured, identity = self._scenario, self._observation.measured, self._plan.identity
         measured.pressure_periods = self._pressures.periods
-        checks = judge_real(scenario.expect, measured, self.response)
-        failed = any(check.held is False for check in checks)
-        return DrillResult(
-            name=scenario.name,
-            why=scenario.why,
-            layout=None if observations is None else observations.layout,
-            filesystem=f"{identity.type or 'the filesystem'} of {identity.path}, on a real node",
-            simulated=False,
-            measurements=measured,
-            checks=checks,
-            history=observation.node.responder.history.dump() if failed and self._managers else {},
-            response=self.response,
-            lists_apart_seconds=observation.inventory.longest_gap_seconds,
-        )
+        checks = judge_real(scenario.expect, measured, self._response)
+        filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
+        return result_of(self._observation, scenario.name, scenario.why, filesystem, self._response, checks)
+
+
+def result_of(
+    observation: NodeObservation,
+    name: str,
+    why: str,
+    filesystem: str,
+    response: Response = Response.OBSERVED,
+    checks: tuple[Check, ...] = (),
+) -> DrillResult:
+    """The result of an observation, with the daemon's history if it ran here and a check failed."""
+    measured, apart = observation.measured, observation.inventory.longest_gap_seconds
+    layout = None if measured.observations is None else measured.observations.layout
+    failed = response is Response.OURS and any(check.held is False for check in checks)
+    history = observation.node.responder.history.dump() if failed else {}
+    return DrillResult(name, why, layout, filesystem, False, measured, checks, history, response, apart)
 
 
 # ---- what is in the directory before

@@ -12,7 +12,7 @@ Does not cover: injecting faults; see `Failpoints` in `server`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -32,17 +32,18 @@ _LARGEST = (1 << 63) - 1
 _Answer = TypeVar("_Answer", bound=Message)
 
 
+@dataclass(frozen=True)
 class Failpoint:
     """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None: when the failpoint is
     deleted or replaced), acts or does nothing (`acts`), and gets a wrong answer (`how`), an error (`code`), or, with
     both, part of its answer and then the error."""
 
-    acts = True
-    seconds: float | None = 0.0
-    how: Distortion | None = None
-    code: grpc.StatusCode | None = None
-    message = ""
-    times: int | None = None
+    acts: bool = field(default=True, init=False)
+    seconds: float | None = field(default=0.0, init=False)
+    how: Distortion | None = field(default=None, init=False)
+    code: grpc.StatusCode | None = field(default=None, init=False)
+    message: str = field(default="", init=False)
+    times: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,6 @@ class Fail(Failpoint):
     acts = False
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "failed on purpose"
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ class ActThenFail(Failpoint):
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ class Pretend(Failpoint):
     """Calls do nothing and report success: the caller must not conclude that anything was done."""
 
     acts = False
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,6 @@ class Delay(Failpoint):
     """Calls start `seconds` late, or at once when the failpoint is deleted or replaced."""
 
     seconds: float
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,6 @@ class Hang(Failpoint):
     """Calls start only when the failpoint is deleted or replaced."""
 
     seconds = None
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,6 @@ class Cut(Failpoint):
     how = Distortion.HALF_LIST
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "the stream was cut on purpose"
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,6 @@ class Distort(Failpoint):
     """Calls act and give a distorted answer."""
 
     how: Distortion
-    times: int | None = None
 
 
 # ---- wrong answers
@@ -114,8 +108,8 @@ def distorted(answer: _Answer, how: Distortion) -> _Answer:
     changed = type(answer)()
     changed.CopyFrom(answer)
     if how in _OF_THE_LIST:
-        for field, entries in changed.ListFields():
-            if field.name != "info" and hasattr(entries, "add"):
+        for known, entries in changed.ListFields():
+            if known.name != "info" and hasattr(entries, "add"):
                 _OF_THE_LIST[how](entries)
     else:
         places, change = _OF_EACH_ENTRY[how]
@@ -141,10 +135,10 @@ def _rotate(entries: Any) -> None:
 
 def _entries(answer: Message) -> Iterator[Any]:
     """The objects in an answer: the entries of a list, or the single object of a status call."""
-    for field, value in answer.ListFields():
-        if field.name in ("status", "image"):
+    for known, value in answer.ListFields():
+        if known.name in ("status", "image"):
             yield value
-        elif field.name != "info" and hasattr(value, "add"):
+        elif known.name != "info" and hasattr(value, "add"):
             yield from value
 
 

@@ -42,7 +42,6 @@ LEASES_SERVICE = "containerd.services.leases.v1.Leases"
 IMAGE_STORE = "containerd.services.images.v1.Images"
 
 _MAX_MESSAGE_BYTES = 256 << 20  # of a request
-_SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
 _EXPIRE = "containerd.io/gc.expire"
@@ -89,14 +88,13 @@ def _own_methods(leases: Leases) -> Iterator[Method]:
 # ---- failpoints
 
 
+@dataclass(eq=False)
 class InjectedError(Exception):
     """A call ends with the error `code` and `message`. `partial`: what is sent before the error, or None."""
 
-    def __init__(self, code: StatusCode, message: str, partial: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.partial = partial
+    code: StatusCode
+    message: str
+    partial: Any = None
 
 
 @dataclass(slots=True, eq=False)
@@ -239,16 +237,13 @@ class Leases:
         """How many garbage collections have run."""
 
     def add_content(self, name: str, size_bytes: int, lease: _Lease | None = None) -> None:
-        """Adds content to which only a lease refers, or nothing. Raises EmbeddedNodeError if it does not fit."""
+        """Adds content to which only a lease refers, or nothing. Raises OSError if it does not fit."""
         if lease is not None:
             self.labels.setdefault(lease, {})
             self._attached[name] = lease
-        try:
-            os.makedirs(self._directory, exist_ok=True)
-            with open(os.path.join(self._directory, name), "xb") as file:
-                file.write(os.urandom(size_bytes))
-        except OSError as caught:
-            raise EmbeddedNodeError(f"content {name} cannot be written: {caught.strerror}") from caught
+        os.makedirs(self._directory, exist_ok=True)
+        with open(os.path.join(self._directory, name), "xb") as file:
+            file.write(os.urandom(size_bytes))
 
     @property
     def content(self) -> list[str]:
@@ -346,8 +341,6 @@ class EmbeddedServer:
         """Starts to listen, unless it already does. Raises EmbeddedNodeError if the socket cannot be made."""
         if self._serving is not None:
             return
-        if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_BYTES:
-            raise EmbeddedNodeError(f"{self.socket_path} is too long for a socket: {_SOCKET_PATH_BYTES} bytes at most")
         self.failpoints.open()
         executor = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="embedded-cri")
         server = grpc.server(
@@ -383,11 +376,6 @@ class EmbeddedServer:
         executor.shutdown(wait=True)
         with suppress(FileNotFoundError):  # grpc has removed it itself
             os.unlink(self.socket_path)
-
-    def restart(self) -> None:
-        """Stops and starts on the same path, as in an upgrade."""
-        self.stop()
-        self.start()
 
     def close(self) -> None:
         """Stops, and has the runtime free at once what it would free later, so that no thread is left."""

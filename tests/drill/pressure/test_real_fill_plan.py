@@ -97,12 +97,11 @@ def test_bytes_and_inodes_have_a_prefill_each() -> None:
 
 
 def test_a_pressure_until_the_disk_is_full_ends_at_the_reserve() -> None:
-    """The plan is limited, and its lines say so."""
+    """The lines say what is never filled."""
     plan = plan_fill(pressed(bytes_grow(amount="full")), observations_of(), MARKS, 1)
-    assert plan.limited
     assert plan.lowest[False] == plan.reserve[False]
     assert plan.prefill == {False: 50 * GIB - 12 * GIB - 50 * MIB}, "half a second of it is left to the mark"
-    assert any("until the disk is full" in line for line in plan_lines(plan, "/here"))
+    assert any("are never filled" in line for line in plan_lines(plan, "/here"))
 
 
 def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None:

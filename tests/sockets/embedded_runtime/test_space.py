@@ -117,7 +117,8 @@ def test_a_list_of_more_than_4_mib_arrives(node: BareRuntime) -> None:
 def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime) -> None:
     """The client loses its connection, reaches the same socket again and finds the same containers."""
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
-    node.server.restart()
+    node.server.stop()
+    node.server.start()
     with CriCalls(node.server.target) as calls:
         assert [each.id for each in calls.call("ListContainers").containers] == [container_id]
 
@@ -135,7 +136,7 @@ def test_stop_removes_the_socket_and_only_its_owner_may_connect(node: BareRuntim
 
 def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path) -> None:
     """Too long for sun_path, or in a directory that does not exist."""
-    with pytest.raises(EmbeddedNodeError, match="107 bytes at most"):
+    with pytest.raises(EmbeddedNodeError, match="cannot listen"):
         EmbeddedServer(node.runtime, "/" + "x" * 107).start()
     with pytest.raises(EmbeddedNodeError, match="cannot listen"):
         EmbeddedServer(node.runtime, str(tmp_path / "absent" / "s")).start()
