@@ -53,17 +53,12 @@ ROTATED_EVERY_SECONDS = 600.0
 LOST_EXIT_CODE = 255  # reported by a runtime for a container that did not survive a reboot
 
 FREES = """\
-mode=$1
+[ "$1" = plan ] && exit 1
 left=${RECLAIMD_MISSING_BYTES:-0}
 for file in $(ls -tr "$entries"); do
-    [ "$left" -gt 0 ] || [ "$mode" = plan ] || break
-    size=$(stat -c %s "$entries/$file")
-    if [ "$mode" = plan ]; then
-        printf '{"name": "%s", "size": %s, "reason": "old"}\\n' "$file" "$size"
-    else
-        rm -- "$entries/$file"
-    fi
-    left=$((left - size))
+    [ "$left" -gt 0 ] || break
+    left=$((left - $(stat -c %s "$entries/$file")))
+    rm -- "$entries/$file"
 done
 """
 BODIES: Mapping[ProgramKind, str] = {

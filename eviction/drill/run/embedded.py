@@ -17,22 +17,12 @@ from eviction.configuration.effective import Configuration, load
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
-from eviction.drill.measurement.measurements import ImageLayer, MeasuredRemoval
+from eviction.drill.measurement.measurements import MeasuredRemoval
 from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
-from eviction.drill.runtime.faults import (
-    CODES,
-    ActThenFail,
-    Cut,
-    Delay,
-    Distort,
-    Fail,
-    Failpoint,
-    Hang,
-    Pretend,
-)
+from eviction.drill.runtime import faults
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
@@ -55,14 +45,14 @@ WRITE_BYTES = 256 * 1024  # a container writes this much at a time
 PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as by the kubelet, but sooner
 WAIT_SECONDS = 0.05
 
-FAULTS: dict[FaultAction, tuple[str, type[Failpoint] | None]] = {
-    FaultAction.FAIL: ("fails ({code})", Fail),
-    FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", ActThenFail),
-    FaultAction.PRETEND: ("does nothing and reports success", Pretend),
-    FaultAction.CUT: ("breaks off its list ({code})", Cut),
-    FaultAction.DISTORT: ("answers wrongly ({how})", Distort),
-    FaultAction.DELAY: ("answers {delay} late", Delay),
-    FaultAction.HANG: ("hangs", Hang),
+FAULTS: dict[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
+    FaultAction.FAIL: ("fails ({code})", faults.Fail),
+    FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", faults.ActThenFail),
+    FaultAction.PRETEND: ("does nothing and reports success", faults.Pretend),
+    FaultAction.CUT: ("breaks off its list ({code})", faults.Cut),
+    FaultAction.DISTORT: ("answers wrongly ({how})", faults.Distort),
+    FaultAction.DELAY: ("answers {delay} late", faults.Delay),
+    FaultAction.HANG: ("hangs", faults.Hang),
     FaultAction.RESTART: ("restarts", None),
     FaultAction.AWAY: ("is down", None),
 }
@@ -103,13 +93,12 @@ def describe_fault(fault: Fault) -> str:
     return f"{who} {words}{times}{lasts}"
 
 
-def failpoint_of(fault: Fault) -> Failpoint:
+def failpoint_of(fault: Fault) -> faults.Failpoint:
     """The failpoint of a fault that concerns one method."""
     kind = FAULTS[fault.action][1]
-    if kind is None:
-        raise ValueError(f"{fault.action} concerns the whole runtime")
+    assert kind is not None  # a fault of the whole runtime names no method
     known: dict[str, Any] = {
-        "code": CODES[fault.code],
+        "code": faults.CODES[fault.code],
         "message": fault.message,
         "times": fault.times,
         "seconds": fault.by_seconds or 0.0,
@@ -122,15 +111,15 @@ class FaultSchedule(Schedule):
     """Injects each fault of a scenario into an embedded runtime when it is due: some time after the first pressure
     began, or with a certain call."""
 
-    def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
+    def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
         self._server = server
         self.triggered: list[FaultOccurrence] = []
         """The faults injected so far, in order."""
         self._whole_runtime = threading.Lock()  # a restart must not run while another fault keeps the runtime down
-        self._active = {number for number, fault in enumerate(faults) if fault.at_seconds is not None}
+        self._active = {number for number, fault in enumerate(injected) if fault.at_seconds is not None}
         self._calls_before = server.failpoints.calls
-        for number, fault in enumerate(faults):
+        for number, fault in enumerate(injected):
             self._add(self._run, number, fault)
 
     @property
@@ -318,10 +307,7 @@ class Drill(Observation):
         measured.removals = self._removals({**names, **embedded.image_names})
         measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
         measured.before, measured.after = before.named, after.named
-        measured.layers = {
-            name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
-            for name, layers in embedded.layers.items()
-        }
+        measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
         if scenario.expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
