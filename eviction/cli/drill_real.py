@@ -26,11 +26,10 @@ from eviction.drill.run.real import (
     QUIET_SECONDS,
     DrillStillRunning,
     FillFailed,
-    Interrupted,
-    RealDrill,
     foreign_entries,
     remove_leftovers,
     result_of,
+    run_in_directory,
 )
 from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
@@ -87,12 +86,12 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         on_signals(observation.stopping.set)
         held.callback(display.end)
         log = drill_log(arguments)
-        drill = RealDrill(scenario, plan, directory, observation, hold_off, log, limits, display.show_pass)
+        show_pass = display.show_pass
         try:
-            result = drill.run()
+            result = run_in_directory(scenario, plan, directory, observation, hold_off, log, limits, show_pass)
         except FillFailed as error:
             exit_with(EXIT_NOT_RELIEVED, str(error))
-        except Interrupted:
+        if result is None:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; the fill was removed")
     answer_result(result, arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED

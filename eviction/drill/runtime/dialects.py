@@ -16,11 +16,8 @@ from dataclasses import dataclass, replace
 class Dialect:
     """The rules of one runtime and version.
 
-    `fills_image_id`: Container.image_id is set. `has_artifacts`: there may be OCI artifacts, whose id is the digest of
-    their manifest. Each of their names is listed as one image, and removed by its repository and that digest;
-    RemoveImage with the id succeeds and does nothing, and ImageStatus with the id of one with several names finds
-    nothing.
-    `pins_sandbox_image`: the sandbox image is listed as pinned. `reports_sandbox_image`: the verbose Status names it.
+    `fills_image_id`: Container.image_id is set. `pins_sandbox_image`: the sandbox image is listed as pinned.
+    `reports_sandbox_image`: the verbose Status names it.
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next removal that frees
     at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: larger answers fail
     with RESOURCE_EXHAUSTED.
@@ -29,7 +26,6 @@ class Dialect:
     runtime_name: str
     runtime_version: str
     fills_image_id: bool = True
-    has_artifacts: bool = False
     pins_sandbox_image: bool = True
     reports_sandbox_image: bool = True
     container_space_delay_seconds: float = 0.0
@@ -45,6 +41,10 @@ class Dialect:
         last name; it fails for a container's image. Nothing can be removed while the filesystem of images has no free
         block or no free inode. A name without a registry, or what is no name, fails. ImageFsInfo names a directory
         beside that of the layers, and counts nothing else. There are no leases on its socket.
+
+        There may be OCI artifacts, whose id is the digest of their manifest. Each of their names is listed as one
+        image, and removed by its repository and that digest; RemoveImage with the id succeeds and does nothing, and
+        ImageStatus with the id of one with several names finds nothing.
         """
         return self.runtime_name == "cri-o"
 
@@ -57,7 +57,7 @@ CONTAINERD_1_6 = Dialect("containerd", "1.6.20", fills_image_id=False, pins_sand
 CRI_O_1_31 = Dialect("cri-o", "1.31.0")
 CRI_O_1_28 = replace(CRI_O_1_31, runtime_version="1.28.4", fills_image_id=False)
 """CRI has had the field `image_id` since Kubernetes 1.29."""
-CRI_O_1_36 = replace(CRI_O_1_31, runtime_version="1.36.0", has_artifacts=True)
+CRI_O_1_36 = replace(CRI_O_1_31, runtime_version="1.36.0")
 """CRI-O has had artifacts since 1.33. Up to 1.35 all are pinned."""
 
 DIALECTS = {

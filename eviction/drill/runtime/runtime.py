@@ -83,7 +83,7 @@ class Image:
     """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock nanoseconds. `tags` and
     `digests`: full references. `runtime_handlers`: those for which it was pulled, the default one (empty) first.
 
-    Each name of an OCI artifact (`Dialect.has_artifacts`) is one of these: `id` is then the artifact's and that name.
+    Each name of an OCI artifact (`Dialect.is_cri_o`) is one of these: `id` is then the artifact's and that name.
     """
 
     id: str
@@ -349,14 +349,12 @@ class EmbeddedRuntime:
 
         Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
         tags and layers give the same id, and for an artifact, which gets one tag here, the same layers. Raises
-        EmbeddedNodeError if it does not fit or the dialect has no artifacts, and leaves nothing behind.
+        EmbeddedNodeError if it does not fit, and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
         digits = deterministic_id("image", *sorted(map(normalized, () if is_artifact else tags)), *digests)
         image_id = digits if self.dialect.is_cri_o else f"sha256:{digits}"
         if is_artifact:
-            if not self.dialect.has_artifacts:
-                raise EmbeddedNodeError(f"{self.dialect.runtime_name} {self.dialect.runtime_version} has no artifacts")
             image_id = f"{digits} {' '.join(tags)}"
         with self._pulling:
             with self._lock:
