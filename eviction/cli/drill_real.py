@@ -36,7 +36,7 @@ from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, 
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
-from eviction.reporting.tables import amount, signals_table
+from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import format_duration
@@ -142,23 +142,9 @@ def _head(
         yield "  relief      by another component; the drill itself removes nothing"
     else:
         yield "  relief      by reclaimd, in this process: it really removes dead containers and unused images"
-    lines = (*marks_table(observation), *plan_lines(plan, directory), *_kubelets_marks(observation, plan))
-    yield from (f"  {line}" for line in lines)
-
-
-def _kubelets_marks(observation: NodeObservation, plan: FillPlan) -> Iterable[str]:
-    """A warning for each of the kubelet's marks that the fill would cross without relief: below them it evicts pods."""
-    kubelet = observation.node.configuration.kubelet
-    observations = observation.node.summary.observe()
-    for threshold in () if kubelet is None else kubelet.thresholds.thresholds:
-        found = observations.signals.get(threshold.signal)
-        inodes = threshold.signal.counts_inodes
-        if found is None or found.filesystem is None or found.filesystem.device_id != plan.identity.device_id:
-            continue
-        mark = threshold.mark(found.capacity)
-        if inodes in plan.crossed and max(plan.lowest[inodes], plan.reserve[inodes]) < mark:
-            shown = amount(threshold.signal, mark)
-            yield f"below {shown} ({threshold.signal}) the kubelet evicts pods; the fill may reach that"
+    kubelet = () if node.configuration.kubelet is None else node.configuration.kubelet.thresholds.thresholds
+    for line in (*marks_table(observation), *plan_lines(plan, directory, node.summary.observe(), kubelet)):
+        yield f"  {line}"
 
 
 def _ask(arguments: argparse.Namespace) -> None:

@@ -240,7 +240,7 @@ class EmbeddedNode:
     # ---- its images and pods
 
     def pull(self, spec: ImageSpec, name: str) -> str:
-        """Pulls one image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
+        """Pulls one image of a spec. Returns its id. Raises OSError if it does not fit."""
         own = LayerSpec(name, spec.size_bytes, spec.files)
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
         image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
@@ -264,7 +264,7 @@ class EmbeddedNode:
         return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
-        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError, OSError or RuntimeUnavailable."""
         if spec.state is PodState.VANISHED:
             self._write_logs(name, CONTAINER, 0, spec)
             return

@@ -23,7 +23,6 @@ from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
 from eviction.drill.runtime import faults
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
 from eviction.node.hold_off import HoldOff
@@ -205,7 +204,7 @@ class EmbeddedGrowers(Fills):
             return -1
         try:
             self._node.pull(image, names[0])
-        except EmbeddedNodeError:
+        except OSError:
             return 0
         names.pop(0)
         return image.size_bytes

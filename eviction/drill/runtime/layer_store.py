@@ -4,7 +4,8 @@
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
 The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes and 0 inodes free.
-The caller holds one lock around every method except `unpack`, which is slow and changes no table.
+The caller holds one lock around every method except `unpack`, which is slow and changes no table. Every method that
+changes files raises OSError.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 
 _FILES_PER_DIRECTORY = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -49,7 +48,7 @@ class LayerStore:
     """The layers under `images_root` and the writable layers under `containers_root`, which may be the same directory.
 
     Both directories are made if missing. They may be on two filesystems, and need not be mount points. Raises
-    EmbeddedNodeError if one of them is already the root of another node.
+    FileExistsError if one of them is the root of another node, whose files would neither be counted nor deleted.
     """
 
     images_root: str
@@ -59,10 +58,7 @@ class LayerStore:
 
     def __post_init__(self) -> None:
         for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
-            try:
-                os.makedirs(os.path.join(root, name))
-            except OSError as caught:  # files of another node would neither be counted nor deleted
-                raise EmbeddedNodeError(f"{root} cannot be the root of a new node: {caught.strerror}") from caught
+            os.makedirs(os.path.join(root, name))
 
     def acquire(self, digest: str) -> bool:
         """Adds a reference to a layer. Returns False, and changes nothing, if there is no such layer."""
@@ -74,7 +70,7 @@ class LayerStore:
     def unpack(self, spec: LayerSpec) -> None:
         """Writes the files of a new layer, which `commit` then adds to the table. The one method that needs no lock.
 
-        Raises EmbeddedNodeError if the layer does not fit or cannot be written, and removes its files.
+        Removes its files again if the layer does not fit or cannot be written.
         """
         path = self._layer_path(spec.digest)
         try:
@@ -84,9 +80,9 @@ class LayerStore:
                 if number % _FILES_PER_DIRECTORY == 0:
                     os.mkdir(directory)
                 _append(os.path.join(directory, f"{number:06x}"), size_bytes, whole=True)
-        except OSError as caught:
-            _remove_tree(path)
-            raise EmbeddedNodeError(f"layer {spec.name} cannot be unpacked: {caught.strerror}") from caught
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
 
     def commit(self, spec: LayerSpec) -> None:
         """Adds to the table a layer that `unpack` has written, with one reference."""
@@ -94,10 +90,8 @@ class LayerStore:
         self._used[self._layer_path(spec.digest)] = taken(self._layer_path(spec.digest))
 
     def release(self, digests: Iterable[str]) -> None:
-        """Drops one reference to each layer, the uppermost first, and deletes layers without references.
-
-        Raises EmbeddedNodeError if the filesystem refuses a deletion; the remaining layers keep their references.
-        """
+        """Drops one reference to each layer, the uppermost first, and deletes layers without references. If the
+        filesystem refuses a deletion, the remaining layers keep their references."""
         for digest in reversed(tuple(digests)):
             if self._references[digest] == 1:
                 self._delete(self._layer_path(digest))
@@ -106,28 +100,25 @@ class LayerStore:
                 self._references[digest] -= 1
 
     def make_writable(self, container_id: str) -> None:
-        """Makes the empty writable layer of a container: one inode. Raises EmbeddedNodeError if none is free."""
-        try:
-            os.mkdir(self._writable_path(container_id))
-        except OSError as caught:
-            raise EmbeddedNodeError(f"no writable layer for container {container_id}: {caught.strerror}") from caught
+        """Makes the empty writable layer of a container: one inode."""
+        os.mkdir(self._writable_path(container_id))
         self._used[self._writable_path(container_id)] = taken(self._writable_path(container_id))
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Appends to a file of a writable layer, which is made if missing. Returns the bytes that fitted: fewer than
-        `size_bytes` if the filesystem is full. Raises EmbeddedNodeError for every other error."""
+        `size_bytes` if the filesystem is full."""
         layer = self._writable_path(container_id)
         try:
             return _append(os.path.join(layer, file_name), size_bytes)
         except OSError as caught:
             if caught.errno in _FULL:
                 return 0
-            raise EmbeddedNodeError(f"container {container_id} cannot write: {caught.strerror}") from caught
+            raise
         finally:
             self._used[layer] = taken(layer)
 
     def remove_writable(self, container_id: str) -> None:
-        """Deletes the writable layer of a container. Raises EmbeddedNodeError if the filesystem refuses."""
+        """Deletes the writable layer of a container, if it has one."""
         self._delete(self._writable_path(container_id))
 
     def usage(self, directory: str) -> tuple[int, int]:
@@ -148,7 +139,8 @@ class LayerStore:
         return os.path.join(self.containers_root, "containers", container_id)
 
     def _delete(self, path: str) -> None:
-        _remove_tree(path)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)  # creates no file, so it works on a full filesystem
         self._used.pop(path, None)
 
 
@@ -183,12 +175,3 @@ def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
                     raise
                 break
     return fitted
-
-
-def _remove_tree(path: str) -> None:
-    try:
-        shutil.rmtree(path)  # creates no file, so it works on a full filesystem
-    except FileNotFoundError:
-        return
-    except OSError as caught:
-        raise EmbeddedNodeError(f"{path} cannot be deleted: {caught.strerror}") from caught

@@ -17,9 +17,9 @@ where versions and runtimes differ (`dialects`); otherwise these rules hold:
 * `image_id` is set by newer runtimes only; containerd 1.6 leaves it empty everywhere.
 * `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag if there is one.
 
-A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
-UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and internal/cri/store/{container,sandbox,image}
-(truncindex, digestset); github.com/distribution/reference normalize.go.
+A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for every other error, which containerd
+answers with UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and
+internal/cri/store/{container,sandbox,image} (truncindex, digestset); github.com/distribution/reference normalize.go.
 
 Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes that die, ageing, a
 reboot. These raise NotFoundError for an unknown id: a mistyped one in a scenario or a test must not pass for an
@@ -349,7 +349,7 @@ class EmbeddedRuntime:
 
         Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
         tags and layers give the same id, and for an artifact, which gets one tag here, the same layers. Raises
-        EmbeddedNodeError if it does not fit, and leaves nothing behind.
+        OSError if it does not fit, and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
         digits = deterministic_id("image", *sorted(map(normalized, () if is_artifact else tags)), *digests)
@@ -366,7 +366,7 @@ class EmbeddedRuntime:
                 for layer in layers:
                     self._pull(layer)
                     acquired.append(layer.digest)
-            except EmbeddedNodeError:
+            except OSError:
                 with self._lock:
                     self._store.release(acquired)
                 raise
@@ -579,7 +579,7 @@ class EmbeddedRuntime:
         with self._lock:
             try:
                 self._collect_garbage()
-            except EmbeddedNodeError as error:
+            except OSError as error:
                 _log.warning("the embedded runtime could not free space: %s", error)
 
     def _collect_garbage(self) -> None:

@@ -387,7 +387,7 @@ class EmbeddedServer:
                 yield from failing(error, context)
             except NotFoundError as error:
                 context.abort(StatusCode.NOT_FOUND, str(error))
-            except EmbeddedNodeError as error:
+            except (EmbeddedNodeError, OSError) as error:
                 context.abort(StatusCode.UNKNOWN, str(error))
 
         # On the wire a unary answer is a stream of one message, and only a stream can send a message and then an error.
