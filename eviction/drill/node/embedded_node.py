@@ -173,7 +173,7 @@ class EmbeddedNode:
     def describe(self) -> str:
         """The filesystems in one phrase."""
         if self._simulated:
-            why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
+            why = self._mounts.reason or "the scenario asks for it"
             return f"simulated by size-limited views of directories, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
         types = dict.fromkeys(spec.type for spec in self._spec.filesystems.values())

@@ -1,6 +1,6 @@
 """Layers and writable layers as real files, which statvfs sees and whose deletion frees real space.
 
-    <images root>/layers/<64 hex>/<directory>/<file>     one layer, shared by every image that names it
+    <images root>/layers/<64 hex>/<file>                 one layer, shared by every image that names it
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
 The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes and 0 inodes free.
@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_FILES_PER_DIRECTORY = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CONTENT = memoryview(os.urandom(1 << 20))
 
@@ -39,8 +38,8 @@ class LayerSpec(NamedTuple):
 
     @property
     def inodes(self) -> int:
-        """The inodes that it takes: its files, the directories that hold them, and its own directory."""
-        return self.files + -(-self.files // _FILES_PER_DIRECTORY) + 1
+        """The inodes that it takes: its files, and the directory that holds them."""
+        return self.files + 1
 
 
 @dataclass(slots=True)
@@ -76,10 +75,7 @@ class LayerStore:
         try:
             os.mkdir(path)
             for number, size_bytes in enumerate(even_parts(spec.size_bytes, spec.files)):
-                directory = os.path.join(path, f"{number // _FILES_PER_DIRECTORY:04x}")
-                if number % _FILES_PER_DIRECTORY == 0:
-                    os.mkdir(directory)
-                _append(os.path.join(directory, f"{number:06x}"), size_bytes, whole=True)
+                _append(os.path.join(path, f"{number:06x}"), size_bytes, whole=True)
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise

@@ -320,7 +320,7 @@ class EmbeddedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.stop()
 
     def start(self) -> None:
         """Starts to listen, unless it already does. Raises EmbeddedNodeError if the socket cannot be made."""
@@ -346,7 +346,8 @@ class EmbeddedServer:
     def stop(self) -> None:
         """Closes every connection, waits until no call is in flight, and removes the socket. Idempotent.
 
-        Calls that a failpoint holds up are dropped; every other call that has begun runs to its end.
+        Calls that a failpoint holds up are dropped; every other call that has begun runs to its end. What the runtime
+        would free later it frees at once, so that no thread is left.
         """
         if self._serving is None:
             return
@@ -358,10 +359,6 @@ class EmbeddedServer:
         executor.shutdown(wait=True)
         with suppress(FileNotFoundError):  # grpc has removed it itself
             os.unlink(self.socket_path)
-
-    def close(self) -> None:
-        """Stops, and has the runtime free at once what it would free later, so that no thread is left."""
-        self.stop()
         self.runtime.force_gc()
 
     def _services(self) -> dict[str, dict[str, _Handler]]:
