@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-import tenacity
-
 from eviction.ballast import create_ballast
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.dialects import DIALECTS
@@ -78,9 +76,14 @@ _Answer = TypeVar("_Answer")
 def until_answered(ask: Callable[[], _Answer]) -> _Answer:
     """Repeats a call that changes nothing until it is answered: on a busy machine the runtime may have just started.
     Raises RuntimeUnavailable after 10 s."""
-    unavailable = tenacity.retry_if_exception_type(RuntimeUnavailable)
-    stop, wait = tenacity.stop_after_delay(DEADLINE_SECONDS), tenacity.wait_fixed(PAUSE_SECONDS)
-    return tenacity.Retrying(retry=unavailable, stop=stop, wait=wait, reraise=True)(ask)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            return ask()
+        except RuntimeUnavailable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(PAUSE_SECONDS)
 
 
 class EmbeddedNode:

@@ -138,21 +138,18 @@ class FaultSchedule(Schedule):
         self._server.failpoints.clear()
 
     def _run(self, number: int, fault: Fault) -> None:
-        if self._wait_for_trigger(fault):
+        """Waits until the fault is due, and injects it unless the run ends first."""
+        if fault.on_call is not None:
+            method, arrived = fault.on_call.method, self._server.failpoints.wait_for_calls
+            wanted = self._calls_before[method] + fault.on_call.count
+            while not (self._stopping.is_set() or arrived(method, wanted, WAIT_SECONDS)):
+                pass
+        else:
+            self._stopping.wait(max(self._began + (fault.at_seconds or 0.0) - time.monotonic(), 0.0))
+        if not self._stopping.is_set():
             self._active.add(number)
             self._inject(fault)
         self._active.discard(number)
-
-    def _wait_for_trigger(self, fault: Fault) -> bool:
-        """Waits until the fault is due. False if the run ends first."""
-        if fault.at_seconds is not None:
-            return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
-        assert fault.on_call is not None  # a fault has one trigger or the other
-        method, wanted = fault.on_call.method, self._calls_before[fault.on_call.method] + fault.on_call.count
-        while not self._stopping.is_set():
-            if self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS):
-                return True
-        return False
 
     def _inject(self, fault: Fault) -> None:
         self.triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))

@@ -60,11 +60,11 @@ class PrivateMounts:
 def missing_extra() -> str | None:
     """The sentence that says how to install grpcio, which the server of the embedded runtime needs; None if it is
     installed. Does not import it."""
-    try:
-        found = find_spec("grpc") is not None
-    except ImportError:
-        found = False
-    return None if found else "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    return (
+        None
+        if find_spec("grpc")
+        else "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    )
 
 
 def _threads() -> int:
