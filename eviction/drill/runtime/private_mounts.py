@@ -60,11 +60,8 @@ class PrivateMounts:
 def missing_extra() -> str | None:
     """The sentence that says how to install grpcio, which the server of the embedded runtime needs; None if it is
     installed. Does not import it."""
-    return (
-        None
-        if find_spec("grpc")
-        else "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
-    )
+    sentence = "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    return None if find_spec("grpc") else sentence
 
 
 def _threads() -> int:
