@@ -20,6 +20,7 @@ from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
+from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.run.real import (
@@ -74,8 +75,10 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             held.enter_context(hold_node(configuration, log_of(arguments)))
         display = ProgressDisplay(first.where, arguments, inodes=first.counts_inodes)
         observation = held.enter_context(observation_of(configuration, display.progress))
-        hold_off = None if arguments.observe else _hold_off(configuration)
-        problem = "" if arguments.observe else observation.node.restore_image_records()
+        response, problem = Response.OBSERVED, ""
+        if not arguments.observe:
+            _refuse_while_held_off(configuration)
+            response, problem = Response.OURS, observation.node.restore_image_records()
         plan = _plan(scenario, observation, directory, arguments)
         for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
             show(line)
@@ -88,7 +91,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         log = drill_log(arguments)
         show_pass = display.show_pass
         try:
-            result = run_in_directory(scenario, plan, directory, observation, hold_off, log, limits, show_pass)
+            result = run_in_directory(scenario, plan, directory, observation, response, log, limits, show_pass)
         except FillFailed as error:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         if result is None:
@@ -97,15 +100,13 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
-def _hold_off(configuration: Configuration) -> HoldOff:
-    """When the daemon may remove. Exits with 2 while it holds off shortly after a boot, as there would be no relief."""
-    seconds = configuration.hold_off_seconds
+def _refuse_while_held_off(configuration: Configuration) -> None:
+    """Exits with 2 while the daemon holds off shortly after a boot, as there would be no relief."""
+    since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
-    hold_off = HoldOff(seconds, 0.0, lambda: time.clock_gettime(time.CLOCK_BOOTTIME), healthy)
-    reason = hold_off.why()
+    reason = HoldOff(configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
     if reason is not None:
         _refuse(f"held off: {reason}")
-    return hold_off
 
 
 def _plan(scenario: Scenario, observation: NodeObservation, directory: str, arguments: argparse.Namespace) -> FillPlan:

@@ -19,7 +19,6 @@ from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
 from eviction.drill.scenario import Grows, Pressure, Scenario
-from eviction.node.hold_off import HoldOff
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
@@ -46,15 +45,15 @@ def run_in_directory(
     plan: FillPlan,
     directory: str,
     observation: NodeObservation,
-    hold_off: HoldOff | None,
+    response: Response,
     log: Log,
     limits: Limits,
     show: Callable[[Pass], None],
 ) -> DrillResult | None:
     """Prefills a directory, applies the pressures of one scenario in it, observes, frees everything, and judges.
 
-    `hold_off` says when the daemon in this process may begin to remove; None: no daemon runs here, and another
-    component is observed. `show` is called with every pass of that daemon.
+    `response`: what relieves the node, the daemon's loop in this process or another component. `show` is called with
+    every pass of that loop.
 
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything has been freed then, too.
     """
@@ -66,9 +65,9 @@ def run_in_directory(
         return fills.start(Order(directory, grows, rate, amount, reserve, pressure.file_bytes))
 
     pressures = PressureSchedule(plan.pressures, grow)
-    managers = {} if hold_off is None else {node: Manager(node, log, may_act=hold_off.why)}
+    managers = {node: Manager(node, log)} if response is Response.OURS else {}
     observation.show, observation.fills = show, lambda: pressures.running
-    patience = OBSERVED_WAIT_SECONDS if hold_off is None else SHORTEST_WAIT_SECONDS
+    patience = SHORTEST_WAIT_SECONDS if response is Response.OURS else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
     try:
         _prefill(plan, directory, fills, stopping)
@@ -87,7 +86,6 @@ def run_in_directory(
         return None
     measured, identity = observation.measured, plan.identity
     measured.pressure_periods = pressures.periods
-    response = Response.OBSERVED if hold_off is None else Response.OURS
     checks = judge_real(scenario.expect, measured, response)
     filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
     return result_of(observation, scenario.name, scenario.why, filesystem, response, checks)

@@ -11,6 +11,7 @@ Does not cover: injecting faults; see `Failpoints` in `server`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -105,17 +106,16 @@ class Distort(Failpoint):
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:
     """A copy of the answer that is wrong in this way, or an equal copy if there is nothing to distort."""
-    changed = type(answer)()
-    changed.CopyFrom(answer)
+    changed = copy.deepcopy(answer)
     if how in _OF_THE_LIST:
         for known, entries in changed.ListFields():
             if known.name != "info" and hasattr(entries, "add"):
                 _OF_THE_LIST[how](entries)
     else:
-        places, change = _OF_EACH_ENTRY[how]
+        value, _, places = how.partition("_")
         for entry in _entries(changed):
-            for place in places:
-                _change(entry, place, change)
+            for place in _PLACES[places]:
+                _change(entry, place, _VALUES[value])
     return changed
 
 
@@ -173,30 +173,28 @@ def _huge(name: str) -> str:
     return (name or "x") * (HUGE_NAME_CHARACTERS // len(name or "x"))
 
 
-_IDS = ("id",)
-_SIZES = ("size", "used_bytes.value", "inodes_used.value")
-_TIMES = ("created_at", "started_at", "finished_at", "timestamp")
-_LABELS = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.container.name")
-_NAMES = ("metadata.name", "metadata.namespace", *(f"labels.{label}" for label in _LABELS), "repo_tags")
-_PATHS = ("log_path", "fs_id.mountpoint")
-
 _OF_THE_LIST: dict[Distortion, Callable[[Any], None]] = {
     Distortion.HALF_LIST: _halve,
     Distortion.DUPLICATE_ENTRIES: _double,
     Distortion.ROTATED_IDS: _rotate,
 }
-_OF_EACH_ENTRY: dict[Distortion, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
-    Distortion.UNKNOWN_IDS: (_IDS, _unknown),
-    Distortion.SHORT_IDS: (_IDS, _short),
-    Distortion.EMPTY_IDS: (_IDS, lambda _: ""),
-    Distortion.ZERO_SIZES: (_SIZES, lambda _: 0),
-    Distortion.LARGEST_SIZES: (_SIZES, lambda _: _LARGEST),
-    Distortion.ZERO_TIMES: (_TIMES, lambda _: 0),
-    Distortion.NEGATIVE_TIMES: (_TIMES, lambda _: -_LARGEST),
-    Distortion.LARGEST_TIMES: (_TIMES, lambda _: _LARGEST),
-    Distortion.EMPTY_NAMES: (_NAMES, lambda _: ""),
-    Distortion.HUGE_NAMES: (_NAMES, _huge),
-    Distortion.CONTROL_NAMES: (_NAMES, lambda name: name + CONTROL_CHARACTERS),
-    Distortion.EMPTY_PATHS: (_PATHS, lambda _: ""),
-    Distortion.HOSTILE_PATHS: (_PATHS, lambda _: HOSTILE_PATH),
+# Every other distortion is named for a value and its places: `zero_sizes`.
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "unknown": _unknown,
+    "short": _short,
+    "empty": lambda _: "",
+    "zero": lambda _: 0,
+    "largest": lambda _: _LARGEST,
+    "negative": lambda _: -_LARGEST,
+    "huge": _huge,
+    "control": lambda name: name + CONTROL_CHARACTERS,
+    "hostile": lambda _: HOSTILE_PATH,
+}
+_LABELS = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.container.name")
+_PLACES: dict[str, tuple[str, ...]] = {
+    "ids": ("id",),
+    "sizes": ("size", "used_bytes.value", "inodes_used.value"),
+    "times": ("created_at", "started_at", "finished_at", "timestamp"),
+    "names": ("metadata.name", "metadata.namespace", *(f"labels.{label}" for label in _LABELS), "repo_tags"),
+    "paths": ("log_path", "fs_id.mountpoint"),
 }
