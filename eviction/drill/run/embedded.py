@@ -154,10 +154,11 @@ class FaultSchedule(Schedule):
     def _inject(self, fault: Fault) -> None:
         self.triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))
         if fault.method is not None:
-            self._server.failpoints[fault.method] = failpoint_of(fault)
+            point = self._server.failpoints[fault.method] = failpoint_of(fault)
             if fault.lasts_seconds is not None:
                 self._stopping.wait(fault.lasts_seconds)
-                self._server.failpoints.pop(fault.method, None)
+                if self._server.failpoints.get(fault.method) is point:  # no later fault has replaced it
+                    del self._server.failpoints[fault.method]
             return
         with self._whole_runtime:
             self._server.stop()
