@@ -41,7 +41,7 @@ from eviction.drill.scenario import (
 from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
-from signals.types import FilesystemRole, FsLayout, FsStats
+from signals.types import FilesystemRole, FsStats
 
 LEFT_BEHIND = "left-behind"  # the content of an interrupted pull
 DEADLINE_SECONDS = 10.0
@@ -210,12 +210,12 @@ class EmbeddedNode:
             mount_loop(disk, spec.type, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
-        containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
-        runtime = self._spec.runtime
+        roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime
+        images_root, containers_root = (os.path.join(self.disk(role), "runtime") for role in roles)
         changes = (each for each in runtime if each[0] not in ("dialect", "unreferenced_bytes"))
         self.runtime = EmbeddedRuntime(
-            os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
-            containers_root=containers and os.path.join(containers, "runtime"),
+            images_root,
+            containers_root=containers_root,
             sandbox_image=self._spec.images[0].names[0],
             dialect=DIALECTS[runtime.dialect],
             **{name: value for name, value in changes if value is not None},
