@@ -20,24 +20,24 @@ from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
-from eviction.drill.judgement.judge import DrillResult, Response
+from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.run.real import (
     QUIET_SECONDS,
     DrillStillRunning,
     FillFailed,
-    Interrupted,
-    RealDrill,
     foreign_entries,
     remove_leftovers,
+    result_of,
+    run_in_directory,
 )
 from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
-from eviction.reporting.tables import amount, signals_table
+from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import format_duration
@@ -75,8 +75,10 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
             held.enter_context(hold_node(configuration, log_of(arguments)))
         display = ProgressDisplay(first.where, arguments, inodes=first.counts_inodes)
         observation = held.enter_context(observation_of(configuration, display.progress))
-        hold_off = None if arguments.observe else _hold_off(configuration)
-        problem = "" if arguments.observe else observation.node.restore_image_records()
+        response, problem = Response.OBSERVED, ""
+        if not arguments.observe:
+            _refuse_while_held_off(configuration)
+            response, problem = Response.OURS, observation.node.restore_image_records()
         plan = _plan(scenario, observation, directory, arguments)
         for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
             show(line)
@@ -87,26 +89,24 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         on_signals(observation.stopping.set)
         held.callback(display.end)
         log = drill_log(arguments)
-        drill = RealDrill(scenario, plan, directory, observation, hold_off, log, limits, display.show_pass)
+        show_pass = display.show_pass
         try:
-            result = drill.run()
+            result = run_in_directory(scenario, plan, directory, observation, response, log, limits, show_pass)
         except FillFailed as error:
             exit_with(EXIT_NOT_RELIEVED, str(error))
-        except Interrupted:
+        if result is None:
             exit_with(EXIT_INTERRUPTED, "stopped by a signal; the fill was removed")
     answer_result(result, arguments)
     return EXIT_OK if result.held else EXIT_NOT_RELIEVED
 
 
-def _hold_off(configuration: Configuration) -> HoldOff:
-    """When the daemon may remove. Exits with 2 while it holds off shortly after a boot, as there would be no relief."""
-    seconds = configuration.hold_off_seconds
+def _refuse_while_held_off(configuration: Configuration) -> None:
+    """Exits with 2 while the daemon holds off shortly after a boot, as there would be no relief."""
+    since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
-    hold_off = HoldOff(seconds, 0.0, lambda: time.clock_gettime(time.CLOCK_BOOTTIME), healthy)
-    reason = hold_off.why()
+    reason = HoldOff(configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
     if reason is not None:
         _refuse(f"held off: {reason}")
-    return hold_off
 
 
 def _plan(scenario: Scenario, observation: NodeObservation, directory: str, arguments: argparse.Namespace) -> FillPlan:
@@ -143,23 +143,9 @@ def _head(
         yield "  relief      by another component; the drill itself removes nothing"
     else:
         yield "  relief      by reclaimd, in this process: it really removes dead containers and unused images"
-    lines = (*marks_table(observation), *plan_lines(plan, directory), *_kubelets_marks(observation, plan))
-    yield from (f"  {line}" for line in lines)
-
-
-def _kubelets_marks(observation: NodeObservation, plan: FillPlan) -> Iterable[str]:
-    """A warning for each of the kubelet's marks that the fill would cross without relief: below them it evicts pods."""
-    kubelet = observation.node.configuration.kubelet
-    observations = observation.node.summary.observe()
-    for threshold in () if kubelet is None else kubelet.thresholds.thresholds:
-        found = observations.signals.get(threshold.signal)
-        inodes = threshold.signal.counts_inodes
-        if found is None or found.filesystem is None or found.filesystem.device_id != plan.identity.device_id:
-            continue
-        mark = threshold.mark(found.capacity)
-        if inodes in plan.crossed and max(plan.lowest[inodes], plan.reserve[inodes]) < mark:
-            shown = amount(threshold.signal, mark)
-            yield f"below {shown} ({threshold.signal}) the kubelet evicts pods; the fill may reach that"
+    kubelet = () if node.configuration.kubelet is None else node.configuration.kubelet.thresholds.thresholds
+    for line in (*marks_table(observation), *plan_lines(plan, directory, node.summary.observe(), kubelet)):
+        yield f"  {line}"
 
 
 def _ask(arguments: argparse.Namespace) -> None:
@@ -213,18 +199,8 @@ def observe(arguments: argparse.Namespace) -> int:
         show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
         observation.watch(limits)
         display.end()
-        measured = observation.measured
-        result = DrillResult(
-            name=name,
-            why=f"What happens under pressure on the node of {observation.node.endpoint.runtime}.",
-            layout=None if measured.observations is None else measured.observations.layout,
-            filesystem="the filesystems of a real node",
-            simulated=False,
-            measurements=measured,
-            checks=(),
-            response=Response.OBSERVED,
-            lists_apart_seconds=observation.inventory.longest_gap_seconds,
-        )
+        why = f"What happens under pressure on the node of {observation.node.endpoint.runtime}."
+        result = result_of(observation, name, why, "the filesystems of a real node")
     answer_result(result, arguments)
     return EXIT_OK
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.judgement.judge import would_start
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.schedule import PressureSchedule, came_true
-from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
+from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of, starts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.runtime.server import Failpoints
 from eviction.drill.scenario import Grows, Pressure, Scenario, part_of
@@ -40,7 +39,7 @@ class GuestNode:
         self.root_directory = embedded.root_directory
         self.pod_logs_directory = embedded.pod_logs_directory
         self.path = self.disk("nodefs")
-        self._would_start_before = self._would_start()
+        self._starts_before = starts(embedded)
 
     def disk(self, role: str) -> str:
         """The root of the filesystem of `nodefs`, `imagefs` or `containerfs`. Raises ValueError for anything else."""
@@ -62,23 +61,25 @@ class GuestNode:
     def images(self) -> frozenset[str]:
         """The references of all images."""
         names = self._embedded.image_names
-        return frozenset(names.get(image.id, image.title) for image in until_answered(self._node.client.list_images))
+        return frozenset(
+            names.get(image.id, image.title) for image in until_answered(self._embedded.client.list_images)
+        )
 
     @property
     def containers(self) -> frozenset[str]:
         """All containers in every state, as `namespace/pod/container#attempt`."""
-        return frozenset(each.title for each in until_answered(self._node.client.list_containers))
+        return frozenset(each.title for each in until_answered(self._embedded.client.list_containers))
 
     @property
     def sandboxes(self) -> frozenset[str]:
         """All pod sandboxes, as `namespace/pod#attempt`."""
-        return frozenset(each.title for each in until_answered(self._node.client.list_pod_sandboxes))
+        return frozenset(each.title for each in until_answered(self._embedded.client.list_pod_sandboxes))
 
     @property
     def would_restart(self) -> frozenset[str]:
         """The containers (`pod/container`) that a kubelet would start now and would not have started at first, because
         their last record was removed."""
-        return self._would_start() - self._would_start_before
+        return starts(self._embedded) - self._starts_before
 
     # ---- its marks
 
@@ -123,10 +124,6 @@ class GuestNode:
         thresholds = self._node.thresholds(observations.layout)
         met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=with_min_reclaim)
         return tuple(dict.fromkeys(str(threshold.signal) for threshold in met))
-
-    def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.exit_codes
-        return would_start(self._scenario.node.pods, until_answered(self._node.client.list_containers), exit_codes)
 
 
 @contextmanager

@@ -121,7 +121,8 @@ def under_restarts(small: SmallNode, count: int) -> Report:
         nonlocal serial
         for _ in range(number):
             serial += 1
-            small.server.restart()
+            small.server.stop()
+            small.server.start()
             image = small.add_image(f"registry.example/restart/{serial}:1", SMALL_BYTES)
             assert soon_removed(small, image)
 

@@ -135,7 +135,8 @@ class World:
     def restart_runtime(self) -> None:
         """The runtime is stopped and started again; what hung is lost."""
         self.end_hung_calls(lambda _: True, lost=True)
-        self.shared.server.restart()
+        self.shared.server.stop()
+        self.shared.server.start()
 
     def end_hung_calls(self, which: Callable[[HeldCall], bool], *, lost: bool = False) -> bool:
         """Ends the calls that hang and are meant. Whether there was one."""

@@ -35,7 +35,7 @@ class BareRuntime:
     def close(self) -> None:
         """Close the client, and stop the server."""
         self.calls.__exit__(None, None, None)
-        self.server.close()
+        self.server.stop()
 
     def containers(self, **wanted: Any) -> list[Any]:
         """The answer of ListContainers under a filter."""

@@ -154,5 +154,5 @@ class SharedParts:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
-        self.server.close()
+        self.server.stop()
         unmount(str(self.disk))

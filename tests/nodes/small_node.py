@@ -126,7 +126,7 @@ class SmallNode:
         for node in self._nodes:
             node.close()
         self.maker.close()
-        self.server.close()
+        self.server.stop()
         for mountpoint in reversed(self._mounts):
             unmount(mountpoint)
 

@@ -152,7 +152,7 @@ def lost_beyond_need(measured: Measurements) -> int:
             counted.add(outcome.verdict.name)
             own = set(layers.get(outcome.verdict.name, ())) - needed
             needed |= own
-            taken = (sum(layer.bytes for layer in own), sum(layer.inodes for layer in own))
+            taken = (sum(layer.size_bytes for layer in own), sum(layer.inodes for layer in own))
             surplus = [(threshold, left - taken[threshold.signal.counts_inodes]) for threshold, left in surplus]
             if not surplus or min(left for _, left in surplus) < 0:
                 surplus = []  # this one was needed, and so were those removed before it

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from eviction.configuration.models import Field, SkipValidation
 from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
+from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.record import Pass
 from eviction.reporting.json_shapes import Count, RoleName, one_of
 from eviction.types import NodeCondition, Threshold
@@ -114,15 +115,6 @@ class NamedObject:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLayer:
-    """One layer of an image: equal names are one layer on disk."""
-
-    name: str
-    bytes: int
-    inodes: int
-
-
 @dataclass
 class Measurements:
     """A whole run.
@@ -146,7 +138,7 @@ class Measurements:
     faults: Sequence[FaultOccurrence] = ()
     before: frozenset[NamedObject] = frozenset()
     after: frozenset[NamedObject] = frozenset()
-    layers: Mapping[str, tuple[ImageLayer, ...]] | None = None
+    layers: Mapping[str, tuple[LayerSpec, ...]] | None = None
     would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None
     last_change: float = 0.0

@@ -14,13 +14,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.dialects import DIALECTS
-from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.layer_store import LayerSpec, taken
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
@@ -41,7 +41,7 @@ from eviction.drill.scenario import (
 from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
-from signals.types import FilesystemRole, FsLayout, FsStats
+from signals.types import FilesystemRole, FsStats
 
 LEFT_BEHIND = "left-behind"  # the content of an interrupted pull
 DEADLINE_SECONDS = 10.0
@@ -53,17 +53,12 @@ ROTATED_EVERY_SECONDS = 600.0
 LOST_EXIT_CODE = 255  # reported by a runtime for a container that did not survive a reboot
 
 FREES = """\
-mode=$1
+[ "$1" = plan ] && exit 1
 left=${RECLAIMD_MISSING_BYTES:-0}
 for file in $(ls -tr "$entries"); do
-    [ "$left" -gt 0 ] || [ "$mode" = plan ] || break
-    size=$(stat -c %s "$entries/$file")
-    if [ "$mode" = plan ]; then
-        printf '{"name": "%s", "size": %s, "reason": "old"}\\n' "$file" "$size"
-    else
-        rm -- "$entries/$file"
-    fi
-    left=$((left - size))
+    [ "$left" -gt 0 ] || break
+    left=$((left - $(stat -c %s "$entries/$file")))
+    rm -- "$entries/$file"
 done
 """
 BODIES: Mapping[ProgramKind, str] = {
@@ -100,6 +95,7 @@ class EmbeddedNode:
 
     def __init__(self, scenario: Scenario, mounts: PrivateMounts):
         self._spec = scenario.node
+        self.pods = scenario.node.pods
         self._mounts = mounts
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
@@ -180,7 +176,7 @@ class EmbeddedNode:
     def describe(self) -> str:
         """The filesystems in one phrase."""
         if self._simulated:
-            why = self._mounts.reason if not self._mounts.available else "the scenario asks for it"
+            why = self._mounts.reason or "the scenario asks for it"
             return f"simulated by size-limited views of directories, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
         types = dict.fromkeys(spec.type for spec in self._spec.filesystems.values())
@@ -214,44 +210,40 @@ class EmbeddedNode:
             mount_loop(disk, spec.type, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
-        containers = self.disk(FilesystemRole.CONTAINERFS) if self._spec.layout is FsLayout.SPLIT else ""
-        runtime = self._spec.runtime
+        roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime
+        images_root, containers_root = (os.path.join(self.disk(role), "runtime") for role in roles)
         changes = (each for each in runtime if each[0] not in ("dialect", "unreferenced_bytes"))
         self.runtime = EmbeddedRuntime(
-            os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime"),
-            containers_root=containers and os.path.join(containers, "runtime"),
+            images_root,
+            containers_root=containers_root,
             sandbox_image=self._spec.images[0].names[0],
             dialect=DIALECTS[runtime.dialect],
             **{name: value for name, value in changes if value is not None},
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        self._maker = PodMaker(self.endpoint)
-        self._undo.callback(self._maker.close)
-        until_answered(self._maker.version)
+        self.client = PodMaker(self.endpoint)
+        self._undo.callback(self.client.close)
+        until_answered(self.client.version)
 
     def _populate(self) -> None:
         if self._spec.runtime.unreferenced_bytes:
             self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
+        now = time.monotonic()
         for image in self._spec.images:
-            self._add_images(image)
+            for place, name in enumerate(image.names):
+                self.records[self.pull(image, name)] = ImageRecord(now - image.age_seconds + place)
         for pod in self._spec.pods:
             for name in pod.names:
                 self._add_pod(pod, name)
         if self._spec.rebooted:
-            self._reboot()
+            self.runtime.reboot()  # and the kubelet has not reacted yet
+            self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
 
     # ---- its images and pods
 
-    def _add_images(self, spec: ImageSpec) -> None:
-        """Adds images, first seen as long ago as the spec says. Raises EmbeddedNodeError if they do not fit."""
-        now = time.monotonic()
-        for place, name in enumerate(spec.names):
-            image_id = self.pull(spec, name)
-            self.records[image_id] = ImageRecord(now - spec.age_seconds + place)
-
     def pull(self, spec: ImageSpec, name: str) -> str:
-        """Pulls one image of a spec. Returns its id. Raises EmbeddedNodeError if it does not fit."""
+        """Pulls one image of a spec. Returns its id. Raises OSError if it does not fit."""
         own = LayerSpec(name, spec.size_bytes, spec.files)
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
         image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
@@ -262,16 +254,11 @@ class EmbeddedNode:
     def start_new_pod(self, image: str) -> None:
         """Starts a new pod. Raises RuntimeUnavailable with the runtime's message."""
         sandbox = self._run_sandbox("new-pod")
-        self._maker.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
-
-    def _reboot(self) -> None:
-        """Reboots the node: every container has exited, and the kubelet has not reacted yet."""
-        self.runtime.reboot()
-        self.exit_codes |= dict.fromkeys(self.running.values(), LOST_EXIT_CODE)
+        self.client.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
 
     def _run_sandbox(self, name: str) -> str:
         os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as in the kubelet
-        return self._maker.run_pod(name, _uid(name), self._logs_of(name))
+        return self.client.run_pod(name, _uid(name), self._logs_of(name))
 
     def _directory_of(self, name: str) -> str:
         return os.path.join(self.root_directory, "pods", _uid(name))
@@ -280,7 +267,7 @@ class EmbeddedNode:
         return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
-        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or RuntimeUnavailable."""
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError, OSError or RuntimeUnavailable."""
         if spec.state is PodState.VANISHED:
             self._write_logs(name, CONTAINER, 0, spec)
             return
@@ -293,7 +280,7 @@ class EmbeddedNode:
         for attempt in range(spec.dead_copies):
             self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
         if spec.state is PodState.CREATED:
-            self._maker.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
+            self.client.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
             return
         last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
         match spec.state:
@@ -311,7 +298,7 @@ class EmbeddedNode:
             shutil.rmtree(self._directory_of(name))
 
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self._maker.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
+        container = self.client.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
             raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec)
@@ -344,12 +331,7 @@ def _read_directory(root: str, spec: FilesystemSpec, path: str, now: float) -> R
     """
     os.stat(path)
     found = os.stat(root)
-    used_bytes = used_inodes = 0
-    for directory, directories, files in os.walk(root):
-        for name in (*directories, *files):
-            with suppress(FileNotFoundError):  # it was removed meanwhile
-                used_bytes += os.lstat(os.path.join(directory, name)).st_blocks * 512
-                used_inodes += 1
+    used_bytes, used_inodes = taken(root)
     free_bytes, free_inodes = max(spec.size_bytes - used_bytes, 0), max(spec.inodes - used_inodes, 0)
     stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
     return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device per directory: two are two filesystems

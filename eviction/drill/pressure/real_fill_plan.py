@@ -32,8 +32,7 @@ class FillPlan:
     """What to do on one filesystem. The maps are by unit: False for bytes, True for inodes.
 
     `crossed`: the highest mark of each unit that is filled, and its amount. `prefill`: what is written before the clock
-    starts. `reserve`: what is never filled. `lowest`: what is left without relief. `limited`: True if a pressure that
-    would last until the disk is full ends at the reserve.
+    starts. `reserve`: what is never filled. `lowest`: what is left without relief.
     """
 
     identity: FilesystemIdentity
@@ -42,7 +41,6 @@ class FillPlan:
     pressures: tuple[Pressure, ...]
     reserve: dict[bool, int]
     lowest: dict[bool, int]
-    limited: bool
 
 
 def plan_fill(
@@ -79,32 +77,39 @@ def plan_fill(
             blocks = -(-pressure.file_bytes // BLOCK_BYTES)
             lowest[False] -= _largest_amount(pressure) * blocks * BLOCK_BYTES
     full = {pressure.counts_inodes for pressure in scenario.pressures if pressure.until_full}
-    lowest |= {inodes: min(lowest[inodes], reserve[inodes]) for inodes in full}
-    filled_units = {inodes for inodes in UNITS if lowest[inodes] < available[inodes]} - full
-    for inodes in sorted(filled_units):
-        if lowest[inodes] < reserve[inodes]:
-            left, needed = (amount(UNITS[inodes], max(each, 0)) for each in (lowest[inodes], reserve[inodes]))
+    lowest |= {inodes: reserve[inodes] for inodes in full}
+    for inodes, unit in UNITS.items():
+        if lowest[inodes] < min(reserve[inodes], available[inodes]):
+            left, needed = (amount(unit, max(each, 0)) for each in (lowest[inodes], reserve[inodes]))
             raise ScenarioError(f"it would leave {left}, less than the {needed} that must stay free")
     if prefill.get(True, 0) > MOST_PREFILL_FILES:
         raise ScenarioError(
             f"it would take {prefill[True]} files to come close to the mark, more than the {MOST_PREFILL_FILES} allowed"
         )
-    return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest, limited=bool(full))
+    return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest)
 
 
-def plan_lines(plan: FillPlan, directory: str) -> list[str]:
-    """What will be done, for the person who has to confirm it."""
+def plan_lines(
+    plan: FillPlan, directory: str, observations: SignalObservations, kubelet: Iterable[Threshold]
+) -> list[str]:
+    """What will be done, for the person who has to confirm it. `kubelet`: its thresholds; one that the fill may cross
+    without relief is named, as below it pods are evicted."""
     lines: list[str] = []
     for inodes, (threshold, mark) in plan.crossed.items():
         signal = threshold.signal
         lines += [
             f"{amount(signal, plan.prefill[inodes])} are filled at once in {directory}",
             f"then the pressure crosses {signal}<{threshold.text()} = {amount(signal, mark)}",
-            f"without relief {amount(signal, max(plan.lowest[inodes], plan.reserve[inodes]))} are left",
+            f"without relief {amount(signal, plan.lowest[inodes])} are left",
             f"{amount(signal, plan.reserve[inodes])} are never filled",
         ]
-    if plan.limited:
-        lines.append("the scenario fills until the disk is full; here it stops at this reserve")
+    for threshold in kubelet:
+        signal, found = threshold.signal, observations.signals.get(threshold.signal)
+        if found is None or found.filesystem is None or found.filesystem.device_id != plan.identity.device_id:
+            continue
+        mark = threshold.mark(found.capacity)
+        if signal.counts_inodes in plan.crossed and plan.lowest[signal.counts_inodes] < mark:
+            lines.append(f"below {amount(signal, mark)} ({signal}) the kubelet evicts pods; the fill may reach that")
     return [*lines, "everything that was filled is freed at the end, even if this process is killed"]
 
 

@@ -30,11 +30,6 @@ GROWS = {
     Grows.WRITABLE: "{pod} writes to its writable layer",
     Grows.PULL: "{images} are pulled",
 }
-FILES = {
-    FileEnd.CLOSED: "",
-    FileEnd.OPEN: ", into a file that stays open",
-    FileEnd.DELETED: ", into a file that is deleted and stays open",
-}
 
 
 Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
@@ -91,7 +86,8 @@ def describe_pressure(pressure: Pressure) -> str:
     small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
     images = "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
     names = {"where": pressure.where, "pod": pressure.pod, "small": small, "images": images}
-    who = GROWS[pressure.grows].format(file=FILES[pressure.file], **names)
+    file = "" if pressure.file is FileEnd.CLOSED else f" ({pressure.file} file)"
+    who = GROWS[pressure.grows].format(file=file, **names)
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 
 

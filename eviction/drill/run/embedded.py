@@ -10,30 +10,19 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
-from eviction.drill.measurement.measurements import ImageLayer, MeasuredRemoval
+from eviction.drill.measurement.measurements import MeasuredRemoval
 from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
-from eviction.drill.runtime.faults import (
-    CODES,
-    ActThenFail,
-    Cut,
-    Delay,
-    Distort,
-    Fail,
-    Failpoint,
-    Hang,
-    Pretend,
-)
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime import faults
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
 from eviction.node.hold_off import HoldOff
@@ -55,14 +44,14 @@ WRITE_BYTES = 256 * 1024  # a container writes this much at a time
 PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as by the kubelet, but sooner
 WAIT_SECONDS = 0.05
 
-FAULTS: dict[FaultAction, tuple[str, type[Failpoint] | None]] = {
-    FaultAction.FAIL: ("fails ({code})", Fail),
-    FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", ActThenFail),
-    FaultAction.PRETEND: ("does nothing and reports success", Pretend),
-    FaultAction.CUT: ("breaks off its list ({code})", Cut),
-    FaultAction.DISTORT: ("answers wrongly ({how})", Distort),
-    FaultAction.DELAY: ("answers {delay} late", Delay),
-    FaultAction.HANG: ("hangs", Hang),
+FAULTS: dict[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
+    FaultAction.FAIL: ("fails ({code})", faults.Fail),
+    FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", faults.ActThenFail),
+    FaultAction.PRETEND: ("does nothing and reports success", faults.Pretend),
+    FaultAction.CUT: ("breaks off its list ({code})", faults.Cut),
+    FaultAction.DISTORT: ("answers wrongly ({how})", faults.Distort),
+    FaultAction.DELAY: ("answers {delay} late", faults.Delay),
+    FaultAction.HANG: ("hangs", faults.Hang),
     FaultAction.RESTART: ("restarts", None),
     FaultAction.AWAY: ("is down", None),
 }
@@ -85,6 +74,11 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
     return load(None, {}, {**made, **scenario.node.configuration})
 
 
+def starts(node: EmbeddedNode) -> frozenset[str]:
+    """The containers (`pod/container`) that a kubelet would start now. Raises RuntimeUnavailable."""
+    return would_start(node.pods, until_answered(node.client.list_containers), node.exit_codes)
+
+
 # ---- faults
 
 
@@ -98,34 +92,33 @@ def describe_fault(fault: Fault) -> str:
     return f"{who} {words}{times}{lasts}"
 
 
-def failpoint_of(fault: Fault) -> Failpoint:
+def failpoint_of(fault: Fault) -> faults.Failpoint:
     """The failpoint of a fault that concerns one method."""
     kind = FAULTS[fault.action][1]
-    if kind is None:
-        raise ValueError(f"{fault.action} concerns the whole runtime")
+    assert kind is not None  # a fault of the whole runtime names no method
     known: dict[str, Any] = {
-        "code": CODES[fault.code],
+        "code": faults.CODES[fault.code],
         "message": fault.message,
         "times": fault.times,
         "seconds": fault.by_seconds or 0.0,
         "how": fault.how,
     }
-    return kind(**{name: known[name] for name in kind.__annotations__})
+    return kind(**{field.name: known[field.name] for field in fields(kind) if field.init})
 
 
 class FaultSchedule(Schedule):
     """Injects each fault of a scenario into an embedded runtime when it is due: some time after the first pressure
     began, or with a certain call."""
 
-    def __init__(self, faults: tuple[Fault, ...], server: EmbeddedServer):
+    def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
         self._server = server
         self.triggered: list[FaultOccurrence] = []
         """The faults injected so far, in order."""
         self._whole_runtime = threading.Lock()  # a restart must not run while another fault keeps the runtime down
-        self._active = {number for number, fault in enumerate(faults) if fault.at_seconds is not None}
+        self._active = {number for number, fault in enumerate(injected) if fault.at_seconds is not None}
         self._calls_before = server.failpoints.calls
-        for number, fault in enumerate(faults):
+        for number, fault in enumerate(injected):
             self._add(self._run, number, fault)
 
     @property
@@ -141,35 +134,31 @@ class FaultSchedule(Schedule):
 
     def stop(self) -> None:
         """Injects no more, releases calls that hang, and leaves the runtime running."""
-        self._stopping.set()
-        self._server.failpoints.clear()
         super().stop()
         self._server.failpoints.clear()
 
     def _run(self, number: int, fault: Fault) -> None:
-        if self._wait_for_trigger(fault):
+        """Waits until the fault is due, and injects it unless the run ends first."""
+        if fault.on_call is not None:
+            method, arrived = fault.on_call.method, self._server.failpoints.wait_for_calls
+            wanted = self._calls_before[method] + fault.on_call.count
+            while not (self._stopping.is_set() or arrived(method, wanted, WAIT_SECONDS)):
+                pass
+        else:
+            self._stopping.wait(max(self._began + (fault.at_seconds or 0.0) - time.monotonic(), 0.0))
+        if not self._stopping.is_set():
             self._active.add(number)
             self._inject(fault)
         self._active.discard(number)
 
-    def _wait_for_trigger(self, fault: Fault) -> bool:
-        """Waits until the fault is due. False if the run ends first."""
-        if fault.at_seconds is not None:
-            return not self._stopping.wait(max(self._began + fault.at_seconds - time.monotonic(), 0.0))
-        assert fault.on_call is not None  # a fault has one trigger or the other
-        method, wanted = fault.on_call.method, self._calls_before[fault.on_call.method] + fault.on_call.count
-        while not self._stopping.is_set():
-            if self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS):
-                return True
-        return False
-
     def _inject(self, fault: Fault) -> None:
         self.triggered.append(FaultOccurrence(describe_fault(fault), time.monotonic() - self._began))
         if fault.method is not None:
-            self._server.failpoints[fault.method] = failpoint_of(fault)
+            point = self._server.failpoints[fault.method] = failpoint_of(fault)
             if fault.lasts_seconds is not None:
                 self._stopping.wait(fault.lasts_seconds)
-                self._server.failpoints.pop(fault.method, None)
+                if self._server.failpoints.get(fault.method) is point:  # no later fault has replaced it
+                    del self._server.failpoints[fault.method]
             return
         with self._whole_runtime:
             self._server.stop()
@@ -213,7 +202,7 @@ class EmbeddedGrowers(Fills):
             return -1
         try:
             self._node.pull(image, names[0])
-        except EmbeddedNodeError:
+        except OSError:
             return 0
         names.pop(0)
         return image.size_bytes
@@ -294,7 +283,7 @@ class Drill(Observation):
         scenario, embedded = self._scenario, self._embedded
         quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
         with self.beside(self._managers):
-            before, would_start_before = self._inventory(), self._would_start()
+            before, starts_before = self._inventory(), starts(embedded)
             self._paths_before = self._paths()
             self.begin()
             self._pressures.start(self.began)
@@ -315,11 +304,8 @@ class Drill(Observation):
         measured.removals = self._removals({**names, **embedded.image_names})
         measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
         measured.before, measured.after = before.named, after.named
-        measured.layers = {
-            name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
-            for name, layers in embedded.layers.items()
-        }
-        measured.would_restart = sorted(self._would_start() - would_start_before)
+        measured.layers = embedded.layers
+        measured.would_restart = sorted(starts(embedded) - starts_before)
         if scenario.expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         checks = judge(scenario.expect, measured, len(scenario.faults))
@@ -366,7 +352,7 @@ class Drill(Observation):
     def _inventory(self) -> Inventory:
         """The objects that the runtime lists, the log directories, and the files that the configuration's functions may
         remove."""
-        found = until_answered(lambda: take_inventory(self.node.client, self._embedded.pod_logs_directory))
+        found = until_answered(lambda: take_inventory(self._embedded.client, self._embedded.pod_logs_directory))
         names = self._embedded.image_names
         listed = {key: names.get(key[1], name) for key, name in found.objects.items()}
         return replace(found, objects={**listed, **{(FILE, name): name for name in self._embedded.files}})
@@ -385,10 +371,6 @@ class Drill(Observation):
         paths = self._removed_paths.items()
         removals += [MeasuredRemoval(seconds, kind, name, name) for (kind, name), seconds in paths]
         return tuple(sorted(removals, key=lambda each: each.seconds))
-
-    def _would_start(self) -> frozenset[str]:
-        exit_codes = self._embedded.exit_codes
-        return would_start(self._scenario.node.pods, until_answered(self.node.client.list_containers), exit_codes)
 
     def _new_pod_problem(self) -> str:
         """Why a new pod could not start; empty if it did."""

@@ -9,17 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import time
+import threading
 from collections.abc import Callable, Iterable
 
 from eviction.daemon.manager import Manager
-from eviction.drill.judgement.judge import DrillResult, Response, judge_real
+from eviction.drill.judgement.judge import Check, DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
 from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
 from eviction.drill.scenario import Grows, Pressure, Scenario
-from eviction.node.hold_off import HoldOff
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
@@ -41,128 +40,100 @@ class DrillStillRunning(EvictionError):
     """Another drill is filling the same directory. The message is one sentence."""
 
 
-class Interrupted(Exception):
-    """A signal stopped the drill. Everything has been freed."""
+def run_in_directory(
+    scenario: Scenario,
+    plan: FillPlan,
+    directory: str,
+    observation: NodeObservation,
+    response: Response,
+    log: Log,
+    limits: Limits,
+    show: Callable[[Pass], None],
+) -> DrillResult | None:
+    """Prefills a directory, applies the pressures of one scenario in it, observes, frees everything, and judges.
 
+    `response`: what relieves the node, the daemon's loop in this process or another component. `show` is called with
+    every pass of that loop.
 
-class RealDrill:
-    """Runs one scenario in a directory of a node. `show` is called with every pass of the daemon in this process.
-
-    `hold_off` says when that daemon may begin to remove. None: no daemon runs here, and another component is observed.
+    Returns None if `observation.stopping` was set. Raises FillFailed. Everything has been freed then, too.
     """
+    fills, stopping, node = Fills(), observation.stopping, observation.node
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        plan: FillPlan,
-        directory: str,
-        observation: NodeObservation,
-        hold_off: HoldOff | None,
-        log: Log,
-        limits: Limits,
-        show: Callable[[Pass], None] = lambda _: None,
-    ):
-        self._scenario = scenario
-        self._plan = plan
-        self._directory = directory
-        self._observation = observation
-        self._limits = limits
-        self._fills = Fills()
-        self._pressures = PressureSchedule(plan.pressures, self._fill)
-        node = observation.node
-        self._managers = {} if hold_off is None else {node: Manager(node, log, may_act=hold_off.why)}
-        observation.show = show
-        observation.fills = lambda: self._pressures.running
-
-    @property
-    def response(self) -> Response:
-        """What relieves the node."""
-        return Response.OURS if self._managers else Response.OBSERVED
-
-    def run(self) -> DrillResult:
-        """Prefills, applies the pressures, observes, frees, and judges the run.
-
-        Raises FillFailed, or Interrupted if `observation.stopping` is set; everything has been freed then, too.
-        """
-        observation = self._observation
-        try:
-            self._prefill()
-            with observation.beside(self._managers):
-                observation.begin()
-                self._pressures.start(observation.began)
-                try:
-                    observation.watch(self._limits, self._give_up)
-                    self._raise_if_failed()
-                finally:
-                    self._pressures.stop()
-        finally:
-            self._fills.free()
-        if observation.stopping.is_set():
-            raise Interrupted
-        return self._result()
-
-    # ---- filling
-
-    def _prefill(self) -> None:
-        """Writes the prefill, before the clock starts and anything is measured."""
-        for inodes, amount in self._plan.prefill.items():
-            grows = Grows.INODES if inodes else Grows.BYTES
-            fill = self._fills.start(Order(self._directory, grows, 0, amount, self._plan.reserve[inodes]))
-            while fill.running and not self._observation.stopping.is_set():
-                time.sleep(TICK_SECONDS)
-        if self._observation.stopping.is_set():
-            raise Interrupted
-        self._raise_if_failed()
-
-    def _fill(self, pressure: Pressure, _: int) -> Fill:
-        reserve = self._plan.reserve[pressure.counts_inodes]
+    def grow(pressure: Pressure, _: int) -> Fill:
+        reserve = plan.reserve[pressure.counts_inodes]
         grows, rate, amount = pressure.grows, pressure.rate, pressure.amount
-        return self._fills.start(Order(self._directory, grows, rate, amount, reserve, pressure.file_bytes))
+        return fills.start(Order(directory, grows, rate, amount, reserve, pressure.file_bytes))
 
-    def _raise_if_failed(self) -> None:
-        problem = self._fills.problem
-        if problem:
-            raise FillFailed(f"the disk was not filled as planned: {problem}")
+    pressures = PressureSchedule(plan.pressures, grow)
+    managers = {node: Manager(node, log)} if response is Response.OURS else {}
+    observation.show, observation.fills = show, lambda: pressures.running
+    patience = SHORTEST_WAIT_SECONDS if response is Response.OURS else OBSERVED_WAIT_SECONDS
+    patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
+    try:
+        _prefill(plan, directory, fills, stopping)
+        if not stopping.is_set():
+            with observation.beside(managers):
+                observation.begin()
+                pressures.start(observation.began)
+                try:
+                    observation.watch(limits, lambda now: _is_hopeless(observation, fills, pressures, patience, now))
+                    _raise_if_failed(fills)
+                finally:
+                    pressures.stop()
+    finally:
+        fills.free()
+    if stopping.is_set():
+        return None
+    measured, identity = observation.measured, plan.identity
+    measured.pressure_periods = pressures.periods
+    checks = judge_real(scenario.expect, measured, response)
+    filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
+    return result_of(observation, scenario.name, scenario.why, filesystem, response, checks)
 
-    # ---- observing
 
-    def _give_up(self, seconds: float) -> bool:
-        """True if the fill failed, no mark was crossed, or pressure has lasted too long without a removal."""
-        if self._fills.problem:
-            return True
-        if self._pressures.running:
-            return False
-        measured = self._observation.measured
-        if not measured.episodes:
-            return seconds - self._pressures.ended > NEVER_CROSSED_SECONDS
-        if not measured.under_pressure:
-            return False
-        within = self._scenario.expect.relieved_within_seconds or 0.0
-        longest = SHORTEST_WAIT_SECONDS if self.response is Response.OURS else OBSERVED_WAIT_SECONDS
-        removals = self._observation.inventory.removals
-        last_change = max(self._pressures.ended, removals[-1].seconds if removals else 0.0)
-        return seconds - last_change > max(within * 2, longest)
+def _prefill(plan: FillPlan, directory: str, fills: Fills, stopping: threading.Event) -> None:
+    """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
+    for inodes, amount in plan.prefill.items():
+        grows = Grows.INODES if inodes else Grows.BYTES
+        fill = fills.start(Order(directory, grows, 0, amount, plan.reserve[inodes]))
+        while fill.running and not stopping.wait(TICK_SECONDS):
+            pass
+    if not stopping.is_set():
+        _raise_if_failed(fills)
 
-    # ---- judging
 
-    def _result(self) -> DrillResult:
-        scenario, observation, identity = self._scenario, self._observation, self._plan.identity
-        measured, observations = observation.measured, observation.measured.observations
-        measured.pressure_periods = self._pressures.periods
-        checks = judge_real(scenario.expect, measured, self.response)
-        failed = any(check.held is False for check in checks)
-        return DrillResult(
-            name=scenario.name,
-            why=scenario.why,
-            layout=None if observations is None else observations.layout,
-            filesystem=f"{identity.type or 'the filesystem'} of {identity.path}, on a real node",
-            simulated=False,
-            measurements=measured,
-            checks=checks,
-            history=observation.node.responder.history.dump() if failed and self._managers else {},
-            response=self.response,
-            lists_apart_seconds=observation.inventory.longest_gap_seconds,
-        )
+def _raise_if_failed(fills: Fills) -> None:
+    if fills.problem:
+        raise FillFailed(f"the disk was not filled as planned: {fills.problem}")
+
+
+def _is_hopeless(
+    observation: NodeObservation, fills: Fills, pressures: PressureSchedule, patience: float, seconds: float
+) -> bool:
+    """True if the fill failed, no mark was crossed, or pressure has lasted `patience` seconds without a removal."""
+    measured, removals = observation.measured, observation.inventory.removals
+    if fills.problem or pressures.running:
+        return bool(fills.problem)
+    if not measured.episodes:
+        return seconds - pressures.ended > NEVER_CROSSED_SECONDS
+    last_change = max(pressures.ended, removals[-1].seconds if removals else 0.0)
+    return measured.under_pressure and seconds - last_change > patience
+
+
+def result_of(
+    observation: NodeObservation,
+    name: str,
+    why: str,
+    filesystem: str,
+    response: Response = Response.OBSERVED,
+    checks: tuple[Check, ...] = (),
+) -> DrillResult:
+    """The result of an observation, with the daemon's history if it ran here and a check failed."""
+    measured, apart = observation.measured, observation.inventory.longest_gap_seconds
+    layout = None if measured.observations is None else measured.observations.layout
+    failed = response is Response.OURS and any(check.held is False for check in checks)
+    history = observation.node.responder.history.dump() if failed else {}
+    return DrillResult(name, why, layout, filesystem, False, measured, checks, history, response, apart)
 
 
 # ---- what is in the directory before

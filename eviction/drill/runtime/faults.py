@@ -11,8 +11,9 @@ Does not cover: injecting faults; see `Failpoints` in `server`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -32,17 +33,18 @@ _LARGEST = (1 << 63) - 1
 _Answer = TypeVar("_Answer", bound=Message)
 
 
+@dataclass(frozen=True)
 class Failpoint:
     """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None: when the failpoint is
     deleted or replaced), acts or does nothing (`acts`), and gets a wrong answer (`how`), an error (`code`), or, with
     both, part of its answer and then the error."""
 
-    acts = True
-    seconds: float | None = 0.0
-    how: Distortion | None = None
-    code: grpc.StatusCode | None = None
-    message = ""
-    times: int | None = None
+    acts: bool = field(default=True, init=False)
+    seconds: float | None = field(default=0.0, init=False)
+    how: Distortion | None = field(default=None, init=False)
+    code: grpc.StatusCode | None = field(default=None, init=False)
+    message: str = field(default="", init=False)
+    times: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,6 @@ class Fail(Failpoint):
     acts = False
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "failed on purpose"
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,6 @@ class ActThenFail(Failpoint):
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,6 @@ class Pretend(Failpoint):
     """Calls do nothing and report success: the caller must not conclude that anything was done."""
 
     acts = False
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,6 @@ class Delay(Failpoint):
     """Calls start `seconds` late, or at once when the failpoint is deleted or replaced."""
 
     seconds: float
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,6 @@ class Hang(Failpoint):
     """Calls start only when the failpoint is deleted or replaced."""
 
     seconds = None
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,6 @@ class Cut(Failpoint):
     how = Distortion.HALF_LIST
     code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     message: str = "the stream was cut on purpose"
-    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,6 @@ class Distort(Failpoint):
     """Calls act and give a distorted answer."""
 
     how: Distortion
-    times: int | None = None
 
 
 # ---- wrong answers
@@ -111,17 +106,16 @@ class Distort(Failpoint):
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:
     """A copy of the answer that is wrong in this way, or an equal copy if there is nothing to distort."""
-    changed = type(answer)()
-    changed.CopyFrom(answer)
+    changed = copy.deepcopy(answer)
     if how in _OF_THE_LIST:
-        for field, entries in changed.ListFields():
-            if field.name != "info" and hasattr(entries, "add"):
+        for known, entries in changed.ListFields():
+            if known.name != "info" and hasattr(entries, "add"):
                 _OF_THE_LIST[how](entries)
     else:
-        places, change = _OF_EACH_ENTRY[how]
+        value, _, places = how.partition("_")
         for entry in _entries(changed):
-            for place in places:
-                _change(entry, place, change)
+            for place in _PLACES[places]:
+                _change(entry, place, _VALUES[value])
     return changed
 
 
@@ -141,10 +135,10 @@ def _rotate(entries: Any) -> None:
 
 def _entries(answer: Message) -> Iterator[Any]:
     """The objects in an answer: the entries of a list, or the single object of a status call."""
-    for field, value in answer.ListFields():
-        if field.name in ("status", "image"):
+    for known, value in answer.ListFields():
+        if known.name in ("status", "image"):
             yield value
-        elif field.name != "info" and hasattr(value, "add"):
+        elif known.name != "info" and hasattr(value, "add"):
             yield from value
 
 
@@ -179,30 +173,28 @@ def _huge(name: str) -> str:
     return (name or "x") * (HUGE_NAME_CHARACTERS // len(name or "x"))
 
 
-_IDS = ("id",)
-_SIZES = ("size", "used_bytes.value", "inodes_used.value")
-_TIMES = ("created_at", "started_at", "finished_at", "timestamp")
-_LABELS = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.container.name")
-_NAMES = ("metadata.name", "metadata.namespace", *(f"labels.{label}" for label in _LABELS), "repo_tags")
-_PATHS = ("log_path", "fs_id.mountpoint")
-
 _OF_THE_LIST: dict[Distortion, Callable[[Any], None]] = {
     Distortion.HALF_LIST: _halve,
     Distortion.DUPLICATE_ENTRIES: _double,
     Distortion.ROTATED_IDS: _rotate,
 }
-_OF_EACH_ENTRY: dict[Distortion, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
-    Distortion.UNKNOWN_IDS: (_IDS, _unknown),
-    Distortion.SHORT_IDS: (_IDS, _short),
-    Distortion.EMPTY_IDS: (_IDS, lambda _: ""),
-    Distortion.ZERO_SIZES: (_SIZES, lambda _: 0),
-    Distortion.LARGEST_SIZES: (_SIZES, lambda _: _LARGEST),
-    Distortion.ZERO_TIMES: (_TIMES, lambda _: 0),
-    Distortion.NEGATIVE_TIMES: (_TIMES, lambda _: -_LARGEST),
-    Distortion.LARGEST_TIMES: (_TIMES, lambda _: _LARGEST),
-    Distortion.EMPTY_NAMES: (_NAMES, lambda _: ""),
-    Distortion.HUGE_NAMES: (_NAMES, _huge),
-    Distortion.CONTROL_NAMES: (_NAMES, lambda name: name + CONTROL_CHARACTERS),
-    Distortion.EMPTY_PATHS: (_PATHS, lambda _: ""),
-    Distortion.HOSTILE_PATHS: (_PATHS, lambda _: HOSTILE_PATH),
+# Every other distortion is named for a value and its places: `zero_sizes`.
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "unknown": _unknown,
+    "short": _short,
+    "empty": lambda _: "",
+    "zero": lambda _: 0,
+    "largest": lambda _: _LARGEST,
+    "negative": lambda _: -_LARGEST,
+    "huge": _huge,
+    "control": lambda name: name + CONTROL_CHARACTERS,
+    "hostile": lambda _: HOSTILE_PATH,
+}
+_LABELS = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.container.name")
+_PLACES: dict[str, tuple[str, ...]] = {
+    "ids": ("id",),
+    "sizes": ("size", "used_bytes.value", "inodes_used.value"),
+    "times": ("created_at", "started_at", "finished_at", "timestamp"),
+    "names": ("metadata.name", "metadata.namespace", *(f"labels.{label}" for label in _LABELS), "repo_tags"),
+    "paths": ("log_path", "fs_id.mountpoint"),
 }

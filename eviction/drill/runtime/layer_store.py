@@ -1,10 +1,11 @@
 """Layers and writable layers as real files, which statvfs sees and whose deletion frees real space.
 
-    <images root>/layers/<64 hex>/<directory>/<file>     one layer, shared by every image that names it
+    <images root>/layers/<64 hex>/<file>                 one layer, shared by every image that names it
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
 The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes and 0 inodes free.
-The caller holds one lock around every method except `unpack`, which is slow and changes no table.
+The caller holds one lock around every method except `unpack`, which is slow and changes no table. Every method that
+changes files raises OSError.
 """
 
 from __future__ import annotations
@@ -12,72 +13,51 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-
-_FILES_PER_DIRECTORY = 256
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CONTENT = memoryview(os.urandom(1 << 20))
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """One layer of an image: `files` files of about equal size, `size_bytes` in all.
-
-    `name` is a digest ("sha256:" and 64 hex digits) or any other text, of which, with the two numbers, the digest is
-    made. Layers with the same digest are one layer on disk. Raises ValueError for a negative size, for bytes without a
-    file, and for a malformed digest.
-    """
+class LayerSpec(NamedTuple):
+    """One layer of an image: `files` files of about equal size, `size_bytes` in all. Equal specs are one layer on
+    disk."""
 
     name: str
     size_bytes: int
     files: int = 1
 
-    def __post_init__(self) -> None:
-        if self.size_bytes < 0 or self.files < 0 or (self.size_bytes > 0 and self.files == 0):
-            raise ValueError(f"layer {self.name!r}: {self.size_bytes} bytes in {self.files} files are not possible")
-        if self.name.startswith("sha256:") and not _DIGEST.fullmatch(self.name):
-            raise ValueError(f"layer {self.name!r}: a digest is sha256: and 64 lower-case hex digits")
-
     @property
     def digest(self) -> str:
         """The identity of the layer: "sha256:" and 64 hex digits."""
-        if self.name.startswith("sha256:"):
-            return self.name
         return "sha256:" + hashlib.sha256(f"{self.name} {self.size_bytes} {self.files}".encode()).hexdigest()
 
     @property
     def inodes(self) -> int:
-        """The inodes that it takes: its files, the directories that hold them, and its own directory."""
-        return self.files + -(-self.files // _FILES_PER_DIRECTORY) + 1
+        """The inodes that it takes: its files, and the directory that holds them."""
+        return self.files + 1
 
 
 @dataclass(slots=True)
 class LayerStore:
-    """The layers under `images_root` and the writable layers under `containers_root` (the same directory by default).
+    """The layers under `images_root` and the writable layers under `containers_root`, which may be the same directory.
 
     Both directories are made if missing. They may be on two filesystems, and need not be mount points. Raises
-    EmbeddedNodeError if one of them is already the root of another node.
+    FileExistsError if one of them is the root of another node, whose files would neither be counted nor deleted.
     """
 
     images_root: str
-    containers_root: str = ""
+    containers_root: str
     _references: dict[str, int] = field(default_factory=dict, init=False)  # by digest
-    _used: dict[str, dict[str, tuple[int, int]]] = field(init=False)  # by root and path: bytes in blocks, and inodes
+    _used: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)  # by path: bytes in blocks, and inodes
 
     def __post_init__(self) -> None:
-        self.containers_root = self.containers_root or self.images_root
-        self._used = {self.images_root: {}, self.containers_root: {}}
         for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
-            try:
-                os.makedirs(os.path.join(root, name))
-            except OSError as caught:  # files of another node would neither be counted nor deleted
-                raise EmbeddedNodeError(f"{root} cannot be the root of a new node: {caught.strerror}") from caught
+            os.makedirs(os.path.join(root, name))
 
     def acquire(self, digest: str) -> bool:
         """Adds a reference to a layer. Returns False, and changes nothing, if there is no such layer."""
@@ -89,83 +69,64 @@ class LayerStore:
     def unpack(self, spec: LayerSpec) -> None:
         """Writes the files of a new layer, which `commit` then adds to the table. The one method that needs no lock.
 
-        Raises EmbeddedNodeError if the layer does not fit or cannot be written, and removes its files.
+        Removes its files again if the layer does not fit or cannot be written.
         """
         path = self._layer_path(spec.digest)
         try:
             os.mkdir(path)
             for number, size_bytes in enumerate(even_parts(spec.size_bytes, spec.files)):
-                directory = os.path.join(path, f"{number // _FILES_PER_DIRECTORY:04x}")
-                if number % _FILES_PER_DIRECTORY == 0:
-                    os.mkdir(directory)
-                _append(os.path.join(directory, f"{number:06x}"), size_bytes, whole=True)
-        except OSError as caught:
-            _remove_tree(path)
-            raise EmbeddedNodeError(f"layer {spec.name} cannot be unpacked: {caught.strerror}") from caught
+                _append(os.path.join(path, f"{number:06x}"), size_bytes, whole=True)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
 
     def commit(self, spec: LayerSpec) -> None:
         """Adds to the table a layer that `unpack` has written, with one reference."""
         self._references[spec.digest] = 1
-        block_bytes = os.statvfs(self.images_root).f_frsize
-        used_bytes = sum(_in_blocks(part, block_bytes) for part in even_parts(spec.size_bytes, spec.files))
-        self._used[self.images_root][self._layer_path(spec.digest)] = used_bytes, spec.inodes
+        self._used[self._layer_path(spec.digest)] = taken(self._layer_path(spec.digest))
 
     def release(self, digests: Iterable[str]) -> None:
-        """Drops one reference to each layer, the uppermost first, and deletes layers without references.
-
-        Raises EmbeddedNodeError if the filesystem refuses a deletion; the remaining layers keep their references.
-        """
+        """Drops one reference to each layer, the uppermost first, and deletes layers without references. If the
+        filesystem refuses a deletion, the remaining layers keep their references."""
         for digest in reversed(tuple(digests)):
             if self._references[digest] == 1:
-                _remove_tree(self._layer_path(digest))
-                del self._references[digest], self._used[self.images_root][self._layer_path(digest)]
+                self._delete(self._layer_path(digest))
+                del self._references[digest]
             else:
                 self._references[digest] -= 1
 
     def make_writable(self, container_id: str) -> None:
-        """Makes the empty writable layer of a container: one inode. Raises EmbeddedNodeError if none is free."""
-        try:
-            os.mkdir(self._writable_path(container_id))
-        except OSError as caught:
-            raise EmbeddedNodeError(f"no writable layer for container {container_id}: {caught.strerror}") from caught
-        self._used[self.containers_root][self._writable_path(container_id)] = 0, 1
+        """Makes the empty writable layer of a container: one inode."""
+        os.mkdir(self._writable_path(container_id))
+        self._used[self._writable_path(container_id)] = taken(self._writable_path(container_id))
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Appends to a file of a writable layer, which is made if missing. Returns the bytes that fitted: fewer than
-        `size_bytes` if the filesystem is full. Raises EmbeddedNodeError for every other error."""
+        `size_bytes` if the filesystem is full."""
         layer = self._writable_path(container_id)
-        path = os.path.join(layer, file_name)
-        before = os.path.getsize(path) if os.path.exists(path) else None
         try:
-            fitted = _append(path, size_bytes)
+            return _append(os.path.join(layer, file_name), size_bytes)
         except OSError as caught:
             if caught.errno in _FULL:
                 return 0
-            raise EmbeddedNodeError(f"container {container_id} cannot write: {caught.strerror}") from caught
-        block_bytes = os.statvfs(self.containers_root).f_frsize
-        grown = _in_blocks((before or 0) + fitted, block_bytes) - _in_blocks(before or 0, block_bytes)
-        used_bytes, inodes = self._used[self.containers_root][layer]
-        self._used[self.containers_root][layer] = used_bytes + grown, inodes + (before is None)
-        return fitted
+            raise
+        finally:
+            self._used[layer] = taken(layer)
 
     def remove_writable(self, container_id: str) -> None:
-        """Deletes the writable layer of a container. Raises EmbeddedNodeError if the filesystem refuses."""
-        _remove_tree(self._writable_path(container_id))
-        self._used[self.containers_root].pop(self._writable_path(container_id), None)
+        """Deletes the writable layer of a container, if it has one."""
+        self._delete(self._writable_path(container_id))
 
-    def usage(self) -> dict[str, tuple[int, int]]:
-        """The bytes and inodes taken under each root; layers and writable layers may share one. Reads no filesystem,
-        which may be dead: a runtime answers from what it has counted."""
-        return {
-            root: (sum(used[0] for used in layers.values()), sum(used[1] for used in layers.values()))
-            for root, layers in self._used.items()
-        }
+    def usage(self, directory: str) -> tuple[int, int]:
+        """The bytes and inodes that layers and writable layers take below a directory. Reads no filesystem, which may
+        be dead: a runtime answers from what it has counted."""
+        found = [used for path, used in self._used.items() if path.startswith(f"{directory}/")]
+        return sum(used[0] for used in found), sum(used[1] for used in found)
 
     def writable_usage(self) -> dict[str, int]:
         """The bytes taken by each writable layer, by container id."""
-        layers = self._used[self.containers_root].items()
         writable = self._writable_path("")
-        return {path.removeprefix(writable): used[0] for path, used in layers if path.startswith(writable)}
+        return {path.removeprefix(writable): used[0] for path, used in self._used.items() if path.startswith(writable)}
 
     def _layer_path(self, digest: str) -> str:
         return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
@@ -173,15 +134,28 @@ class LayerStore:
     def _writable_path(self, container_id: str) -> str:
         return os.path.join(self.containers_root, "containers", container_id)
 
+    def _delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)  # creates no file, so it works on a full filesystem
+        self._used.pop(path, None)
+
+
+def taken(directory: str) -> tuple[int, int]:
+    """The bytes, in blocks, and the inodes that a directory takes with everything in it. Skips what is removed
+    meanwhile."""
+    used_bytes = inodes = 0
+    for at, _, files in os.walk(directory):
+        for path in (at, *(os.path.join(at, name) for name in files)):
+            with suppress(FileNotFoundError):
+                used_bytes += os.lstat(path).st_blocks * 512
+                inodes += 1
+    return used_bytes, inodes
+
 
 def even_parts(size_bytes: int, parts: int) -> Iterator[int]:
     """The sizes of `parts` parts that add up to `size_bytes` and differ by one byte at most."""
     for number in range(parts):
         yield size_bytes * (number + 1) // parts - size_bytes * number // parts
-
-
-def _in_blocks(size_bytes: int, block_bytes: int) -> int:
-    return -(-size_bytes // block_bytes) * block_bytes
 
 
 def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
@@ -197,12 +171,3 @@ def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
                     raise
                 break
     return fitted
-
-
-def _remove_tree(path: str) -> None:
-    try:
-        shutil.rmtree(path)  # creates no file, so it works on a full filesystem
-    except FileNotFoundError:
-        return
-    except OSError as caught:
-        raise EmbeddedNodeError(f"{path} cannot be deleted: {caught.strerror}") from caught

@@ -36,15 +36,10 @@ OPTIONS: dict[str, Sequence[str]] = {"btrfs": ("commit=1", "flushoncommit")}
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
-_MS_REC = 0x4000
-_MS_SLAVE = 0x80000
-_MS_NOSUID = 0x2
-_MS_NODEV = 0x4
 _MNT_DETACH = 0x2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.unshare.argtypes = [ctypes.c_int]
-_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
@@ -65,11 +60,8 @@ class PrivateMounts:
 def missing_extra() -> str | None:
     """The sentence that says how to install grpcio, which the server of the embedded runtime needs; None if it is
     installed. Does not import it."""
-    try:
-        found = find_spec("grpc") is not None
-    except ImportError:
-        found = False
-    return None if found else "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    sentence = "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    return None if find_spec("grpc") else sentence
 
 
 def _threads() -> int:
@@ -127,22 +119,11 @@ def enter_private_mounts() -> PrivateMounts:
 def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
     """Mounts an empty tmpfs over the directory `path`. Call `enter_private_mounts` first.
 
-    `size_bytes` is at least 1 and is rounded up to whole pages (4096 bytes on most machines); bytes in use take memory
-    of this machine. `inodes` is at least 2, since the root directory of the mount takes one. statvfs reports both
-    limits, and ENOSPC enforces them. Raises EmbeddedNodeError if a limit is out of range, the directory does not exist,
-    or the kernel refuses.
+    `size_bytes` is rounded up to whole pages (4096 bytes on most machines); bytes in use take memory of this machine.
+    The root directory of the mount takes one of `inodes`. statvfs reports both limits, and ENOSPC enforces them; 0
+    would mean no limit. Raises EmbeddedNodeError if the directory does not exist, or the kernel refuses.
     """
-    if size_bytes < 1:
-        raise EmbeddedNodeError(f"a filesystem of {size_bytes} bytes cannot be made: at least 1 is needed")
-    if inodes < 2:
-        raise EmbeddedNodeError(f"a filesystem of {inodes} inodes cannot be made: at least 2 are needed")
-    # The bounds above are not left to the kernel, since 0 means "no limit" to tmpfs.
-    options = f"size={size_bytes},nr_inodes={inodes},mode=0755"
-    if _libc.mount(b"reclaimd", os.fsencode(path), b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode()) != 0:
-        raise EmbeddedNodeError(
-            f"a tmpfs of {size_bytes} bytes and {inodes} inodes cannot be mounted on {path}: "
-            f"{os.strerror(ctypes.get_errno())}"
-        )
+    _mount(path, "tmpfs", "reclaimd", f"size={size_bytes}", f"nr_inodes={inodes}", "mode=0755")
 
 
 def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
@@ -161,7 +142,7 @@ def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
         )
     device_bytes = size_bytes
     for _ in range(3):
-        _mount(path, fstype, device_bytes, inodes)
+        _mount_file(path, fstype, device_bytes, inodes)
         missing = size_bytes - read_statvfs(path, 0.0).stats.capacity_bytes
         if missing <= 0:
             return
@@ -170,15 +151,14 @@ def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
     raise EmbeddedNodeError(f"no {fstype} of {format_bytes(size_bytes)} could be made")
 
 
-def _mount(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
+def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
     image = f"{path}.{fstype}"
     try:
         with open(image, "xb") as file:
             file.truncate(device_bytes)
         numbered = ("-N", str(inodes)) if fstype == "ext4" else ()
-        options = ("loop", "nosuid", "nodev", *OPTIONS.get(fstype, ()))
-        _run(fstype, *MAKE[fstype], *numbered, image)
-        _run(fstype, "mount", "-t", fstype, "-o", ",".join(options), image, path)
+        _run(*MAKE[fstype], *numbered, image)
+        _mount(path, fstype, image, "loop", *OPTIONS.get(fstype, ()))
     except OSError as error:
         raise EmbeddedNodeError(f"the file of a filesystem of type {fstype} cannot be made: {error}") from error
     finally:
@@ -186,22 +166,26 @@ def _mount(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
             os.unlink(image)
 
 
-def _run(fstype: str, name: str, *arguments: str) -> None:
-    """Runs a tool to its end. Raises EmbeddedNodeError with its last line."""
+def _mount(path: str, fstype: str, source: str, *options: str) -> None:
+    _run("mount", "-t", fstype, "-o", ",".join(("nosuid", "nodev", *options)), source, path)
+
+
+def _run(name: str, *arguments: str) -> None:
+    """Runs a tool to its end. Raises EmbeddedNodeError with its first line; later ones are usage, or point to dmesg."""
     # never the working directory
     places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
     program = shutil.which(name, path=":".join([*places, SYSTEM_DIRECTORIES]))
     if program is None:
-        raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} is not installed")
+        raise EmbeddedNodeError(f"a filesystem cannot be made: {name} is not installed")
     try:
         done = subprocess.run(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=TOOL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name} was not done in time") from None
+        raise EmbeddedNodeError(f"a filesystem cannot be made: {name} was not done in time") from None
     if done.returncode != 0:
-        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit {done.returncode}"
-        raise EmbeddedNodeError(f"a filesystem of type {fstype} cannot be made: {name}: {why}")
+        why = done.stderr.decode(errors="replace").strip().partition("\n")[0] or f"exit {done.returncode}"
+        raise EmbeddedNodeError(f"a filesystem cannot be made: {name}: {why}")
 
 
 def unmount(path: str) -> None:
@@ -220,6 +204,8 @@ def _unshare(flags: int) -> int:
 def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
     # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The other direction is kept:
     # a device that the node unmounts would otherwise be in use for as long as this process lives.
-    if _libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
-        return _none(f"the mounts could not be made private: {os.strerror(ctypes.get_errno())}")
+    try:
+        _run("mount", "--make-rslave", "/")
+    except EmbeddedNodeError as error:
+        return _none(str(error))
     return PrivateMounts(available=True, how=how, reason="")

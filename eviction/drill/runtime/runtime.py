@@ -17,13 +17,13 @@ where versions and runtimes differ (`dialects`); otherwise these rules hold:
 * `image_id` is set by newer runtimes only; containerd 1.6 leaves it empty everywhere.
 * `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag if there is one.
 
-A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError for every other error, which containerd answers with
-UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and internal/cri/store/{container,sandbox,image}
-(truncindex, digestset); github.com/distribution/reference normalize.go.
+A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for every other error, which containerd
+answers with UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and
+internal/cri/store/{container,sandbox,image} (truncindex, digestset); github.com/distribution/reference normalize.go.
 
 Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes that die, ageing, a
-reboot. These take only full ids, and raise EmbeddedNodeError for an unknown one: a mistyped id in a scenario or a test
-must not pass for an idempotent call.
+reboot. These raise NotFoundError for an unknown id: a mistyped one in a scenario or a test must not pass for an
+idempotent call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -83,7 +83,7 @@ class Image:
     """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock nanoseconds. `tags` and
     `digests`: full references. `runtime_handlers`: those for which it was pulled, the default one (empty) first.
 
-    Each name of an OCI artifact (`Dialect.has_artifacts`) is one of these: `id` is then the artifact's and that name.
+    Each name of an OCI artifact (`Dialect.is_cri_o`) is one of these: `id` is then the artifact's and that name.
     """
 
     id: str
@@ -116,9 +116,9 @@ class EmbeddedRuntime:
         self.sandbox_image = normalized(sandbox_image)
         self.wall_seconds = wall_clock
         self.images_root = images_root
-        self._store = LayerStore(images_root, containers_root)
         self._reported = [images_root, containers_root or images_root]
-        if self.dialect.names_images_directory:
+        self._store = LayerStore(*self._reported)
+        if self.dialect.is_cri_o:
             self._reported = [f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported]
             for path in self._reported:
                 os.makedirs(path, exist_ok=True)
@@ -160,10 +160,10 @@ class EmbeddedRuntime:
         """ListContainers, filtered by id, state, sandbox and labels: all that are given must match."""
         wanted = request.filter
         with self._lock:
-            sandboxes = _selected(self._sandboxes, wanted.pod_sandbox_id)
+            sandboxes = {each.id for each in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")}
             items = [
                 self._described(cri_pb2.Container, each, pod_sandbox_id=self._sandbox_of[each.id])
-                for each in _selected(self._containers, wanted.id).values()
+                for each in _selected(self._containers, wanted.id, "container")
                 if self._sandbox_of[each.id] in sandboxes and _matches(each, wanted)
             ]
         return cri_pb2.ListContainersResponse(containers=items)
@@ -205,7 +205,7 @@ class EmbeddedRuntime:
     def list_pod_sandbox(self, request: cri_pb2.ListPodSandboxRequest) -> cri_pb2.ListPodSandboxResponse:
         """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
         with self._lock:
-            found = _selected(self._sandboxes, request.filter.id).values()
+            found = _selected(self._sandboxes, request.filter.id, "sandbox")
             items = [_copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
@@ -310,7 +310,7 @@ class EmbeddedRuntime:
             image = self._image_named(request.image.image)
             self._require_free_space("images.json")
             tag = normalized(request.image.image)
-            if self.dialect.name_only_untags and tag in image.tags and len(image.tags) > 1:
+            if self.dialect.is_cri_o and tag in image.tags and len(image.tags) > 1:
                 image.tags.remove(tag)
             elif not image.id.startswith(f"{request.image.image} "):  # no artifact is removed by its id
                 self._refuse_in_use(image)
@@ -321,15 +321,15 @@ class EmbeddedRuntime:
         """ImageFsInfo: the filesystem of images and that of containers, which may be the same."""
         now = self._now_ns()
         with self._lock:
-            counted = self._store.usage()
+            counted = [(path, *self._store.usage(path)) for path in self._reported]
         images, containers = (
             cri_pb2.FilesystemUsage(
                 timestamp=now,
                 fs_id=cri_pb2.FilesystemIdentifier(mountpoint=path),
-                used_bytes=cri_pb2.UInt64Value(value=counted.get(path, (0, 0))[0]),
-                inodes_used=cri_pb2.UInt64Value(value=counted.get(path, (0, 0))[1]),
+                used_bytes=cri_pb2.UInt64Value(value=used_bytes),
+                inodes_used=cri_pb2.UInt64Value(value=inodes),
             )
-            for path in self._reported
+            for path, used_bytes, inodes in counted
         )
         return cri_pb2.ImageFsInfoResponse(image_filesystems=[images], container_filesystems=[containers])
 
@@ -349,14 +349,12 @@ class EmbeddedRuntime:
 
         Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
         tags and layers give the same id, and for an artifact, which gets one tag here, the same layers. Raises
-        EmbeddedNodeError if it does not fit or the dialect has no artifacts, and leaves nothing behind.
+        OSError if it does not fit, and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
         digits = deterministic_id("image", *sorted(map(normalized, () if is_artifact else tags)), *digests)
-        image_id = digits if self.dialect.bare_image_ids else f"sha256:{digits}"
+        image_id = digits if self.dialect.is_cri_o else f"sha256:{digits}"
         if is_artifact:
-            if not self.dialect.has_artifacts:
-                raise EmbeddedNodeError(f"{self.dialect.runtime_name} {self.dialect.runtime_version} has no artifacts")
             image_id = f"{digits} {' '.join(tags)}"
         with self._pulling:
             with self._lock:
@@ -368,7 +366,7 @@ class EmbeddedRuntime:
                 for layer in layers:
                     self._pull(layer)
                     acquired.append(layer.digest)
-            except EmbeddedNodeError:
+            except OSError:
                 with self._lock:
                     self._store.release(acquired)
                 raise
@@ -381,7 +379,7 @@ class EmbeddedRuntime:
     def tag_image(self, image_id: str, tag: str) -> None:
         """Adds a tag to an image. An image that had the tag loses it."""
         with self._lock:
-            self._tag(_known(self._images, image_id, "image"), [tag])
+            self._tag(_find(self._images, image_id, "image"), [tag])
 
     def images_created_at(self) -> dict[str, float]:
         """When each image was pulled, in wall-clock seconds by id, as in containerd's image store."""
@@ -391,7 +389,7 @@ class EmbeddedRuntime:
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
         with self._lock:
-            container = _known(self._containers, container_id, "container")
+            container = _find(self._containers, container_id, "container")
             if container.state not in _LIVE:
                 raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
@@ -399,18 +397,18 @@ class EmbeddedRuntime:
     def lose_container(self, container_id: str) -> None:
         """Makes the container UNKNOWN, as if its shim was lost."""
         with self._lock:
-            _known(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
+            _find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
         """Makes the sandbox NOTREADY and leaves its containers as they are, as can happen on a real runtime."""
         with self._lock:
-            _known(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
+            _find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
         """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if the filesystem is
         full, or if the container is removed meanwhile."""
         with self._lock:
-            _known(self._containers, container_id, "container")
+            _find(self._containers, container_id, "container")
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
         written = 0
@@ -427,7 +425,7 @@ class EmbeddedRuntime:
         CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
-            record = known or _known(self._containers, object_id, "container")
+            record = known or _find(self._containers, object_id, "container")
             for name in ("created_at", "started_at", "finished_at"):
                 if getattr(record, name, 0):
                     setattr(record, name, getattr(record, name) - round(seconds * 1e9))
@@ -464,7 +462,7 @@ class EmbeddedRuntime:
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
         answer, image, is_status = _copied(as_a, container, **others), self._images.get(container.image_id), not others
-        if image is not None and image.digests and (is_status or self.dialect.lists_digests):
+        if image is not None and image.digests and (is_status or self.dialect.is_cri_o):
             answer.image_ref = image.digests[0]
         if image is not None and image.tags and is_status:
             answer.image.image = image.tags[0]
@@ -481,17 +479,14 @@ class EmbeddedRuntime:
         entries = [image for image_id, image in self._images.items() if _listed_id(image_id) == wanted]
         if len(entries) == 1:
             return entries[0]
-        if self.dialect.refuses_short_names and not _FULL_NAME.fullmatch(wanted):
+        if self.dialect.is_cri_o and not _FULL_NAME.fullmatch(wanted):
             raise EmbeddedNodeError(f"short-name {wanted!r} did not resolve to an alias")
         name = normalized(wanted)
         for image in self._images.values():
             if name in image.tags or name in image.digests:
                 return image
         by_digits = {image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()}
-        try:
-            return _find(by_digits, wanted.removeprefix("sha256:"), "image")
-        except NotFoundError:
-            raise NotFoundError(f"image {wanted!r} not found") from None
+        return _find(by_digits, wanted.removeprefix("sha256:"), "image")
 
     def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
         """An image in ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
@@ -542,7 +537,7 @@ class EmbeddedRuntime:
     def _require_free_space(self, file: str) -> None:
         """Raises EmbeddedNodeError on a full disk if the runtime writes its new list beside the old one before it
         deletes."""
-        if not self.dialect.needs_room_to_delete:
+        if not self.dialect.is_cri_o:
             return
         found = os.statvfs(self.images_root)
         if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
@@ -550,7 +545,7 @@ class EmbeddedRuntime:
 
     def _refuse_in_use(self, image: Image) -> None:
         users = [each.id for each in self._containers.values() if each.image_id == image.id]
-        if users and self.dialect.refuses_image_in_use:
+        if users and self.dialect.is_cri_o:
             raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
 
     def _drop_image(self, image: Image) -> None:
@@ -584,7 +579,7 @@ class EmbeddedRuntime:
         with self._lock:
             try:
                 self._collect_garbage()
-            except EmbeddedNodeError as error:
+            except OSError as error:
                 _log.warning("the embedded runtime could not free space: %s", error)
 
     def _collect_garbage(self) -> None:
@@ -596,12 +591,6 @@ class EmbeddedRuntime:
             self._store.release(layers)
 
 
-def _known(table: Mapping[str, _Record], object_id: str, kind: str) -> _Record:
-    if object_id not in table:
-        raise EmbeddedNodeError(f"there is no {kind} with the full id {object_id!r}")
-    return table[object_id]
-
-
 def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     """The object with this id, or the only one whose id begins so. `kind` is for the message.
 
@@ -610,7 +599,9 @@ def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     about = f"an error occurred when try to find {kind} {wanted!r}"
     if not wanted:
         raise EmbeddedNodeError(f"{about}: prefix can't be empty")
-    found = _named(table, wanted)
+    # A full id is no prefix: no search through 50 000 ids for a removed object.
+    found = [] if len(wanted) == _ID_CHARACTERS else [each for each in table if each.startswith(wanted)]
+    found = [wanted] if wanted in table else found
     if not found:
         raise NotFoundError(f"{about}: not found")
     if len(found) > 1:
@@ -618,20 +609,11 @@ def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     return table[found[0]]
 
 
-def _selected(table: Mapping[str, _Record], wanted: str) -> Mapping[str, _Record]:
+def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
     """The objects that the id in a list's filter selects: all if it is empty, none unless it names exactly one."""
-    if not wanted:
-        return table
-    found = _named(table, wanted)
-    return {each: table[each] for each in found} if len(found) == 1 else {}
-
-
-def _named(ids: Collection[str], wanted: str) -> list[str]:
-    if wanted in ids:
-        return [wanted]
-    if len(wanted) == _ID_CHARACTERS:  # a full id is no prefix: no search through 50 000 ids for a removed object
-        return []
-    return [each for each in ids if each.startswith(wanted)]
+    with suppress(EmbeddedNodeError):
+        return [_find(table, wanted, kind)] if wanted else list(table.values())
+    return []
 
 
 def _listed_id(image_id: str) -> str:

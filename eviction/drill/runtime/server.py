@@ -41,12 +41,10 @@ IMAGE_SERVICE = "runtime.v1.ImageService"
 LEASES_SERVICE = "containerd.services.leases.v1.Leases"
 IMAGE_STORE = "containerd.services.images.v1.Images"
 
-_MAX_MESSAGE_BYTES = 256 << 20  # of a request
-_SOCKET_PATH_BYTES = 107  # sun_path is 108 bytes with its terminating zero
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
 _EXPIRE = "containerd.io/gc.expire"
-_ID_FILTER = re.compile(r'id~="(.*)"')
+_NAMESPACE = "containerd-namespace"
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Answer = TypeVar("_Answer")
@@ -89,14 +87,13 @@ def _own_methods(leases: Leases) -> Iterator[Method]:
 # ---- failpoints
 
 
+@dataclass(eq=False)
 class InjectedError(Exception):
     """A call ends with the error `code` and `message`. `partial`: what is sent before the error, or None."""
 
-    def __init__(self, code: StatusCode, message: str, partial: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.partial = partial
+    code: StatusCode
+    message: str
+    partial: Any = None
 
 
 @dataclass(slots=True, eq=False)
@@ -239,16 +236,13 @@ class Leases:
         """How many garbage collections have run."""
 
     def add_content(self, name: str, size_bytes: int, lease: _Lease | None = None) -> None:
-        """Adds content to which only a lease refers, or nothing. Raises EmbeddedNodeError if it does not fit."""
+        """Adds content to which only a lease refers, or nothing. Raises OSError if it does not fit."""
         if lease is not None:
             self.labels.setdefault(lease, {})
             self._attached[name] = lease
-        try:
-            os.makedirs(self._directory, exist_ok=True)
-            with open(os.path.join(self._directory, name), "xb") as file:
-                file.write(os.urandom(size_bytes))
-        except OSError as caught:
-            raise EmbeddedNodeError(f"content {name} cannot be written: {caught.strerror}") from caught
+        os.makedirs(self._directory, exist_ok=True)
+        with open(os.path.join(self._directory, name), "xb") as file:
+            file.write(os.urandom(size_bytes))
 
     @property
     def content(self) -> list[str]:
@@ -257,7 +251,7 @@ class Leases:
 
     def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
         """Create. ALREADY_EXISTS if the namespace has this id."""
-        lease = (_namespace(metadata), request.id)
+        lease = (metadata[_NAMESPACE], request.id)
         with self._lock:
             if lease in self.labels:
                 raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
@@ -267,16 +261,16 @@ class Leases:
     def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
         """Delete. NOT_FOUND if the namespace lacks this id. With `sync`, collects garbage before it answers."""
         with self._lock:
-            if self.labels.pop((_namespace(metadata), request.id), None) is None:
+            if self.labels.pop((metadata[_NAMESPACE], request.id), None) is None:
                 raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
         if request.sync:
             self.collect_garbage()
         return Empty()
 
     def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
-        """List: the leases of the namespace whose id matches any filter, or all without a filter."""
-        namespace = _namespace(metadata)
-        patterns = [_pattern(each) for each in request.filters]
+        """List: the leases of the namespace whose id matches any filter (`id~="…"`), or all without a filter."""
+        namespace = metadata[_NAMESPACE]
+        patterns = [re.compile(each.removeprefix('id~="').removesuffix('"')) for each in request.filters]
         answer = leases_pb2.ListResponse()
         with self._lock:
             for (space, name), labels in self.labels.items():
@@ -299,20 +293,6 @@ class Leases:
         self._runtime.force_gc()
 
 
-def _namespace(metadata: Mapping[str, str]) -> str:
-    namespace = metadata.get("containerd-namespace")
-    if not namespace:
-        raise InjectedError(StatusCode.FAILED_PRECONDITION, "namespace is required: failed precondition")
-    return namespace
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    found = _ID_FILTER.fullmatch(text)
-    if found is None:
-        raise InjectedError(StatusCode.INVALID_ARGUMENT, f"filter {text!r}: only ids are searched here")
-    return re.compile(found[1])
-
-
 # ---- the server
 
 
@@ -320,8 +300,8 @@ class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
     `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `leases` are
-    containerd's; it serves them, and containerd's image store, if the dialect does. `socket_path` has at most 107
-    bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
+    containerd's; it serves them, and containerd's image store, unless the dialect is CRI-O's. `socket_path` has at most
+    107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
     socket can be made.
     """
 
@@ -340,23 +320,18 @@ class EmbeddedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.stop()
 
     def start(self) -> None:
         """Starts to listen, unless it already does. Raises EmbeddedNodeError if the socket cannot be made."""
         if self._serving is not None:
             return
-        if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_BYTES:
-            raise EmbeddedNodeError(f"{self.socket_path} is too long for a socket: {_SOCKET_PATH_BYTES} bytes at most")
         self.failpoints.open()
         executor = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="embedded-cri")
         server = grpc.server(
             executor,
             [grpc.method_handlers_generic_handler(*service) for service in self._services().items()],
-            options=(
-                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", self.runtime.dialect.largest_answer_bytes),
-            ),
+            options=(("grpc.max_send_message_length", self.runtime.dialect.largest_answer_bytes),),
         )
         try:
             server.add_insecure_port(self.target)
@@ -371,7 +346,8 @@ class EmbeddedServer:
     def stop(self) -> None:
         """Closes every connection, waits until no call is in flight, and removes the socket. Idempotent.
 
-        Calls that a failpoint holds up are dropped; every other call that has begun runs to its end.
+        Calls that a failpoint holds up are dropped; every other call that has begun runs to its end. What the runtime
+        would free later it frees at once, so that no thread is left.
         """
         if self._serving is None:
             return
@@ -383,15 +359,6 @@ class EmbeddedServer:
         executor.shutdown(wait=True)
         with suppress(FileNotFoundError):  # grpc has removed it itself
             os.unlink(self.socket_path)
-
-    def restart(self) -> None:
-        """Stops and starts on the same path, as in an upgrade."""
-        self.stop()
-        self.start()
-
-    def close(self) -> None:
-        """Stops, and has the runtime free at once what it would free later, so that no thread is left."""
-        self.stop()
         self.runtime.force_gc()
 
     def _services(self) -> dict[str, dict[str, _Handler]]:
@@ -399,7 +366,7 @@ class EmbeddedServer:
         services: dict[str, dict[str, _Handler]] = {}
         for method in self.methods:
             name = method.name.removeprefix(method.service.rpartition(".")[2])
-            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or self.runtime.dialect.serves_leases:
+            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or not self.runtime.dialect.is_cri_o:
                 services.setdefault(method.service, {})[name] = self._handler(method)
         return services
 
@@ -417,7 +384,7 @@ class EmbeddedServer:
                 yield from failing(error, context)
             except NotFoundError as error:
                 context.abort(StatusCode.NOT_FOUND, str(error))
-            except EmbeddedNodeError as error:
+            except (EmbeddedNodeError, OSError) as error:
                 context.abort(StatusCode.UNKNOWN, str(error))
 
         # On the wire a unary answer is a stream of one message, and only a stream can send a message and then an error.

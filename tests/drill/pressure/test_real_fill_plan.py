@@ -97,12 +97,11 @@ def test_bytes_and_inodes_have_a_prefill_each() -> None:
 
 
 def test_a_pressure_until_the_disk_is_full_ends_at_the_reserve() -> None:
-    """The plan is limited, and its lines say so."""
+    """The lines say what is never filled."""
     plan = plan_fill(pressed(bytes_grow(amount="full")), observations_of(), MARKS, 1)
-    assert plan.limited
     assert plan.lowest[False] == plan.reserve[False]
     assert plan.prefill == {False: 50 * GIB - 12 * GIB - 50 * MIB}, "half a second of it is left to the mark"
-    assert any("until the disk is full" in line for line in plan_lines(plan, "/here"))
+    assert any("are never filled" in line for line in plan_lines(plan, "/here", observations_of(), ()))
 
 
 def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None:
@@ -113,7 +112,8 @@ def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None
 
 def test_the_confirmation_names_every_amount() -> None:
     """The prefill, the mark, what is left, the reserve, and that everything is freed."""
-    text = "\n".join(plan_lines(plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1), "/here"))
+    plan = plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1)
+    text = "\n".join(plan_lines(plan, "/here", observations_of(), ()))
     for said in (
         "/here",
         "37.5GiB",
@@ -171,3 +171,19 @@ def test_a_fill_that_is_not_possible_or_not_allowed_is_refused(why: str) -> None
     made, seen, device, said = REFUSED[why]
     with pytest.raises(ScenarioError, match=said):
         plan_fill(made, seen, MARKS, device)
+
+
+def test_the_kubelets_marks_that_the_fill_may_cross_are_named() -> None:
+    """Of the filesystem that is filled, and of what grows: 11.5 GiB are left, so 11.7 GiB are crossed, 11 are not."""
+    plan = plan_fill(pressed(bytes_grow()), observations_of(), MARKS, 1)
+    marks = [
+        (Signal.NODEFS_AVAILABLE, "11980Mi"),
+        (Signal.NODEFS_AVAILABLE, "11Gi"),
+        (Signal.IMAGEFS_AVAILABLE, "20Gi"),
+        (Signal.NODEFS_INODES_FREE, "800k"),
+    ]
+    kubelet = [Threshold(signal, ThresholdValue(quantity=parse_quantity(mark))) for signal, mark in marks]
+    lines = plan_lines(plan, "/here", observations_of(), kubelet)
+    assert [line for line in lines if "evicts" in line] == [
+        "below 11.7GiB (nodefs.available) the kubelet evicts pods; the fill may reach that"
+    ]

@@ -247,12 +247,6 @@ def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: Faul
     assert "3 times" in describe_fault(each)
 
 
-def test_a_fault_of_the_whole_runtime_has_no_failpoint() -> None:
-    """A restart concerns every method, not one."""
-    with pytest.raises(ValueError, match="whole runtime"):
-        failpoint_of(fault(FaultAction.RESTART))
-
-
 @pytest.mark.parametrize("name", library())
 def test_a_scenario_of_the_library_has_the_name_of_its_file_and_a_reason(name: str) -> None:
     """It is found by its name, and gives its reason in a sentence."""

@@ -58,7 +58,7 @@ class PlainNode:
     def close(self) -> None:
         """Ends the runtime."""
         self._maker.close()
-        self._server.close()
+        self._server.stop()
 
     def configuration(self, **fields: Any) -> str:
         """The path of a configuration file."""

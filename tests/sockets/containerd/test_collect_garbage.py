@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.drill.runtime.dialects import CRI_O_1_31
+from eviction.drill.runtime.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
@@ -156,20 +156,21 @@ def test_a_long_run_is_waited_for_although_removals_are_not(small_node: SmallNod
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("dialect", "sentence"),
     [
-        ({"dialect": CRI_O_1_31}, "CollectContainerdGarbage is for containerd, but the runtime is cri-o"),
+        (CRI_O_1_31, "CollectContainerdGarbage is for containerd, but the runtime is cri-o"),
         (
-            {"serves_leases": False},
+            CONTAINERD_2,
             "CollectContainerdGarbage needs containerd's leases service, but containerd 2.3.4 does not serve it here",
         ),
     ],
 )
 def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
-    make_small_node: SmallNodeFactory, options: dict[str, object], sentence: str
+    make_small_node: SmallNodeFactory, dialect: Dialect, sentence: str
 ) -> None:
     """At the start, and in a pass, where the next function goes on."""
-    small = make_small_node(**options)
+    small = make_small_node(dialect=dialect)
+    small.failpoints["LeasesList"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
     images = small.add_images(2)
     node = node_of(small, 2 * MIB)
     with pytest.raises(CannotCollect) as refused:

@@ -100,10 +100,6 @@ def test_cri_o_removes_an_artifact_by_name_and_digest_only(tmp_path: Path) -> No
     node.call("RemoveImage", image={"image": by_digest})
     assert not node.has_layer(layer)
     node.close()
-    older = BareRuntime(tmp_path / "older", dialect=CRI_O_1_31)
-    with pytest.raises(EmbeddedNodeError, match="has no artifacts"):
-        older.runtime.add_image([MODEL], [layer], is_artifact=True)
-    older.close()
 
 
 @pytest.mark.parametrize("reference", ["busybox:1", "team/busybox:1", "NoSuchName", "a@b@c", "registry.example/UP:1"])
@@ -170,7 +166,7 @@ def test_a_field_of_the_dialect_can_be_changed(tmp_path: Path) -> None:
     """One field is changed; an unknown field is refused."""
     node = BareRuntime(tmp_path, dialect=CRI_O_1_31, runtime_version="1.31.7")
     assert node.call("Version").runtime_version == "1.31.7"
-    assert node.runtime.dialect.refuses_image_in_use
+    assert node.runtime.dialect.is_cri_o
     node.close()
     with pytest.raises(TypeError, match="runtime_colour"):
         BareRuntime(tmp_path / "other", runtime_colour="red")
@@ -181,7 +177,7 @@ def test_a_tag_moves_to_another_image(node: BareRuntime) -> None:
     other = node.runtime.add_image(["registry.example/other:1"], [LayerSpec("other", 4096)])
     node.runtime.tag_image(other, NAME)
     assert node.call("ImageStatus", image={"image": NAME}).image.id == other
-    with pytest.raises(EmbeddedNodeError, match="no image"):
+    with pytest.raises(EmbeddedNodeError, match="not found"):
         node.runtime.tag_image("sha256:00", NAME)
 
 

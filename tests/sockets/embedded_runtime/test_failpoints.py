@@ -10,10 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
+from eviction.drill.run.embedded import FaultSchedule
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.scenario import Fault, part_of
 from reclaim.cri import cri_pb2
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import came_true
@@ -112,7 +114,8 @@ def test_a_stop_drops_the_calls_that_hang(server: EmbeddedServer, calls: CriCall
     server.failpoints["RemoveImage"] = Hang()
     hanging = calls.begin("RemoveImage", image={"image": NAME})
     assert server.failpoints.wait_for_calls("RemoveImage", 1, timeout_seconds=60)
-    server.restart()
+    server.stop()
+    server.start()
     assert hanging.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert removed(server) == []
     with CriCalls(server.target) as again:
@@ -150,6 +153,18 @@ def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(server: Em
     assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
     server.failpoints.clear()
     assert len(calls.call("ListImages").images) == 1
+
+
+@pytest.mark.regression
+def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: EmbeddedServer) -> None:
+    """The first ends while the second, which has replaced it, lasts on."""
+    first = part_of(Fault, {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}, "first")
+    second = part_of(Fault, {"action": "fail", "method": "ListImages", "at": "100ms"}, "second")
+    schedule = FaultSchedule((first, second), server)
+    schedule.start(time.monotonic())
+    assert came_true(lambda: not schedule.active)
+    assert server.failpoints["ListImages"] == Fail()
+    schedule.stop()
 
 
 def test_a_mistyped_method_is_refused(server: EmbeddedServer) -> None:

@@ -42,9 +42,9 @@ def test_layer_content_is_real(node: BareRuntime) -> None:
 
 
 def test_a_layer_takes_the_inodes_of_its_spec(node: BareRuntime) -> None:
-    """300 files in 2 directories in 1 directory: 303."""
+    """300 files in 1 directory: 301."""
     root = node.root / "layers" / APP.digest.removeprefix("sha256:")
-    assert len(list(root.rglob("*"))) + 1 == APP.inodes == 303
+    assert len(list(root.rglob("*"))) + 1 == APP.inodes == 301
 
 
 def test_image_fs_info_names_the_directory_and_counts_what_is_in_it(node: BareRuntime) -> None:
@@ -59,9 +59,7 @@ def test_image_fs_info_names_the_directory_and_counts_what_is_in_it(node: BareRu
     assert not node.root.is_mount()
     everything = [each for top in ("layers", "containers") for each in (node.root / top).rglob("*")]
     assert images.inodes_used.value == len(everything)
-    block = os.statvfs(node.root).f_frsize
-    files = [each.stat().st_size for each in everything if each.is_file()]
-    assert images.used_bytes.value == sum(-(-size // block) * block for size in files)
+    assert images.used_bytes.value == sum(each.stat().st_blocks * 512 for each in everything)
 
 
 def test_a_split_layout_has_its_writable_layers_elsewhere(tmp_path: Path) -> None:
@@ -119,7 +117,8 @@ def test_a_list_of_more_than_4_mib_arrives(node: BareRuntime) -> None:
 def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime) -> None:
     """The client loses its connection, reaches the same socket again and finds the same containers."""
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
-    node.server.restart()
+    node.server.stop()
+    node.server.start()
     with CriCalls(node.server.target) as calls:
         assert [each.id for each in calls.call("ListContainers").containers] == [container_id]
 
@@ -137,7 +136,7 @@ def test_stop_removes_the_socket_and_only_its_owner_may_connect(node: BareRuntim
 
 def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path) -> None:
     """Too long for sun_path, or in a directory that does not exist."""
-    with pytest.raises(EmbeddedNodeError, match="107 bytes at most"):
+    with pytest.raises(EmbeddedNodeError, match="cannot listen"):
         EmbeddedServer(node.runtime, "/" + "x" * 107).start()
     with pytest.raises(EmbeddedNodeError, match="cannot listen"):
         EmbeddedServer(node.runtime, str(tmp_path / "absent" / "s")).start()

@@ -33,7 +33,7 @@ def test_an_image_without_a_name_stays_while_a_container_names_a_digest_that_nob
     make_small_node: SmallNodeFactory, tmp_path: Path, reference: str
 ) -> None:
     """The tag has moved to a newer image, and the container's own has lost every name: it must not go by the tag."""
-    small = make_small_node(dialect=CRI_O_1_28, refuses_image_in_use=False)
+    small = make_small_node(dialect=CRI_O_1_28)
     own = small.add_image("stranded", MIB, tags=())
     newer = small.add_image(
         "registry.example/team/app:1", tags=("registry.example/team/app:1", "registry.example/team/app")
@@ -44,6 +44,7 @@ def test_an_image_without_a_name_stays_while_a_container_names_a_digest_that_nob
     assert own in small.images()
     assert reason_of(record, own) == "in_use"
     assert newer in small.removed("image"), "it has a digest of its own, which is another"
+    assert small.failpoints.calls["RemoveImage"] == len(small.removed("image")), "a runtime that refuses is no guard"
 
 
 @pytest.mark.regression

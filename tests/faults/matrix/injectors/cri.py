@@ -44,7 +44,8 @@ class Method(Injector):
         self._asked_before = self.bench.node.failpoints.calls[self.row.resource]
         self.bench.node.failpoints[self.row.resource] = self.row.how or FAILPOINTS[self.fault]
         if self.row.resource in ASKED_ONCE:
-            self.bench.node.server.restart()
+            self.bench.node.server.stop()
+            self.bench.node.server.start()
 
     def end(self) -> None:
         """They are answered; those that hang, too."""
