@@ -20,7 +20,6 @@ from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
     Expectation,
-    ObjectPattern,
     PodSpec,
     PodState,
     RestartPolicy,
@@ -117,10 +116,10 @@ def judge_real(expect: Expectation, measured: Measurements, response: Response) 
         condition = expect.condition.model_copy(update={"comes_within_seconds": None})
         expect = expect.model_copy(update={"condition": condition})
     for pattern in (*expect.goes, *expect.stays):
-        if pattern.glob == ANYTHING:  # it names nothing
-            reasons[str(pattern)] = BUILT
+        if pattern.rpartition(" ")[2] == ANYTHING:  # it names nothing
+            reasons[pattern] = BUILT
         elif not _matching(pattern, measured.before):
-            reasons[str(pattern)] = "there was no such object"
+            reasons[pattern] = "there was no such object"
     judged, others = [], []
     for check in judge(expect.model_copy(update={"no_restarts": False}), measured):
         why = CONFIGURED if check.expected.startswith(NOT_BEFORE) else reasons.get(check.name)
@@ -260,17 +259,18 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
 # ---- objects
 
 
-def _object(pattern: ObjectPattern, goes: bool, measured: Measurements) -> Check:
+def _object(pattern: str, goes: bool, measured: Measurements) -> Check:
     was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
     wrong = left if goes else sorted(set(was) - set(left))
     words = ("goes", "gone", "still there") if goes else ("stays", "there", "gone")
     seen = f"{words[2]}: {', '.join(wrong)}" if wrong else words[1] if was else "was never there"
-    return Check(str(pattern), words[0], seen, bool(was) and not wrong)
+    return Check(pattern, words[0], seen, bool(was) and not wrong)
 
 
-def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[str]:
-    candidates = (each.name for each in objects if pattern.kind in ("", each.kind))
-    return sorted(name for name in candidates if fnmatch.fnmatchcase(name, pattern.glob))
+def _matching(pattern: str, objects: Iterable[NamedObject]) -> list[str]:
+    kind, _, glob = pattern.rpartition(" ")
+    candidates = (each.name for each in objects if kind in ("", each.kind))
+    return sorted(name for name in candidates if fnmatch.fnmatchcase(name, glob))
 
 
 # ---- afterwards
