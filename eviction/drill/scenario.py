@@ -122,6 +122,11 @@ Share = Annotated[int | Percentage, read_as(QuantityOrPercentage, _read_share)]
 Code = Annotated[str, read_as(Literal[tuple(code.name for code in CallCode if code is not CallCode.OK)], str)]
 
 
+def _or_word(word: str, pattern: str, read: Callable[[str], Any]) -> Any:
+    """Marks a field that is this word, or a text of this form, which `read` reads."""
+    return read_as(Annotated[str, text_form(pattern, word)], lambda text: text if text == word else read(text))
+
+
 def _name_in_file(name: str) -> str:
     return to_camel(name.removesuffix("_seconds").removesuffix("_bytes"))
 
@@ -443,13 +448,6 @@ class FileEnd(Word):
     DELETED = "deleted"
 
 
-_AMOUNT_OR_FULL = Annotated[str, text_form(QUANTITY_PATTERN, FULL)]
-
-
-def _amount_or_full(text: str) -> int | str:
-    return text if text == FULL else _read_some(text)
-
-
 class Pressure(Part):
     """One pressure. `amount` is a quantity or `full`; `for` limits its duration; with `beside` it starts together with
     the one before it."""
@@ -458,7 +456,7 @@ class Pressure(Part):
     """One file, many files, a pod's log, a pod's writable layer, or images that are pulled one after another."""
     rate: Rate
     """Bytes per second; files per second if inodes grow."""
-    limit: Annotated[int | str, read_as(_AMOUNT_OR_FULL, _amount_or_full)] | None = Field(None, alias="amount")
+    limit: Annotated[int | str, _or_word(FULL, QUANTITY_PATTERN, _read_some)] | None = Field(None, alias="amount")
     """Bytes or files in all, or full: until the disk is full."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
@@ -598,19 +596,12 @@ class ConditionExpectation(Part):
     """Counted from relief."""
 
 
-_SECONDS_OR_NEVER = Annotated[str, text_form(DURATION_PATTERN, NEVER)]
-
-
-def _seconds_or_never(text: str) -> float | str:
-    return text if text == NEVER else read_duration(text)
-
-
 class Expectation(Part):
     """What must hold. A pattern is a name, or a kind and a name: `image old/*`."""
 
     condition: ConditionExpectation = Field(ConditionExpectation(), alias="diskPressure")
     """When the condition must be reported. By default it must be reported at any time."""
-    relief: Annotated[float | str, read_as(_SECONDS_OR_NEVER, _seconds_or_never)] | None = Field(
+    relief: Annotated[float | str, _or_word(NEVER, DURATION_PATTERN, read_duration)] | None = Field(
         None, alias="relievedWithin"
     )
     """Counted from crossing a mark, each time. never: pressure must remain."""
@@ -651,12 +642,13 @@ class Expectation(Part):
         return self.relief if isinstance(self.relief, float) else None
 
 
-def _as_list(pressure: Any) -> Any:
-    return [pressure] if isinstance(pressure, Mapping) else pressure
+_Pressures = Annotated[
+    Several[Pressure], BeforeValidator(lambda given: [given] if isinstance(given, Mapping) else given)
+]
 
 
 def _one_or_several(schema: dict[str, Any]) -> None:
-    """A single pressure may be written as one mapping ."""
+    """A single pressure may be written as one mapping."""
     several = schema["properties"]["pressure"]
     del several["title"]
     schema["properties"]["pressure"] = {"anyOf": [several["items"], several]}
@@ -673,9 +665,7 @@ class Scenario(Part):
     """What it shows, in one sentence."""
     node: NodeSpec
     """The node that the drill makes."""
-    pressures: Annotated[Several[Pressure], BeforeValidator(_as_list)] = Field(
-        alias="pressure", min_length=1, max_length=20
-    )
+    pressures: _Pressures = Field(alias="pressure", min_length=1, max_length=20)
     """What fills the disk: one pressure, or several one after another."""
     faults: Several[Fault] = Field(default_factory=tuple, max_length=20)
     """What goes wrong meanwhile. Every fault must be triggered."""
@@ -783,10 +773,8 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _of_node(node: NodeSpec) -> Iterator[Problem]:
-    layout = next(word for word, layout in LAYOUTS.items() if layout is node.layout)
-    single, imagefs = node.layout is FsLayout.SINGLE, node.imagefs is not None
-    yield "node.imagefs", single and imagefs, f"the layout {layout!r} has no imagefs of its own"
-    yield "node.imagefs", not single and not imagefs, f"the layout {layout!r} needs an imagefs"
+    wrong = (node.layout is FsLayout.SINGLE) is (node.imagefs is not None)
+    yield "node.imagefs", wrong, "the layouts dedicated and split need one, the layout single has none of its own"
     yield from _sizes(node)
     images = [name for image in node.images for name in image.names]
     yield _twice("node.images", images)
@@ -845,9 +833,8 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     runs = state in (PodState.RUNNING, PodState.INITIALIZED)
     started = state not in (PodState.CREATED, PodState.VANISHED)
     yield f"{field}.pod", bool(pod) and state is None, f"the pod {quoted(pod)} is not among node.pods"
-    yield f"{field}.pod", grows is Grows.WRITABLE and not runs, f"{pod} does not run, so it cannot write"
-    no_log = f"{pod} has no container that has started, so nothing writes its log"
-    yield f"{field}.pod", grows is Grows.LOG and not started, no_log
+    still = (grows is Grows.WRITABLE and not runs) or (grows is Grows.LOG and not started)
+    yield f"{field}.pod", still, f"{pod} is {state}, so its {grows} does not grow"
     endless = pressure.limit is None and pressure.for_seconds is None and grows is not Grows.PULL
     yield f"{field}.amount", endless, f"is missing; allowed are a quantity, full, or a time in {field}.for"
     if image is not None:

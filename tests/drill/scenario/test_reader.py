@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a negative size": ({"node": {"size": "-1Gi"}}, ["node.size", "-1Gi"]),
     "a size that is too large": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),
     "an imagefs in the layout single": ({"node": {"imagefs": IMAGEFS}}, ["node.imagefs", "single"]),
-    "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "needs"]),
+    "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "need"]),
     "an unknown layout": ({"node": {"layout": "mirrored"}}, ["node.layout", "mirrored"]),
     "a filesystem of its own with a name of the kubelet's": (
         {"node": {"filesystems": [{**IMAGEFS, "name": "imagefs"}]}},
@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a writable layer of a dead container": (
         {"pressure": {"grows": "writable", "pod": "crashed"}},
-        ["pressure.0.pod", "not run"],
+        ["pressure.0.pod", "is crashed", "writable"],
     ),
     "a log with a filesystem": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.0.where"]),
     "a pull without an image": ({"pressure": {"grows": "pull"}}, ["pressure.0.image", "missing"]),
