@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from eviction.configuration.models import Field, SkipValidation
+from eviction.configuration.models import Field
 from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.record import Pass
 from eviction.reporting.json_shapes import Count, RoleName
@@ -82,7 +82,7 @@ class MeasuredRemoval:
     """Its kind: container, sandbox, image, log, or a kind of another function."""
     name: str
     """Its name for people."""
-    id: Annotated[str, SkipValidation] = ""
+    id: str = ""
     """Its id in the runtime."""
 
 
@@ -94,7 +94,7 @@ class EndedPod:
     """Since the start."""
     name: str
     """Namespace and name."""
-    uid: Annotated[str, SkipValidation] = ""
+    uid: str = ""
     """Its UID."""
 
 

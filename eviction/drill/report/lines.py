@@ -26,9 +26,12 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 def story_rows(report: Report) -> list[Row]:
     """What happened, in its order: the mark and its row, what went and what stayed, how long that took, the verdict."""
     crossed, acted = report.crossed_seconds, next((one for one in report.passes if one.acted_on), None)
-    signal = acted.acted_on.signal if acted and acted.acted_on else ""
-    mark = next((one for one in report.marks if one.signal == signal and one.effective is not None), None)
-    which = f"the mark of {signal}, {mark.text} = {amount_text(signal, mark.effective or 0)}," if mark else "a mark"
+    mark = acted.acted_on if acted else None
+    which = (
+        f"the mark of {mark.signal}, {mark.text} = {amount_text(mark.signal, mark.effective or 0)},"
+        if mark
+        else "a mark"
+    )
     rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
     if acted:
         rows.append(("row", ", ".join(acted.row) or "empty"))
@@ -116,9 +119,9 @@ def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
     }
 
 
-def lowest(report: Report, unknown: str = "-") -> dict[str, str]:
+def lowest(report: Report) -> dict[str, str]:
     """The least that was available, by signal."""
-    return {signal: unknown if least is None else amount_text(signal, least) for signal, least in report.lowest.items()}
+    return {signal: "-" if least is None else amount_text(signal, least) for signal, least in report.lowest.items()}
 
 
 def amount_text(signal: str, amount: int) -> str:
