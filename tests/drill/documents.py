@@ -8,7 +8,6 @@ from typing import Any
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
     Episode,
-    ImageLayer,
     MeasuredFilesystem,
     MeasuredPass,
     MeasuredRemoval,
@@ -16,6 +15,7 @@ from eviction.drill.measurement.measurements import (
     NamedObject,
     Sample,
 )
+from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import Scenario, scenario_of
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
@@ -101,7 +101,7 @@ def measurements(**changes: Any) -> Measurements:
         removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,
         after=before - {NamedObject("image", "a:1")},
-        layers={"a:1": (ImageLayer("a", 11 * MIB, 3),), "b:1": (ImageLayer("b", 5 * MIB, 3),)},
+        layers={"a:1": (LayerSpec("a", 11 * MIB, 3),), "b:1": (LayerSpec("b", 5 * MIB, 3),)},
         new_pod_problem="",
         last_change=1.3,
         ended=2.3,

@@ -53,7 +53,7 @@ def test_a_bad_file_is_refused_by_the_check(tmp_path: Path) -> None:
     assert process.stdout == ""
     assert process.stderr.count("\n") == 1
     assert path in process.stderr
-    assert "pressure.rate" in process.stderr
+    assert "pressure.0.rate" in process.stderr
 
 
 def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:

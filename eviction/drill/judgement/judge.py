@@ -32,20 +32,7 @@ from signals.quantity import Percentage, format_duration
 from signals.types import FsLayout, Signal
 
 ANYTHING = "*"
-NOT_BEFORE = "not before"
-BUILT = "it depends on a node that the scenario builds"
-CONFIGURED = "it depends on the node's own configuration"
-NOT_ON_A_REAL_NODE = {
-    "ReclaimPressure goes": CONFIGURED,
-    "pressure": BUILT,
-    "nothing": BUILT,
-    "images left": BUILT,
-    "images lost beyond need": "the sizes of layers are not known",
-    "passes": BUILT,
-    "last pass says": BUILT,
-    "new pod": "a drill makes no pods on a real node",
-}
-"""The checks that cannot be judged on a real node, by name, with the reason."""
+NOT_JUDGED = "not judged: it depends on the node that the scenario builds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +97,19 @@ def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple
 
 def judge_real(expect: Expectation, measured: Measurements, response: Response) -> tuple[Check, ...]:
     """All expectations on a real node: first those that were judged, then the others."""
-    reasons = dict(NOT_ON_A_REAL_NODE)
-    if response is Response.OBSERVED:
-        reasons["ReclaimPressure"] = "reclaimd does not run in this drill"
-        condition = expect.condition.model_copy(update={"comes_within_seconds": None})
-        expect = expect.model_copy(update={"condition": condition})
-    for pattern in (*expect.goes, *expect.stays):
-        if pattern.rpartition(" ")[2] == ANYTHING:  # it names nothing
-            reasons[pattern] = BUILT
-        elif not _matching(pattern, measured.before):
-            reasons[pattern] = "there was no such object"
-    judged, others = [], []
-    for check in judge(expect.model_copy(update={"no_restarts": False}), measured):
-        why = CONFIGURED if check.expected.startswith(NOT_BEFORE) else reasons.get(check.name)
-        if why is None:
-            judged.append(check)
-        else:
-            others.append(replace(check, seen=f"not judged: {why}", held=None))
+    judged = {"relieved", "first removal", "quiet", *(f"lowest {signal}" for signal in expect.lowest)}
+    if response is Response.OURS:
+        judged |= {"ReclaimPressure", "ReclaimPressure comes"}
+    named = (pattern for pattern in (*expect.goes, *expect.stays) if pattern.rpartition(" ")[2] != ANYTHING)
+    judged |= {pattern for pattern in named if _matching(pattern, measured.before)}
+    checks = [
+        check if check.name in judged else replace(check, seen=NOT_JUDGED, held=None)
+        for check in judge(expect.model_copy(update={"no_restarts": False}), measured)
+    ]
     if expect.no_restarts:
         ended = ", ".join(pod.name for pod in measured.ended_pods)
-        judged.append(Check("pods that ran", "go on", f"ended: {ended}" if ended else "all go on", not ended))
-    return (*judged, *others)
+        checks.append(Check("pods that ran", "go on", f"ended: {ended}" if ended else "all go on", not ended))
+    return tuple(sorted(checks, key=lambda check: check.held is None))
 
 
 def lost_beyond_need(measured: Measurements) -> int:
@@ -151,7 +130,7 @@ def lost_beyond_need(measured: Measurements) -> int:
             counted.add(outcome.verdict.name)
             own = set(layers.get(outcome.verdict.name, ())) - needed
             needed |= own
-            taken = (sum(layer.bytes for layer in own), sum(layer.inodes for layer in own))
+            taken = (sum(layer.size_bytes for layer in own), sum(layer.inodes for layer in own))
             surplus = [(threshold, left - taken[threshold.signal.counts_inodes]) for threshold, left in surplus]
             if not surplus or min(left for _, left in surplus) < 0:
                 surplus = []  # this one was needed, and so were those removed before it
@@ -212,9 +191,9 @@ def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Chec
     if latest is not None:
         yield _within("first removal", "crossing the mark", latest, took, nothing)
     if earliest is not None:
-        expected = f"{NOT_BEFORE} {format_duration(earliest)} after crossing the mark"
+        expected = f"before {format_duration(earliest)} after crossing the mark"
         seen = nothing if took is None else f"after {_time(took)}"
-        yield Check("first removal", expected, seen, took is None or took >= earliest)
+        yield Check("no removal", expected, seen, took is None or took >= earliest)
     if expect.nothing_goes:
         gone = ", ".join(removal.name for removal in measured.removals)
         yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, not gone)
@@ -248,12 +227,8 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
     """The least amount. A percentage is of the capacity that was measured."""
     if isinstance(share, int):
         return share
-    sizes = [
-        filesystem.inodes_total if signal.counts_inodes else filesystem.capacity_bytes
-        for filesystem in measured.filesystems
-        if signal.filesystem in filesystem.roles
-    ]
-    return share.of(sizes[0]) if sizes else 0
+    observation = None if measured.observations is None else measured.observations.signals.get(signal)
+    return 0 if observation is None else share.of(observation.capacity)
 
 
 # ---- objects
@@ -311,26 +286,12 @@ def _time(seconds: float) -> str:
 # only if they failed or if no record says that they ran, `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 
 
-@dataclass(frozen=True, slots=True)
-class LastStatus:
-    """The runtime's status of a container's newest copy. `exit_code` is valid if it has EXITED."""
-
-    state: ContainerState
-    exit_code: int = 0
-
-
-def should_container_be_restarted(policy: RestartPolicy, newest: LastStatus | None) -> bool:
-    """Whether the kubelet would start the container. `newest` is None if the runtime has no record of it."""
-    if newest is None:
-        return True
-    match newest.state:
-        case ContainerState.RUNNING:
-            return False
-        case ContainerState.CREATED | ContainerState.UNKNOWN:
-            return True
-        case ContainerState.EXITED:
-            failed = newest.exit_code != 0
-            return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and failed)
+def should_container_be_restarted(policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0) -> bool:
+    """Whether the kubelet would start the container. `state`, `exit_code`: those of its newest copy; None if the
+    runtime has no record of it."""
+    if state is not ContainerState.EXITED:
+        return state is not ContainerState.RUNNING
+    return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)
 
 
 def would_start(
@@ -351,7 +312,7 @@ def would_start(
         for pod_name in pod.names:
             for name, policy in rules.items():
                 found = newest.get((pod_name, name))
-                status = None if found is None else LastStatus(found.state, exit_codes.get(found.id, 0))
-                if should_container_be_restarted(policy, status):
+                status = (None,) if found is None else (found.state, exit_codes.get(found.id, 0))
+                if should_container_be_restarted(policy, *status):
                     starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from eviction.configuration.models import Field
 from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
+from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.record import Pass
 from eviction.reporting.json_shapes import Count, RoleName
 from eviction.reporting.pass_record import ConditionName
@@ -115,15 +116,6 @@ class NamedObject:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLayer:
-    """One layer of an image: equal names are one layer on disk."""
-
-    name: str
-    bytes: int
-    inodes: int
-
-
 @dataclass
 class Measurements:
     """A whole run.
@@ -147,7 +139,7 @@ class Measurements:
     faults: Sequence[FaultOccurrence] = ()
     before: frozenset[NamedObject] = frozenset()
     after: frozenset[NamedObject] = frozenset()
-    layers: Mapping[str, tuple[ImageLayer, ...]] | None = None
+    layers: Mapping[str, tuple[LayerSpec, ...]] | None = None
     would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None
     last_change: float = 0.0
@@ -189,17 +181,12 @@ class Measurements:
         took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
         return max(took, default=None) if len(took) == len(self.episodes) else None
 
-    def series(self, signal: Signal) -> list[tuple[float, int]]:
-        """A signal's available amount over time, as (seconds, amount); empty if its filesystem was not measured."""
-        for index, filesystem in enumerate(self.filesystems):
-            if signal.filesystem in filesystem.roles:
-                unit = int(signal.counts_inodes)
-                return [(sample.seconds, sample.available[index][unit]) for sample in self.samples]
-        return []
-
     def lowest(self, signal: Signal) -> int | None:
         """A signal's lowest amount; None if it was not measured."""
-        return min((amount for _, amount in self.series(signal)), default=None)
+        place = next((i for i, each in enumerate(self.filesystems) if signal.filesystem in each.roles), None)
+        if place is None:
+            return None
+        return min((sample.available[place][signal.counts_inodes] for sample in self.samples), default=None)
 
 
 def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:

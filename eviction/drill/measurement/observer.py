@@ -293,7 +293,7 @@ class Observation:
         self.show = show
         self.stopping = threading.Event()
         self.began, self.began_wall = time.monotonic(), time.time()
-        self._measuring = False
+        self.measuring = False
         self._progress = progress
 
     @contextmanager
@@ -324,7 +324,7 @@ class Observation:
     def begin(self) -> None:
         """All times count from now, and so do the daemon's observations."""
         self.began, self.began_wall = time.monotonic(), time.time()
-        self._measuring = True
+        self.measuring = True
 
     def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
         """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True."""
@@ -354,12 +354,6 @@ class Observation:
         """While True, the node does not count as quiet."""
         return self.measured.under_pressure
 
-    def heard(self, observations: SignalObservations, decision: Decision) -> None:
-        """Takes an observation and a decision of the first daemon."""
-        self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
-        if self._measuring:
-            self.measured.sample(observations, observations.time - self.began)
-
     def _interval(self, _: float) -> float:
         """Seconds until the next reading."""
         return PRESSURE_INTERVAL_SECONDS
@@ -379,8 +373,11 @@ class _Collector(Listener):
         self._observation.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        observation, measured = self._observation, self._observation.measured
         if self._number == 1:
-            self._observation.heard(observations, decision)
+            measured.record_conditions(decision.conditions, time.monotonic() - observation.began)
+            if observation.measuring:
+                measured.sample(observations, observations.time - observation.began)
         self.has_observed = True
 
 

@@ -26,12 +26,9 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 def story_rows(report: Report) -> list[Row]:
     """What happened, in its order: the mark and its row, what went and what stayed, how long that took, the verdict."""
     crossed, acted = report.crossed_seconds, next((one for one in report.passes if one.acted_on), None)
-    mark = acted.acted_on if acted else None
-    which = (
-        f"the mark of {mark.signal}, {mark.text} = {amount_text(mark.signal, mark.effective or 0)},"
-        if mark
-        else "a mark"
-    )
+    which = "a mark"
+    if acted and (mark := acted.acted_on):
+        which = f"the mark of {mark.signal}, {mark.text} = {amount_text(mark.signal, mark.effective or 0)},"
     rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
     if acted:
         rows.append(("row", ", ".join(acted.row) or "empty"))

@@ -17,7 +17,7 @@ from eviction.configuration.effective import Configuration, load
 from eviction.daemon.manager import Manager
 from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
-from eviction.drill.measurement.measurements import ImageLayer, MeasuredRemoval
+from eviction.drill.measurement.measurements import MeasuredRemoval
 from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
@@ -315,10 +315,7 @@ class Drill(Observation):
         measured.removals = self._removals({**names, **embedded.image_names})
         measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
         measured.before, measured.after = before.named, after.named
-        measured.layers = {
-            name: tuple(ImageLayer(layer.digest, layer.size_bytes, layer.inodes) for layer in layers)
-            for name, layers in embedded.layers.items()
-        }
+        measured.layers = embedded.layers
         measured.would_restart = sorted(self._would_start() - would_start_before)
         if scenario.expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()

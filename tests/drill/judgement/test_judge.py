@@ -10,11 +10,11 @@ from eviction.drill.judgement.judge import Check, judge, lost_beyond_need
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
     Episode,
-    ImageLayer,
     MeasuredPass,
     Measurements,
     NamedObject,
 )
+from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation
 from eviction.record import PassResult
 from eviction.types import NodeCondition
@@ -124,8 +124,8 @@ def test_only_configured_expectations_are_judged() -> None:
     assert [check.name for check in checks] == ["ReclaimPressure"]
 
 
-LAYERS = {name: (ImageLayer(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}
-SHARED = {name: (*own, ImageLayer("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
+LAYERS = {name: (LayerSpec(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}
+SHARED = {name: (*own, LayerSpec("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
 
 
 def after(*names: str) -> frozenset[NamedObject]:

@@ -30,7 +30,7 @@ EVERYTHING = Expectation.model_construct(
 )
 NOT_JUDGED = {
     "ReclaimPressure goes",
-    "first removal",
+    "no removal",
     "nothing",
     "image old-*",
     "container *",
@@ -49,11 +49,11 @@ def not_judged(response: Response, **changes: Any) -> dict[str, str]:
 
 
 def test_what_depends_on_the_node_of_the_scenario_is_not_judged() -> None:
-    """Each of these checks gives its reason."""
+    """Each of these checks says so."""
     reasons = not_judged(Response.OURS)
     assert reasons.keys() == NOT_JUDGED
     assert all(text.startswith("not judged: ") for text in reasons.values())
-    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"ReclaimPressure"}
+    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"ReclaimPressure comes"}
     remains = EVERYTHING.model_copy(update={"relief": NEVER})
     checks = judge_real(remains, measurements(), Response.OURS)
     assert {check.name for check in checks if check.held is None} == NOT_JUDGED | {"pressure"}

@@ -9,7 +9,6 @@ from typing import Any, get_args
 import pytest
 
 from eviction.drill.judgement.judge import judge
-from eviction.drill.measurement.measurements import MeasuredFilesystem
 from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.faults import CODES
@@ -30,7 +29,7 @@ from eviction.drill.scenario import (
     scenario_of,
 )
 from reclaim.cri.status import Code
-from signals.types import FilesystemRole, FsLayout
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
 
 PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
@@ -227,9 +226,9 @@ def test_a_lowest_point_may_be_a_share() -> None:
     """A percentage refers to the filesystem of the signal, which is known once it is measured."""
     least = {"imagefs.available": "50%", "nodefs.inodesFree": "10%", "nodefs.available": "1Mi"}
     made = scenario(node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}}, expect={"lowest": least})
-    nodefs = MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 48 * MIB, 2000)
-    imagefs = MeasuredFilesystem(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS,), 20 * MIB, 500)
-    checks = judge(made.expect, measurements(filesystems=(nodefs, imagefs), samples=()))
+    capacities = {Signal("imagefs.available"): 20 * MIB, Signal.NODEFS_INODES_FREE: 2000}
+    signals = {signal: SignalObservation(signal, 0, capacity, 0.0) for signal, capacity in capacities.items()}
+    checks = judge(made.expect, measurements(observations=SignalObservations(signals, FsLayout.SPLIT, 0.0), samples=()))
     assert {check.name: check.expected for check in checks if check.name.startswith("lowest")} == {
         "lowest imagefs.available": "at least 10.0MiB",
         "lowest nodefs.inodesFree": "at least 200 inodes",
