@@ -494,6 +494,11 @@ class Pressure(Part):
         """True if `rate` and `amount` count files."""
         return self.grows is Grows.INODES
 
+    @property
+    def signal(self) -> Signal:
+        """The signal that falls on the filesystem where it writes."""
+        return signals_about(self.where)[self.counts_inodes]
+
 
 class FaultAction(Word):
     """What goes wrong.

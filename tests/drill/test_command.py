@@ -106,7 +106,7 @@ def test_an_observation_has_a_name_that_can_be_part_of_a_files_name(tmp_path: Pa
         assert (process.returncode, process.stdout) == (2, "")
         assert "is not a name: at most 63 lower-case letters, digits and hyphens" in process.stderr
     fill = ("--fill", str(tmp_path), "--runtime", "unix:///a.sock", "--name", "mine")
-    assert "--name is for --observe alone" in reclaimd_here("drill", "pressured-node", *fill).stderr
+    assert "--name: not allowed with --fill" in reclaimd_here("drill", "pressured-node", *fill).stderr
     assert "--name: not allowed on the embedded node" in reclaimd_here("drill", "--name", "mine").stderr
 
 
