@@ -31,7 +31,6 @@ h2 {{ font-size: 1.1rem; margin: 2rem 0 0.5rem; break-after: avoid; text-align: 
 p {{ margin: 0.4rem 0; }}
 .why, dt {{ color: var(--soft); }}
 .verdict, figcaption, th {{ font-weight: 600; }}
-.good {{ color: var(--good); }}
 .bad {{ color: var(--mark); }}
 figure {{ margin: 0 0 1rem; padding: 0.6rem; background: var(--sheet); border: 1px solid var(--edge);
   border-radius: 6px; overflow-x: auto; }}
@@ -99,7 +98,7 @@ def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
         crossed = other = 0.0
         origin = "the start of each run, as not both crossed a mark"
     names = f"A ({first.title})", f"B ({second.title})"
-    return [Run(first, names[0], "line-a", crossed), Run(second, names[1], "line-b", other)], origin
+    return [Run(first, names[0], "a", crossed), Run(second, names[1], "b", other)], origin
 
 
 def junit_xml(report: Report) -> str:

@@ -64,7 +64,7 @@ def test_whatever_is_drawn_is_well_formed(
     inodes: bool,
 ) -> None:
     """Any times, amounts and names give one SVG element without NaN."""
-    svg = chart_svg("c", began, ended, [Series("s", points)], marks, [*spans, *ticks], inodes=inodes)
+    svg = chart_svg("c", began, ended, [Series("s", points)], marks, inodes=inodes)
     lanes = lanes_svg("l", began, ended, [Lane("a lane", spans), Lane("another", ticks)])
     for drawing in (svg, lanes):
         assert tree(drawing).tag == "svg"
@@ -121,7 +121,7 @@ def assert_nothing_is_clipped(svg: str) -> None:
 def test_nothing_is_clipped_at_any_edge() -> None:
     """Titles and sentences continue on another line; labels that are too long even for their margin end with `…`."""
     marks = [MarkLine("nodefs 10% + 5% = 1023.9MiB", 50.0), MarkLine("a-filesystem-of-your-own 10Mi = 10.0MiB", 20.0)]
-    lines = [Series("A (pressured-node, observed)", [(0.0, 9e9)]), Series("B: with reclaimd", [(0.0, 1.0)], "line-b")]
+    lines = [Series("A (pressured-node, observed)", [(0.0, 9e9)]), Series("B: with reclaimd", [(0.0, 1.0)], "b")]
     name = "bytes available on nodefs, imagefs, containerfs (of 1023.9GiB); marks of A"
     drawn = chart_svg(name, 0.0, 2.0, lines, marks)
     lanes = lanes_svg("l", 0.0, 2.0, [Lane("A: ReclaimPressure", []), Lane("A: sandboxes removed", [])], "seconds " * 9)
@@ -137,7 +137,7 @@ def test_nothing_is_clipped_at_any_edge() -> None:
 def test_a_lane_says_what_its_events_come_to() -> None:
     """How many moments, how long a condition lasted, and `none` where an empty row could be a mistake."""
     lanes = [
-        Lane("ReclaimPressure", [Event("", "condition", 0.5, 1.75)]),
+        Lane("ReclaimPressure", [Event("", "mark", 0.5, 1.75)]),
         Lane("images removed", [Event("", "image", 1.0), Event("", "image", 1.1)]),
         Lane("pods ended", []),
         Lane("passes", [Event("", "image", 1.0)], "17, in 1 pass"),
@@ -150,9 +150,9 @@ def test_a_lane_says_what_its_events_come_to() -> None:
 
 def test_several_lines_are_named_in_their_colours() -> None:
     """One alone needs no name."""
-    two = tree(chart_svg("c", 0.0, 1.0, [Series("alone", [(0.0, 1.0)]), Series("beside", [(0.0, 1.0)], "line-b")]))
+    two = tree(chart_svg("c", 0.0, 1.0, [Series("alone", [(0.0, 1.0)]), Series("beside", [(0.0, 1.0)], "b")]))
     names = {text.text: text.get("class") for text in two.iter("text")}
-    assert (names["alone"], names["beside"]) == ("label line-a-label", "label line-b-label")
+    assert (names["alone"], names["beside"]) == ("a", "b")
     assert "alone" not in labels(tree(chart_svg("c", 0.0, 1.0, [Series("alone", [(0.0, 1.0)])])))
 
 

@@ -62,7 +62,7 @@ def test_the_page_draws_both_lines_from_the_moment_of_crossing() -> None:
     html = comparison_page(report(), report(**SLOW))
     assert_self_contained(html)
     lines = [path.get("class") for path in parsed(html).iter("path")]
-    assert lines == ["line-a", "line-b"]
+    assert lines == ["a", "b"]
     assert "0 s" in texts(parsed(html), "text")
 
 
@@ -71,7 +71,7 @@ def test_the_picture_has_both_lines_and_the_events_of_both() -> None:
     svg = comparison_picture(report(), report(**SLOW, ended_pods=(EndedPod(9.0, "default/web", "u"),)))
     root = ElementTree.fromstring(svg)  # noqa: S314 # our own
     shown = texts(root, f"{{{NAMESPACE}}}text")
-    assert [path.get("class") for path in root.iter(f"{{{NAMESPACE}}}path")] == ["line-a", "line-b"]
+    assert [path.get("class") for path in root.iter(f"{{{NAMESPACE}}}path")] == ["a", "b"]
     assert {"A: images removed", "B: images removed", "B: pods ended", "A: ReclaimPressure"} <= set(shown)
     assert "A: pods ended" not in shown
     told = " ".join(shown)
