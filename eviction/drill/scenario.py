@@ -410,8 +410,8 @@ class NodeSpec(FilesystemSpec):
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
         """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those that the configuration adds."""
-        imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
-        return {FilesystemRole.NODEFS: self, **imagefs, **self.own}
+        found = {FilesystemRole.NODEFS: self, FilesystemRole.IMAGEFS: self.imagefs, **self.own}
+        return {role: spec for role, spec in found.items() if spec is not None}
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -421,11 +421,9 @@ class NodeSpec(FilesystemSpec):
         """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one that the configuration adds."""
         if role in self.own:
             return role
-        if self.layout is FsLayout.SINGLE or role is FilesystemRole.NODEFS:
-            return FilesystemRole.NODEFS
-        if role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.SPLIT:
-            return FilesystemRole.NODEFS
-        return FilesystemRole.IMAGEFS
+        with_images = role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.DEDICATED_IMAGEFS
+        on_imagefs = self.imagefs is not None and (role is FilesystemRole.IMAGEFS or with_images)
+        return FilesystemRole.IMAGEFS if on_imagefs else FilesystemRole.NODEFS
 
 
 class Grows(Word):

@@ -39,8 +39,7 @@ Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
 Name = Annotated[str, Field(max_length=200)]
 
 
-class ReportError(ConfigurationError):
-    """A file is not a report of a drill. The message is one sentence."""
+ReportError = ConfigurationError  # a report is rejected as a configuration is, with one sentence
 
 
 # ---- its shape

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import Report
 from eviction.reporting.explain import reason_in_words
-from eviction.reporting.log import escaped
 from eviction.reporting.tables import table
 from eviction.types import NodeCondition
 from reclaim.types import Reason
@@ -88,11 +87,8 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
 
 
 def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
-    """The rows as lines, with a note if the scenarios differ."""
-    lines = table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
-    if first.scenario != second.scenario:
-        lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
-    return lines
+    """The rows as lines."""
+    return table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
 
 
 def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:

@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
 from textwrap import wrap
 from typing import NamedTuple
 
-from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
-from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.measurement.measurements import PLURALS, MeasuredFilesystem
 from eviction.drill.report.document import DrawnMark, Report
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition
@@ -96,24 +94,16 @@ class Run:
     style: str = "a"
     origin: float = 0.0
 
-    def end(self, seconds: float | None) -> float:
-        """The end of a period; None: that of the run."""
+    def at(self, seconds: float | None) -> float:
+        """When something was, counted from the origin; None: at the end of the run."""
         return (self.report.ended_seconds if seconds is None else seconds) - self.origin
-
-    def event(self, what: str, seconds: float, style: str) -> Event:
-        return Event(f"{what}, {seconds - self.origin:.3f} s", style, seconds - self.origin)
-
-    def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str) -> Event:
-        began, ended = period.from_seconds - self.origin, self.end(period.to_seconds)
-        until = "the end" if period.to_seconds is None else f"{ended:.3f} s"
-        return Event(f"{what}, {began:.3f} s to {until}", style, began, ended)
 
 
 def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> list[tuple[str, str]]:
     """Name and SVG of the charts of the first run, each with the other runs' lines for the same filesystem, and last of
     the events of all runs. `origin`: the moment from which seconds count, for people."""
     first, alone = runs[0], len(runs) == 1
-    began, ended = min(-run.origin for run in runs), max(run.end(None) for run in runs)
+    began, ended = min(-run.origin for run in runs), max(run.at(None) for run in runs)
     lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
     marked = {(mark.filesystem, mark.counts_inodes) for mark in first.report.marks}
     charts = [
@@ -127,7 +117,9 @@ def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> l
         series = []
         for run in runs:
             points = run.report.series(filesystem.name, inodes=inodes)
-            series.append(Series(run.name or name, [(at - run.origin, amount) for at, amount in points], run.style))
+            series.append(
+                Series(run.name or name, [(run.at(seconds), amount) for seconds, amount in points], run.style)
+            )
         marks = _marks_of(first.report, filesystem, inodes=inodes)
         drawing = chart_svg(name, began, ended, series, marks, inodes=inodes)
         drawings.append((name if alone else f"{name}; marks of A", drawing))
@@ -155,19 +147,22 @@ def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -
 def _lanes(run: Run, prefix: str) -> list[Lane]:
     """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
     our own condition has a lane although it was not reported. `prefix`: of the lanes' names."""
-    report, ours = run.report, NodeCondition.RECLAIM_PRESSURE
+    report, at, ours = run.report, run.at, NodeCondition.RECLAIM_PRESSURE
     lanes: dict[str, list[Event]] = {
-        "the disk fills": [run.period(one.what, one, "soft") for one in report.pressures],
-        "faults": [run.event(fault.what, fault.seconds, "fault") for fault in report.faults],
+        "the disk fills": [
+            Event(one.what, "soft", at(one.from_seconds), at(one.to_seconds)) for one in report.pressures
+        ],
+        "faults": [Event(fault.what, "fault", at(fault.seconds)) for fault in report.faults],
     }
     if report.response == "reclaimd":
         lanes[ours] = []
     for one in report.conditions:
-        lanes.setdefault(one.condition, []).append(run.period(one.condition, one, "mark"))
+        period = Event(one.condition, "mark", at(one.from_seconds), at(one.to_seconds))
+        lanes.setdefault(one.condition, []).append(period)
     for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
-        gone = [run.event(f"{kind} {one.name}", one.seconds, kind) for one in report.removals if one.kind == kind]
+        gone = [Event(f"{kind} {one.name}", kind, at(one.seconds)) for one in report.removals if one.kind == kind]
         lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
-    lanes["pods ended"] = [run.event(f"{pod.name} ended", pod.seconds, "mark") for pod in report.ended_pods]
+    lanes["pods ended"] = [Event(f"{pod.name} ended", "mark", at(pod.seconds)) for pod in report.ended_pods]
     return [Lane(f"{prefix}{name}", events) for name, events in lanes.items() if events or name == ours]
 
 
@@ -350,31 +345,15 @@ def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
 
 
 def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    points = [(x(seconds), y(amount)) for seconds, amount in series.points]
-    drawn = "M" + "L".join(f"{across:.1f} {height:.1f}" for across, height in _drawn_apart(points))
+    drawn = "M" + "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in series.points)
     return f'<path class="{html_text(series.style)}" d="{drawn}"><title>{html_text(series.name)}</title></path>'
-
-
-def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that make a visible difference: the first, highest, lowest and last one per unit of width, except
-    those between two of the same height."""
-    kept: list[tuple[float, float]] = []
-    for _, column in groupby(points, key=lambda point: int(point[0])):
-        these = list(column)
-        extremes = {these.index(choose(these, key=lambda point: point[1])) for choose in (min, max)}
-        kept += [these[index] for index in sorted({0, *extremes, len(these) - 1})]
-    heights = [round(height, 1) for _, height in kept]
-    last = len(kept) - 1
-    return [
-        point
-        for index, point in enumerate(kept)
-        if index in (0, last) or not heights[index - 1] == heights[index] == heights[index + 1]
-    ]
 
 
 def _event(event: Event, x: Callable[[float], float], top: float, floor: float) -> str:
     """A period as a rectangle; a moment as a thin line, under a broad invisible one that is easy to point at."""
-    style, title, left = html_text(event.style), f"<title>{html_text(event.label)}</title>", x(event.began)
+    style, left = html_text(event.style), x(event.began)
+    until = "" if event.ended is None else f" to {event.ended:.3f} s"
+    title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
     if event.ended is not None:
         size = f'width="{max(x(event.ended) - left, 1.5):.1f}" height="{floor - top:.1f}"'
         return f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" {size}>{title}</rect>'

@@ -162,25 +162,6 @@ def test_bytes_are_counted_in_powers_of_two() -> None:
     assert {"0B", "512MiB", "1GiB", "1.5GiB", "2GiB"} <= drawn.keys()
 
 
-def test_a_constant_amount_is_one_stroke() -> None:
-    """Points between equal ones are left out, so the page of a long run is small."""
-    still = [(n / 100, 50.0) for n in range(200)]
-    (path,) = chart(still).iter("path")
-    assert (path.get("d") or "").count("L") == 1
-
-
-def test_of_many_points_those_are_drawn_that_can_be_told_apart() -> None:
-    """Ten thousand points of a trembling amount, and a dip of a millisecond, which is seen."""
-    trembling = [(number / 1000, 50.0 + number % 7) for number in range(10_000)]
-    dip = [(at, 0.0 if at == 5.0 else amount) for at, amount in trembling]
-    (path,), (with_dip,) = (chart(points, ended=10.0).iter("path") for points in (trembling, dip))
-    heights = [float(point.split()[1]) for point in with_dip.get("d", "")[1:].split("L")]
-    assert len(heights) < 4 * 671
-    assert len(path.get("d", "")) < 32 * 1024
-    assert max(heights) > 200.0, "0 is at the bottom, and the vertical axis goes down"
-    assert max(float(point.split()[1]) for point in path.get("d", "")[1:].split("L")) < 200.0
-
-
 def test_the_axis_of_a_comparison_counts_from_the_crossing() -> None:
     """Seconds before it are negative."""
     drawn = labels(chart([(-1.0, 5.0), (1.0, 5.0)], began=-1.0, ended=1.0))
