@@ -92,12 +92,12 @@ def measurements(**changes: Any) -> Measurements:
     before = frozenset(NamedObject(*name.split()) for name in names)
     whole = Measurements(
         filesystems=(MeasuredFilesystem(FilesystemRole.NODEFS, KUBELET_ROLES, 100 * MIB, 1000),),
-        samples=(Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))),
+        samples=[Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))],
         thresholds=(MARK,),
         observations=observations_of(20 * MIB),
-        episodes=(Episode(1.0, 1.2),),
-        condition_periods=(ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7),),
-        passes=(one_pass("a:1", after=20 * MIB, reason="removed 1 object"),),
+        episodes=[Episode(1.0, 1.2)],
+        condition_periods=[ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7)],
+        passes=[one_pass("a:1", after=20 * MIB, reason="removed 1 object")],
         removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,
         after=before - {NamedObject("image", "a:1")},

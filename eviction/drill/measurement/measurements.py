@@ -7,7 +7,7 @@ reads the filesystems itself, and the embedded runtime records what it really re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from eviction.configuration.models import Field
@@ -127,12 +127,12 @@ class Measurements:
     """
 
     filesystems: Sequence[MeasuredFilesystem] = ()
-    samples: Sequence[Sample] = ()
+    samples: list[Sample] = field(default_factory=list)
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
-    episodes: Sequence[Episode] = ()
-    condition_periods: Sequence[ConditionPeriod] = ()
-    passes: Sequence[MeasuredPass] = ()
+    episodes: list[Episode] = field(default_factory=list)
+    condition_periods: list[ConditionPeriod] = field(default_factory=list)
+    passes: list[MeasuredPass] = field(default_factory=list)
     removals: Sequence[MeasuredRemoval] = ()
     ended_pods: Sequence[EndedPod] = ()
     pressure_periods: Sequence[PressurePeriod] = ()

@@ -73,10 +73,6 @@ class Observer(Measurements):
         super().__init__()
         self._thresholds = thresholds
         self.thresholds = thresholds(None)
-        self.samples: list[Sample] = []
-        self.episodes: list[Episode] = []
-        self.condition_periods: list[ConditionPeriod] = []
-        self.passes: list[MeasuredPass] = []
         self._lock = threading.Lock()
         self._lowest: dict[tuple[int, bool], int] = {}  # (filesystem, inodes?) below a mark -> lowest since crossing
 

@@ -8,7 +8,6 @@ that is drawn is checked.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -345,10 +344,11 @@ def report_of(document: Any, name: str) -> Report:
 def read_report(path: str) -> Report:
     """The report in a JSON file. Raises ReportError with one sentence."""
     try:
-        if os.stat(path).st_size > LARGEST_BYTES:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_BYTES + 1)
+        if len(text) > LARGEST_BYTES:
             raise ReportError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
+        document = json.loads(text)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
