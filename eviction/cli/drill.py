@@ -155,18 +155,13 @@ def _refuse(arguments: argparse.Namespace, options: Iterable[str], where: str) -
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compares two reports: a table, a page and a picture. Exits with 2 if a file is not a report."""
+    """Compares two reports: a table, a page and a picture. Exit 2 if a file is not one, or these cannot be written."""
     if len(paths) != 2:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
     runs = first, second = read_report(paths[0]), read_report(paths[1])
     files = {"comparison.html": comparison_page(*runs), "comparison.svg": comparison_picture(*runs)}
-    try:
-        written = write(files, arguments.report)
-    except OSError as error:
-        exit_with(EXIT_USAGE, f"the comparison could not be written: {error}")
     answer_lines(comparison_table(first, second, columns()))
-    print_message(f"comparison: {', '.join(written)}")
-    return EXIT_OK
+    return EXIT_OK if write("comparison", files, arguments, print_message) else EXIT_USAGE
 
 
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
@@ -220,10 +215,7 @@ def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     report = report_of(document, "the report")
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
     answer(arguments, document, lambda: [*details, *row_lines(story_rows(report))])
-    try:
-        shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
-    except OSError as error:
-        print_message(f"the report could not be written: {error}")
+    write("report", files_of(report, document), arguments, shown_by(arguments))
 
 
 def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
@@ -237,14 +229,20 @@ def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def write(texts: Mapping[str, str], directory: str) -> list[str]:
-    """Writes files into a directory, which is created if needed. Returns their paths. Raises OSError."""
-    os.makedirs(directory, exist_ok=True)
-    paths = {os.path.join(directory, name): text for name, text in texts.items()}
-    for path, text in paths.items():
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    return list(paths)
+def write(what: str, texts: Mapping[str, str], arguments: argparse.Namespace, show: Callable[[str], None]) -> bool:
+    """Writes files into the directory of `--report`, which is created if needed, and shows their paths. False, and says
+    why, if they cannot be written."""
+    paths = {os.path.join(arguments.report, name): text for name, text in texts.items()}
+    try:
+        os.makedirs(arguments.report, exist_ok=True)
+        for path, text in paths.items():
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        print_message(f"the {what} could not be written: {error}")
+        return False
+    show(f"{what}: {', '.join(paths)}")
+    return True
 
 
 class ProgressDisplay:

@@ -390,13 +390,8 @@ class NodeObservation(Observation):
         super().__init__(node, progress)
         self.fills: Callable[[], bool] = lambda: False
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
-        try:
-            self.inventory = InventoryPoller(
-                self._client, node.configuration.pod_logs_dir, lambda: self.measured.under_pressure
-            )
-        except RuntimeUnavailable:
-            self._client.close()
-            raise
+        logs = node.configuration.pod_logs_dir
+        self.inventory = InventoryPoller(self._client, logs, lambda: self.measured.under_pressure)
 
     def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""

@@ -118,6 +118,9 @@ def test_the_command_compares_two_files(tmp_path: Path) -> None:
     assert_self_contained((tmp_path / "report" / "comparison.html").read_text())
     assert "comparison.svg" in process.stderr
     ElementTree.parse(tmp_path / "report" / "comparison.svg")  # noqa: S314 # our own
+    refused = reclaimd_here("drill", "compare", *map(str, paths), "--report", str(paths[0]))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "the comparison could not be written: " in refused.stderr
 
 
 def test_the_command_refuses_a_file_that_is_not_a_report(tmp_path: Path) -> None:
