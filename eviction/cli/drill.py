@@ -57,7 +57,6 @@ from signals.types import Signal, SignalObservations
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
-QUIET = "1m"
 BAR = 40
 EMBEDDED_OPTIONS = ("all", "list", "check", "filesystem-type")
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
@@ -84,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--name", help="name of the observation in its report (node)")
     duration = partial(option, metavar="DURATION", type=reading(read_duration))
     duration("--for", help="observe for at most this long")
-    duration("--quiet", help=f"end when relieved and quiet so long (observing: {QUIET})")
+    duration("--quiet", help="end when relieved and quiet so long (observing: 1m)")
     flag("--with-margin", help="observe reclaimd's marks, not the kubelet's own")
     add_output(parser)
     add_logging(parser)

@@ -186,28 +186,16 @@ class OwnFilesystemSpec(FilesystemSpec):
     """Bytes of each entry."""
 
 
-class ProgramKind(Word):
-    """What a function's program does. `frees`: removes the oldest entries of its filesystem until enough is free.
-    `hangs`: ignores TERM and never exits. `lies`: claims to have freed everything and frees nothing. `fails`: exits
-    with 3. `floods`: writes output without end. `leaves`: exits and leaves a process running."""
-
-    FREES = "frees"
-    HANGS = "hangs"
-    LIES = "lies"
-    FAILS = "fails"
-    FLOODS = "floods"
-    LEAVES = "leaves"
-
-
 class FunctionSpec(Part):
-    """An entry of `reclaimFunctions`. `does` has the drill write a program, see `ProgramKind`; the other fields are
-    those of the configuration."""
+    """An entry of `reclaimFunctions`. `does` has the drill write a program; the other fields are those of the
+    configuration."""
 
     name: str
     """As in the configuration."""
-    does: ProgramKind | None = None
-    """What the program does: it frees the oldest entries first, hangs and ignores TERM, claims to have freed what it
-    has not, fails, floods its output, or leaves a process running."""
+    does: Literal["frees", "hangs", "lies", "fails", "floods", "leaves"] | None = None
+    """What the program does: it frees the oldest entries of its filesystem until enough is free; ignores TERM and never
+    exits; claims to have freed what it has not; exits with 3; writes output without end; or exits and leaves a process
+    running."""
     frees: str | None = None
     """The filesystem on which it frees space."""
     timeout: Duration | None = None
@@ -437,15 +425,6 @@ class Grows(Word):
     PULL = "pull"
 
 
-class FileEnd(Word):
-    """What becomes of the file once it has grown. `closed`: it is closed. `open`: its writer keeps it open. `deleted`:
-    its writer keeps it open, and unlinked it before the first byte."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    DELETED = "deleted"
-
-
 class Pressure(Part):
     """One pressure. `amount` is a quantity or `full`; `for` limits its duration; with `beside` it starts together with
     the one before it."""
@@ -472,7 +451,7 @@ class Pressure(Part):
     """The pod whose log or writable layer grows."""
     image: ImageSpec | None = None
     """The images that are pulled."""
-    file: FileEnd = as_written("closed")
+    file: Literal["closed", "open", "deleted"] = "closed"
     """What becomes of the file or log once it has grown; deleted: it is kept open, and was unlinked before the first
     byte."""
     beside: bool = False
@@ -822,7 +801,7 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
         ("image", image is not None, (Grows.PULL,), True),
         ("where", "where" in pressure.model_fields_set, (Grows.BYTES, Grows.INODES), False),
         ("fileSize", pressure.file_bytes != 0, (Grows.INODES,), False),
-        ("file", pressure.file is not FileEnd.CLOSED, (Grows.BYTES, Grows.LOG), False),
+        ("file", pressure.file != "closed", (Grows.BYTES, Grows.LOG), False),
     ):
         yield f"{field}.{name}", given and grows not in kinds, f"is not allowed if grows is {grows}"
         yield f"{field}.{name}", needed and not given and grows in kinds, f"is missing if grows is {grows}"

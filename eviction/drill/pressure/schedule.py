@@ -18,7 +18,7 @@ from typing import Annotated, Protocol
 
 from eviction.configuration.models import Field
 from eviction.drill.pressure.fill_program import Order
-from eviction.drill.scenario import FileEnd, Grows, Pressure
+from eviction.drill.scenario import Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
@@ -31,9 +31,9 @@ GROWS = {
     Grows.PULL: "{images} are pulled",
 }
 FILES = {
-    FileEnd.CLOSED: "",
-    FileEnd.OPEN: ", into a file that stays open",
-    FileEnd.DELETED: ", into a file that is deleted and stays open",
+    "closed": "",
+    "open": ", into a file that stays open",
+    "deleted": ", into a file that is deleted and stays open",
 }
 
 
