@@ -9,7 +9,6 @@ from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import Report
 from eviction.reporting.explain import reason_in_words
 from eviction.reporting.tables import table
-from eviction.types import NodeCondition
 from reclaim.types import Reason
 from signals.quantity import counted, format_bytes, format_duration
 
@@ -94,21 +93,14 @@ def comparison_table(first: Report, second: Report, width: int | None = None) ->
 def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
     kinds = [removal.kind for removal in report.removals]
     beyond, least = report.images_lost_beyond_need, lowest(report)
-    reported = [
-        (report.ended_seconds if one.to_seconds is None else one.to_seconds) - one.from_seconds
-        for one in report.conditions
-        if one.condition == NodeCondition.RECLAIM_PRESSURE
-    ]
     return {
         "held": "yes" if report.held else "no",
-        "relieved by": report.response,
         **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
         **{f"lowest {signal}": least.get(signal, "-") for signal in signals},
         **{f"{plural} removed": str(kinds.count(kind)) for kind, plural in PLURALS.items()},
         "pods ended": str(len(report.ended_pods)),
         "images beyond need": "-" if beyond is None else str(beyond),
         "passes": str(len(report.passes)),
-        "ReclaimPressure reported": seconds_text(sum(reported) if reported else None),
     }
 
 

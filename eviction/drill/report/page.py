@@ -19,7 +19,7 @@ from eviction.drill.report.document import DrawnPass, Report
 from eviction.drill.report.lines import before_rows, comparison_rows, lowest, outcome_text, seconds_text, story_rows
 from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, Run, html_text, sheet, timeline
 from eviction.reporting.log import escaped
-from signals.quantity import counted, format_duration
+from signals.quantity import format_duration
 
 STYLE = f"""{COLOURS}
 * {{ box-sizing: border-box; }}
@@ -164,15 +164,13 @@ def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _facts(report: Report) -> str:
-    beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
+    apart = report.lists_apart_seconds
     what, faults = (one.what for one in report.pressures), (fault.what for fault in report.faults)
     facts = [
         *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
         *story_rows(report)[:-1],  # the verdict is above
         ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report).items())),
     ]
-    if beyond is not None:
-        facts.append(("beyond need", counted(beyond, "image")))
     if apart is not None:
         polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
         facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
