@@ -49,22 +49,8 @@ from eviction.configuration.text_forms import (
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.shipped import shipped
 from reclaim.cri.status import Code as CallCode
-from signals.quantity import (
-    DURATION_PATTERN,
-    QUANTITY_PATTERN,
-    Percentage,
-    format_bytes,
-    parse_percentage,
-)
-from signals.types import (
-    KUBELET_ROLES,
-    KUBELET_SIGNALS,
-    ROLE_NAME,
-    FilesystemRole,
-    FsLayout,
-    Signal,
-    signals_about,
-)
+from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN, Percentage, format_bytes, parse_percentage
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, ROLE_NAME, FilesystemRole, FsLayout, Signal, signals_about
 
 ScenarioError = ConfigurationError  # a scenario is rejected as a configuration is, with one sentence
 
@@ -655,8 +641,9 @@ class Scenario(Part):
     """What must hold."""
 
 
-# The drill sets these itself, since it makes the node.
-SET_BY_THE_DRILL = frozenset(
+# Fields that `configuration` of a scenario may not have: the drill sets them, since it makes the node, or they have a
+# field of their own under `node`.
+NOT_IN_A_SCENARIO = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
     | {
         "containerRuntimeEndpoint",
@@ -670,13 +657,8 @@ SET_BY_THE_DRILL = frozenset(
     }
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
+    | {"filesystems", "reclaimFunctions", *map(to_camel, THRESHOLD_MAPS)}
 )
-# Configuration fields that do not belong under `configuration` in a scenario, and where they belong.
-UNDER_NODE = {
-    **dict.fromkeys(map(to_camel, THRESHOLD_MAPS), "node"),
-    "filesystems": "node.filesystems",
-    "reclaimFunctions": "node.functions",
-}
 
 
 def library() -> dict[str, str]:
@@ -768,8 +750,8 @@ def _of_node(node: NodeSpec) -> Iterator[Problem]:
 
 def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
     for name in node.other_fields:
-        yield f"node.configuration.{name}", name in SET_BY_THE_DRILL, "the drill sets it"
-        yield f"node.configuration.{name}", name in UNDER_NODE, f"belongs directly under {UNDER_NODE.get(name)}"
+        problem = "is not allowed here: the drill sets it, or it has a field of its own under node"
+        yield f"node.configuration.{name}", name in NOT_IN_A_SCENARIO, problem
     none = not node.eviction_hard and not node.eviction_soft
     yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
     made = {**node.tables(lambda name: f"/{name}"), "kubeletConfig": ""}

@@ -16,14 +16,7 @@ from typing import Any
 
 from eviction.decision.reclaim_table import relieved_by
 from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
-from eviction.drill.scenario import (
-    CONTAINER,
-    INIT_CONTAINER,
-    Expectation,
-    PodSpec,
-    PodState,
-    RestartPolicy,
-)
+from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, Expectation, PodSpec, PodState, RestartPolicy
 from eviction.record import PassResult
 from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, Threshold

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import Report
 from eviction.reporting.explain import reason_in_words
-from eviction.reporting.tables import table
+from eviction.reporting.tables import amount, table
 from reclaim.types import Reason
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_duration
 
 Row = tuple[str, str]
 """A word and what it is about."""
@@ -26,7 +26,7 @@ def story_rows(report: Report) -> list[Row]:
     crossed, acted = report.crossed_seconds, next((one for one in report.passes if one.acted_on), None)
     which = "a mark"
     if acted and (mark := acted.acted_on):
-        which = f"the mark of {mark.signal}, {mark.text} = {amount_text(mark.signal, mark.effective or 0)},"
+        which = f"the mark of {mark.signal}, {mark.text} = {amount(mark.signal, mark.effective or 0)},"
     rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
     if acted:
         rows.append(("row", ", ".join(acted.row) or "empty"))
@@ -106,12 +106,7 @@ def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
 
 def lowest(report: Report) -> dict[str, str]:
     """The least that was available, by signal."""
-    return {signal: "-" if least is None else amount_text(signal, least) for signal, least in report.lowest.items()}
-
-
-def amount_text(signal: str, amount: int) -> str:
-    """An amount of a signal of any name: `1.4GiB`, `17 inodes`."""
-    return counted(amount, "inode") if signal.endswith(".inodesFree") else format_bytes(amount)
+    return {signal: "-" if least is None else amount(signal, least) for signal, least in report.lowest.items()}
 
 
 def seconds_text(seconds: float | None, unknown: str = "-") -> str:
