@@ -356,17 +356,12 @@ class NodeSpec(FilesystemSpec):
     """Whether the node has just rebooted."""
 
     @property
-    def thresholds(self) -> dict[str, dict[str, str]]:
-        """The thresholds as fields of the configuration file. The kubelet's default thresholds that are not named are
-        switched off in the kubelet's way, with 0%."""
-        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
-        off = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
-        return {**maps, "evictionHard": {**off, **self.eviction_hard}}
-
-    @property
     def configuration(self) -> dict[str, Any]:
-        """The fields of the configuration file that do not depend on paths."""
-        return {**DEFAULTS, **self.other_fields, **self.thresholds}
+        """The fields of the configuration file that do not depend on paths. The kubelet's default thresholds that are
+        not named are switched off in the kubelet's way, with 0%."""
+        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
+        hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
+        return {**DEFAULTS, **self.other_fields, **maps, "evictionHard": hard}
 
     def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
         """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a filesystem, of a
@@ -754,13 +749,13 @@ def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
         yield f"node.configuration.{name}", name in NOT_IN_A_SCENARIO, problem
     none = not node.eviction_hard and not node.eviction_soft
     yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
-    made = {**node.tables(lambda name: f"/{name}"), "kubeletConfig": ""}
-    for where, fields in (("node.", node.thresholds), ("node.configuration: ", node.configuration)):
-        try:
-            load(None, {}, {**fields, **made})
-        except ConfigurationError as error:
-            field, _, problem = f"{where}{str(error).removeprefix('flags: ')}".partition(": ")
-            yield field, True, problem
+    try:
+        load(None, {}, {**node.configuration, **node.tables(lambda name: f"/{name}"), "kubeletConfig": ""})
+    except ConfigurationError as error:
+        text = str(error).removeprefix("flags: ")
+        where = "node." if text.partition(":")[0] in NOT_IN_A_SCENARIO else "node.configuration: "
+        field, _, problem = f"{where}{text}".partition(": ")
+        yield field, True, problem
 
 
 def _sizes(node: NodeSpec) -> Iterator[Problem]:
