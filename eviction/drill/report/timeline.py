@@ -239,7 +239,8 @@ def chart_svg(
     """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
     lines, each has its name beside the plot."""
     most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
-    step = _step(most, binary=not inodes)
+    least = max(most / TICKS, 1.0)  # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
+    step = _rounded_up(least) if inodes else 2.0 ** math.ceil(math.log2(least))
     top = step * max(math.ceil(most / step), 1)
     floor = HEIGHT - BOTTOM
     x = _scale(began, ended)
@@ -305,12 +306,6 @@ def _svg(name: str, height: float, parts: Iterable[str]) -> str:
 def _scale(began: float, ended: float) -> Callable[[float], float]:
     span = max(ended - began, 1e-6)
     return lambda seconds: LEFT + PLOT * min(max((seconds - began) / span, 0.0), 1.0)
-
-
-def _step(most: float, *, binary: bool) -> float:
-    """The distance between grid lines, for about `TICKS` of them: 1, 2, 5, 10 … inodes, or a power of two of bytes."""
-    least = max(most / TICKS, 1.0)
-    return float(2 ** math.ceil(math.log2(least))) if binary else _rounded_up(least)
 
 
 def _rounded_up(least: float) -> float:

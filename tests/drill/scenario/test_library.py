@@ -36,7 +36,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "e2e-image-gc-no-eviction": ({"stays": ("image registry.example/unused-*",)}, "image registry.example/unused-*"),
     "e2e-inode-eviction": ({"relief": 0.0}, "relieved"),
     "e2e-local-storage-eviction": ({"goes": ("container default/innocent/*",)}, "container default/innocent/*"),
-    "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "first removal"),
+    "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "no removal"),
     "everything-in-use": ({"says": "the next object is old enough"}, "last pass says"),
     "fast-fill": ({"relief": 0.0}, "relieved"),
     "growing-file": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
