@@ -62,8 +62,6 @@ LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "
 BALLAST = "ReleaseBallast"
 LARGEST = "1Ti"
 THRESHOLD_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
-# No periodic garbage collection and no hold-off, unless the scenario sets them.
-DEFAULTS: dict[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
 
 Method = Literal[
     "Version",
@@ -357,11 +355,13 @@ class NodeSpec(FilesystemSpec):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The fields of the configuration file that do not depend on paths. The kubelet's default thresholds that are
-        not named are switched off in the kubelet's way, with 0%."""
+        """The fields of the configuration file that do not depend on paths. Unless the scenario sets them, there is no
+        periodic garbage collection and no hold-off; the kubelet's default thresholds that are not named are switched
+        off in the kubelet's way, with 0%."""
         maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
         hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
-        return {**DEFAULTS, **self.other_fields, **maps, "evictionHard": hard}
+        calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+        return {**calm, **self.other_fields, **maps, "evictionHard": hard}
 
     def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
         """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a filesystem, of a
@@ -475,11 +475,6 @@ class FaultAction(Word):
     DISTORT = "distort"
     RESTART = "restart"
     AWAY = "away"
-
-    @property
-    def of_one_method(self) -> bool:
-        """False if it concerns the whole runtime."""
-        return self not in (FaultAction.RESTART, FaultAction.AWAY)
 
 
 class Call(Part):
@@ -665,9 +660,8 @@ def find_scenario(name: str) -> Scenario:
     """The built-in scenario of this name, or the one in the file at this path. Raises ScenarioError."""
     known = library()
     if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
-        raise ScenarioError(
-            unknown("scenario", name, known, "`reclaimd drill --list` shows all; paths of files are allowed")
-        )
+        otherwise = "`reclaimd drill --list` shows all; paths of files are allowed"
+        raise ScenarioError(unknown("scenario", name, known, otherwise))
     return read_scenario(known.get(name, name))
 
 
@@ -804,7 +798,7 @@ def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
     action, given = fault.action, (fault.at_seconds is not None) + (fault.on_call is not None)
     yield f"{field}.at", given != 1, "exactly one of at and onCall must say when the fault is triggered"
     for name, value, needed in (
-        ("method", fault.method, action.of_one_method),
+        ("method", fault.method, action not in (FaultAction.RESTART, FaultAction.AWAY)),
         ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
         ("how", fault.how, action is FaultAction.DISTORT),
     ):

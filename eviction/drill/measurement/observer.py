@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -183,13 +183,17 @@ class Inventory:
 
 
 def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
-    """Reads all lists once. Raises RuntimeUnavailable unless all of them are complete."""
+    """Reads all lists once. Raises RuntimeUnavailable unless all of them are complete, that of the logs, too."""
     sandboxes = runtime.list_pod_sandboxes()
     objects = {(str(Kind.IMAGE), each.id): each.title for each in runtime.list_images()}
     objects |= {(str(Kind.CONTAINER), each.id): each.title for each in runtime.list_containers()}
     objects |= {(str(Kind.SANDBOX), each.id): each.title for each in sandboxes}
-    with suppress(OSError):  # no directory, no logs
+    try:
         objects |= {(LOG, name): name for name in os.listdir(pod_logs_directory)}
+    except FileNotFoundError:
+        pass  # no directory, no logs
+    except OSError as error:
+        raise RuntimeUnavailable(f"{pod_logs_directory}: {error.strerror}") from None
     ready = (each for each in sandboxes if each.state is PodSandboxState.READY)
     return Inventory(objects, {each.pod_uid: f"{each.pod_namespace}/{each.pod_name}" for each in ready})
 
@@ -227,13 +231,12 @@ class InventoryPoller(Schedule):
         self._poll()
 
     def _run(self) -> None:
-        due = calm = 0.0  # when the next poll is due under pressure, and otherwise
+        polled = took = 0.0
         while not self._stopping.wait(SHORTEST_PAUSE_SECONDS):
-            now = time.monotonic()
-            if now >= calm or (now >= due and self._under_pressure()):
+            pause = time.monotonic() - polled
+            if pause >= CALM_PAUSE_SECONDS or (pause >= PAUSE_PER_POLL * took and self._under_pressure()):
                 took = self._poll()
-                now = time.monotonic()
-                due, calm = now + PAUSE_PER_POLL * took, now + CALM_PAUSE_SECONDS
+                polled = time.monotonic()
 
     def _poll(self) -> float:
         """Takes an inventory and compares it with the last one. Returns how many seconds that took."""

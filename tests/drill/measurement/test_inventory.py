@@ -89,6 +89,14 @@ def test_an_unreachable_runtime_has_removed_nothing(tmp_path: Path) -> None:
     assert poller.longest_gap_seconds >= 0.1
 
 
+def test_logs_that_cannot_be_listed_are_not_gone(tmp_path: Path) -> None:
+    """Only a directory that does not exist has no logs."""
+    (tmp_path / "file").touch()
+    assert take_inventory(runtime(), str(tmp_path / "absent")).objects
+    with pytest.raises(RuntimeUnavailable, match="file: Not a directory"):
+        take_inventory(runtime(), str(tmp_path / "file"))
+
+
 def test_a_runtime_that_is_unreachable_at_the_start_is_an_error(tmp_path: Path) -> None:
     """Without a first list no removal could be found."""
     made = runtime()

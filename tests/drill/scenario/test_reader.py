@@ -249,7 +249,7 @@ def test_every_method_and_code_of_the_schema_exists() -> None:
         assert code in str(point)
 
 
-@pytest.mark.parametrize("action", [action for action in FaultAction if action.of_one_method])
+@pytest.mark.parametrize("action", sorted(set(FaultAction) - {FaultAction.RESTART, FaultAction.AWAY}))
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
     """Each action has a failpoint class of its own, with its number of calls."""
     each = fault(action, method="ListImages", times=3, how="half_list")
