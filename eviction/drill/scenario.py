@@ -757,7 +757,7 @@ def _sizes(node: NodeSpec) -> Iterator[Problem]:
     for role, spec in node.filesystems.items():
         least, size = ON_LOOP_DEVICES.get(spec.type, 0), spec.size_bytes
         at_least = f"must be at least {format_bytes(least)} for {spec.type}, but it was {format_bytes(size)}"
-        yield f"node: the size of {role}", size < least, at_least
+        yield f"the size of {role}", size < least, at_least
 
 
 def _twice(field: str, names: Sequence[str]) -> Problem:

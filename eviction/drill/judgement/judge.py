@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from eviction.decision.reclaim_table import relieved_by
-from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
+from eviction.drill.measurement.measurements import MeasuredPass, Measurements, Objects
 from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, Expectation, PodSpec, PodState, RestartPolicy
 from eviction.record import PassResult
 from eviction.reporting.tables import amount
@@ -113,7 +113,8 @@ def lost_beyond_need(measured: Measurements) -> int:
     another image shares. Anything written during the pass lowers the surplus, so the number is never too high.
     """
     layers = measured.layers or {}
-    needed = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
+    left = [name for (kind, _), name in measured.after.items() if kind == Kind.IMAGE]
+    needed = {layer for name in left for layer in layers.get(name, ())}
     counted: set[str] = set()  # two collectors may both report the removal of one image
     not_needed = 0
     for one in reversed(measured.passes):
@@ -197,7 +198,7 @@ def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Chec
 
 def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.images_left_at_least:
-        left, least = sum(found.kind == Kind.IMAGE for found in measured.after), expect.images_left_at_least
+        left, least = sum(kind == Kind.IMAGE for kind, _ in measured.after), expect.images_left_at_least
         yield Check("images left", f"at least {least}", str(left), left >= least)
     if expect.images_lost_beyond_need is not None:
         lost, most = lost_beyond_need(measured), expect.images_lost_beyond_need
@@ -235,9 +236,9 @@ def _object(pattern: str, goes: bool, measured: Measurements) -> Check:
     return Check(pattern, words[0], seen, bool(was) and not wrong)
 
 
-def _matching(pattern: str, objects: Iterable[NamedObject]) -> list[str]:
+def _matching(pattern: str, objects: Objects) -> list[str]:
     kind, _, glob = pattern.rpartition(" ")
-    candidates = (each.name for each in objects if kind in ("", each.kind))
+    candidates = {name for (of, _), name in objects.items() if kind in ("", of)}
     return sorted(name for name in candidates if fnmatch.fnmatchcase(name, glob))
 
 

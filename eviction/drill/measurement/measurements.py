@@ -28,6 +28,9 @@ Size = Annotated[Count, Field(le=2**63)]
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
 
+Objects = Mapping[tuple[str, str], str]
+"""What a node has: (kind, id) -> name; the id of a log directory is its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -108,14 +111,6 @@ class MeasuredPass:
     collector: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class NamedObject:
-    """An object as the runtime lists it."""
-
-    kind: str
-    name: str
-
-
 @dataclass
 class Measurements:
     """A whole run.
@@ -137,8 +132,8 @@ class Measurements:
     ended_pods: Sequence[EndedPod] = ()
     pressure_periods: Sequence[PressurePeriod] = ()
     faults: Sequence[FaultOccurrence] = ()
-    before: frozenset[NamedObject] = frozenset()
-    after: frozenset[NamedObject] = frozenset()
+    before: Objects = field(default_factory=dict)
+    after: Objects = field(default_factory=dict)
     layers: Mapping[str, tuple[LayerSpec, ...]] | None = None
     would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None

@@ -32,7 +32,6 @@ from eviction.drill.measurement.measurements import (
     MeasuredPass,
     MeasuredRemoval,
     Measurements,
-    NamedObject,
     Sample,
     downsample,
 )
@@ -167,19 +166,10 @@ class Lists(RuntimeService, ImageService, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything on the node at one moment.
-
-    `objects`: (kind, id) -> name; a log directory's id is its name. `ready_pods`: UID -> name of the pods whose sandbox
-    is READY.
-    """
+    """Everything on the node at one moment. `ready_pods`: UID -> name of the pods whose sandbox is READY."""
 
     objects: dict[tuple[str, str], str] = field(default_factory=dict)
     ready_pods: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def named(self) -> frozenset[NamedObject]:
-        """The objects by kind and name."""
-        return frozenset(NamedObject(kind, name) for (kind, _), name in self.objects.items())
 
 
 def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
@@ -402,7 +392,7 @@ class NodeObservation(Observation):
         super().watch(limits, give_up)
         inventory, measured = self.inventory, self.measured
         inventory.stop()
-        measured.before, measured.after = inventory.first.named, inventory.last.named
+        measured.before, measured.after = inventory.first.objects, inventory.last.objects
         measured.removals, measured.ended_pods = inventory.removals, inventory.ended_pods
         measured.faults = inventory.outages
 

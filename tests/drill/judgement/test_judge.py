@@ -12,7 +12,7 @@ from eviction.drill.measurement.measurements import (
     Episode,
     MeasuredPass,
     Measurements,
-    NamedObject,
+    Objects,
 )
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation
@@ -128,8 +128,8 @@ LAYERS = {name: (LayerSpec(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")
 SHARED = {name: (*own, LayerSpec("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
 
 
-def after(*names: str) -> frozenset[NamedObject]:
-    return frozenset(NamedObject("image", name) for name in names)
+def after(*names: str) -> Objects:
+    return {("image", f"id {name}"): name for name in names}
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_images_beyond_need_are_those_that_fit_into_the_surplus(
     passes: tuple[MeasuredPass, ...], changes: Changes, lost: int
 ) -> None:
     """The mark is 10 MiB. A layer shared with a remaining image does not count; else it counts for the last image."""
-    run: Measurements = measurements(**{"passes": passes, "after": frozenset(), **changes})
+    run: Measurements = measurements(**{"passes": passes, "after": {}, **changes})
     assert lost_beyond_need(run) == lost
