@@ -11,6 +11,7 @@ import io
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -138,6 +139,9 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
+    elif not arguments.verbosity:
+        again = " ".join((sys.argv[0], "drill", *arguments.scenario))
+        shown_by(arguments)(f"next: {again} -v 1 shows each pass, object and expectation; --list: more scenarios")
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
