@@ -19,7 +19,7 @@ from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
 from eviction.drill.report.document import DrillReportJson
-from eviction.drill.scenario import SET_BY_THE_DRILL, UNDER_NODE, Scenario
+from eviction.drill.scenario import NOT_IN_A_SCENARIO, Scenario
 from eviction.history_file.regret import RegretJson
 from eviction.reporting.pass_record import LogLineJson, NothingToDo, PassJson
 from eviction.reporting.status import CheckJson, Status
@@ -85,11 +85,7 @@ def scenario_schema(name: str) -> Schema:
     """The schema of a scenario, with the fields of the configuration that it may set."""
     configuration = configuration_schema("")
     schema = schema_of_model(Scenario, name)
-    fields = {
-        key: field
-        for key, field in configuration["properties"].items()
-        if key not in SET_BY_THE_DRILL and key not in UNDER_NODE
-    }
+    fields = {key: field for key, field in configuration["properties"].items() if key not in NOT_IN_A_SCENARIO}
     written = schema["$defs"]["NodeSpec"]["properties"]["configuration"]
     written |= {"properties": fields, "additionalProperties": False}
     schema["$defs"]["RowEntryText"] = configuration["$defs"]["RowEntryText"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eviction.drill.judgement.judge import LastStatus, should_container_be_restarted
+from eviction.drill.judgement.judge import should_container_be_restarted
 from eviction.drill.scenario import RestartPolicy
 from reclaim.types import ContainerState
 
@@ -48,7 +48,7 @@ def would_start(pod: PodSpec, copies: Iterable[Copy]) -> frozenset[str]:
             newest[copy.name] = copy
     init = RestartPolicy.ON_FAILURE if pod.restart_policy is RestartPolicy.ALWAYS else pod.restart_policy
     policies = {**dict.fromkeys(pod.init_containers, init), **dict.fromkeys(pod.containers, pod.restart_policy)}
-    memories = {name: LastStatus(copy.state, copy.exit_code) for name, copy in newest.items()}
+    memories = {name: (copy.state, copy.exit_code) for name, copy in newest.items()}
     return frozenset(
-        name for name, policy in policies.items() if should_container_be_restarted(policy, memories.get(name))
+        name for name, policy in policies.items() if should_container_be_restarted(policy, *memories.get(name, (None,)))
     )

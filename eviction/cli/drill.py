@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,14 +50,15 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.record import Pass
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.log import Log
+from eviction.reporting.tables import amount
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import Signal, SignalObservations
 
 DEFAULT = "pressured-node"
 COMPARE = "compare"
-QUIET = "1m"
 BAR = 40
+EMBEDDED_OPTIONS = ("all", "list", "check", "filesystem-type")
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
 
 
@@ -82,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--name", help="name of the observation in its report (node)")
     duration = partial(option, metavar="DURATION", type=reading(read_duration))
     duration("--for", help="observe for at most this long")
-    duration("--quiet", help=f"end when relieved and quiet so long (observing: {QUIET})")
+    duration("--quiet", help="end when relieved and quiet so long (observing: 1m)")
     flag("--with-margin", help="observe reclaimd's marks, not the kubelet's own")
     add_output(parser)
     add_logging(parser)
@@ -96,14 +97,18 @@ def run(arguments: argparse.Namespace) -> int:
     names: list[str] = arguments.scenario
     if names[:1] == [COMPARE]:
         return compare(names[1:], arguments)
-    if arguments.observe and arguments.fill is None:
-        if names or arguments.all or arguments.list or arguments.check is not None:
+    if arguments.fill is not None:
+        _refuse(arguments, [*EMBEDDED_OPTIONS, "name"], "with --fill; nothing was changed")
+    elif arguments.observe:
+        _refuse(arguments, EMBEDDED_OPTIONS, "with --observe")
+        if names:
             exit_with(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it only measures")
         from eviction.cli.drill_real import observe
 
         return observe(arguments)
-    if arguments.fill is None:
-        _refuse_real_node_options(arguments)
+    else:
+        real = "on the embedded node; --fill or --observe selects a real one"
+        _refuse(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
     if arguments.list:
         answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
         return EXIT_OK
@@ -115,24 +120,14 @@ def run(arguments: argparse.Namespace) -> int:
     if len(scenarios) > 1 and arguments.output == "json":
         exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; several write their reports")
     if arguments.fill is not None:
-        return _fill(scenarios, arguments)
+        if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
+            exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
+        from eviction.cli.drill_real import fill
+
+        return fill(scenarios[0], arguments)
     if arguments.filesystem_type is not None:
         scenarios = [on_filesystems(each, FilesystemType(arguments.filesystem_type)) for each in scenarios]
     return _drill_embedded(scenarios, arguments)
-
-
-def _fill(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
-    """Runs one scenario on a real node. Exits with 2 if other options contradict that."""
-    if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
-        exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
-    if arguments.filesystem_type is not None:
-        use = "--filesystem-type is for the embedded node; --fill uses the filesystem of its directory"
-        exit_with(EXIT_USAGE, use)
-    if arguments.name is not None:
-        exit_with(EXIT_USAGE, "--name is for --observe alone; with --fill the report has the scenario's name")
-    from eviction.cli.drill_real import fill
-
-    return fill(scenarios[0], arguments)
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
@@ -150,29 +145,22 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
-def _refuse_real_node_options(arguments: argparse.Namespace) -> None:
-    """Exits with 2 for options that apply only to a real node: the scenario configures the embedded one."""
-    given = [f"--{name}" for name, value in configuration_flags(arguments).items() if value is not None]
-    values = {name: vars(arguments)[name.replace("-", "_")] for name in REAL_NODE_OPTIONS}
-    given += [f"--{name}" for name, value in values.items() if value is not None and value is not False]  # but 0s
+def _refuse(arguments: argparse.Namespace, options: Iterable[str], where: str) -> None:
+    """Exits with 2 for options that do not apply there."""
+    values = {name: vars(arguments).get(name.replace("-", "_")) for name in options}
+    given = [f"--{name}" for name, value in values.items() if value is not None and value is not False]  # but 0s
     if given:
-        real = "not allowed on the embedded node; --fill or --observe selects a real one"
-        exit_with(EXIT_USAGE, f"{', '.join(given)}: {real}")
+        exit_with(EXIT_USAGE, f"{', '.join(given)}: not allowed {where}")
 
 
 def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compares two reports: a table, a page and a picture. Exits with 2 if a file is not a report."""
+    """Compares two reports: a table, a page and a picture. Exit 2 if a file is not one, or these cannot be written."""
     if len(paths) != 2:
         exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
     runs = first, second = read_report(paths[0]), read_report(paths[1])
     files = {"comparison.html": comparison_page(*runs), "comparison.svg": comparison_picture(*runs)}
-    try:
-        written = write(files, arguments.report)
-    except OSError as error:
-        exit_with(EXIT_USAGE, f"the comparison could not be written: {error}")
     answer_lines(comparison_table(first, second, columns()))
-    print_message(f"comparison: {', '.join(written)}")
-    return EXIT_OK
+    return EXIT_OK if write("comparison", files, arguments, print_message) else EXIT_USAGE
 
 
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
@@ -188,8 +176,7 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             pressures, faults = map(describe_pressure, scenario.pressures), map(describe_fault, scenario.faults)
             for line in row_lines(before_rows(_node(scenario, embedded.describe()), pressures, faults)):
                 show(line)
-            first = scenario.pressures[0]
-            display = ProgressDisplay(scenario.node.role(first.where), arguments, inodes=first.counts_inodes)
+            display = ProgressDisplay(scenario.pressures[0].signal, arguments)
             result = Drill(scenario, embedded, drill_log(arguments), display.show_pass, display.progress).run()
             display.end()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
@@ -227,10 +214,7 @@ def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     report = report_of(document, "the report")
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
     answer(arguments, document, lambda: [*details, *row_lines(story_rows(report))])
-    try:
-        shown_by(arguments)(f"report: {', '.join(write(files_of(report, document), arguments.report))}")
-    except OSError as error:
-        print_message(f"the report could not be written: {error}")
+    write("report", files_of(report, document), arguments, shown_by(arguments))
 
 
 def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
@@ -244,36 +228,36 @@ def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def write(texts: Mapping[str, str], directory: str) -> list[str]:
-    """Writes files into a directory, which is created if needed. Returns their paths. Raises OSError."""
-    os.makedirs(directory, exist_ok=True)
-    paths = {os.path.join(directory, name): text for name, text in texts.items()}
-    for path, text in paths.items():
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    return list(paths)
+def write(what: str, texts: Mapping[str, str], arguments: argparse.Namespace, show: Callable[[str], None]) -> bool:
+    """Writes files into the directory of `--report`, which is created if needed, and shows their paths. False, and says
+    why, if they cannot be written."""
+    paths = {os.path.join(arguments.report, name): text for name, text in texts.items()}
+    try:
+        os.makedirs(arguments.report, exist_ok=True)
+        for path, text in paths.items():
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        print_message(f"the {what} could not be written: {error}")
+        return False
+    show(f"{what}: {', '.join(paths)}")
+    return True
 
 
 class ProgressDisplay:
-    """A progress bar on the last line of a terminal, below permanent lines. `role`: the filesystem that it shows."""
+    """A progress bar on the last line of a terminal, below permanent lines: how full the disk of a signal is."""
 
-    def __init__(self, role: FilesystemRole, arguments: argparse.Namespace, *, inodes: bool):
+    def __init__(self, signal: Signal, arguments: argparse.Namespace):
         self._show = shown_by(arguments) if arguments.verbosity else None
         self._line = StatusLine()
-        self._inodes = inodes
-        self._role = role
+        self._signal = signal
 
     def progress(self, seconds: float, observations: SignalObservations) -> None:
         """Redraws the bar. Does nothing without a terminal."""
-        found = observations.filesystems.get(self._role) or observations.filesystems.get(FilesystemRole.NODEFS)
-        if found is None:
+        if (found := observations.signals.get(self._signal)) is None:
             return
-        stats = found[1]
-        free, total = (
-            (stats.inodes_free, stats.inodes_total) if self._inodes else (stats.available_bytes, stats.capacity_bytes)
-        )
-        full = BAR - free * BAR // max(total, 1)
-        shown = counted(free, "inode") if self._inodes else format_bytes(free)
+        full = BAR - found.available * BAR // max(found.capacity, 1)
+        shown = amount(self._signal, found.available)
         self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
 
     def show_pass(self, record: Pass) -> None:

@@ -41,7 +41,7 @@ from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import format_duration
-from signals.types import FilesystemRole, SignalObservations
+from signals.types import Signal, SignalObservations
 
 OBSERVED = "node"
 CALM_SECONDS = 60.0  # how long a node must be quiet at the end of an observation
@@ -68,12 +68,11 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     if arguments.observe and not arguments.with_margin:
         configuration = without_margin(configuration)
     show = shown_by(arguments)
-    first = scenario.pressures[0]
     block_termination()
     with ExitStack() as held:  # released in reverse order, however the command ends
         if not arguments.observe:
             held.enter_context(hold_node(configuration, log_of(arguments)))
-        display = ProgressDisplay(first.where, arguments, inodes=first.counts_inodes)
+        display = ProgressDisplay(scenario.pressures[0].signal, arguments)
         observation = held.enter_context(observation_of(configuration, display.progress))
         response, problem = Response.OBSERVED, ""
         if not arguments.observe:
@@ -188,7 +187,7 @@ def observe(arguments: argparse.Namespace) -> int:
     if not arguments.with_margin:
         configuration = without_margin(configuration)
     show = shown_by(arguments)
-    display = ProgressDisplay(FilesystemRole.NODEFS, arguments, inodes=False)
+    display = ProgressDisplay(Signal.NODEFS_AVAILABLE, arguments)
     block_termination()
     with observation_of(configuration, display.progress) as observation:
         on_signals(observation.stopping.set)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, GetPydanticSchema
+from pydantic import BeforeValidator as BeforeValidator
 from pydantic import ConfigDict as ConfigDict
 from pydantic import Discriminator as Discriminator
 from pydantic import Field as Field

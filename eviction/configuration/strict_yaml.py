@@ -222,11 +222,15 @@ def quoted(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
+def _key(name: object) -> str:
+    return str(name) if str(name).isprintable() else repr(name)
+
+
 def _flow(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_flow(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{_key(key)}: {_flow(each)}' for key, each in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"
     return "null" if value is None else repr(value)

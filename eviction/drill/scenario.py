@@ -11,13 +11,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.effective import load
-from eviction.configuration.models import ConfigDict, Field, PlainSerializer, ValidationError, after, read_as, to_camel
+from eviction.configuration.models import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    after,
+    read_as,
+    to_camel,
+)
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
@@ -35,44 +42,26 @@ from eviction.configuration.text_forms import (
     Seconds,
     map_by_signal,
     read_duration,
+    read_size,
     text_form,
+    within,
 )
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.shipped import shipped
-from signals.quantity import (
-    DURATION_PATTERN,
-    QUANTITY_PATTERN,
-    Percentage,
-    format_bytes,
-    parse_percentage,
-    parse_quantity,
-    whole,
-)
-from signals.types import (
-    KUBELET_ROLES,
-    KUBELET_SIGNALS,
-    ROLE_NAME,
-    ROLE_NAMES_ALLOWED,
-    FilesystemRole,
-    FsLayout,
-    Signal,
-    signals_about,
-)
+from reclaim.cri.status import Code as CallCode
+from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN, Percentage, format_bytes, parse_percentage
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, ROLE_NAME, FilesystemRole, FsLayout, Signal, signals_about
 
 ScenarioError = ConfigurationError  # a scenario is rejected as a configuration is, with one sentence
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
-KINDS = ("image", "container", "sandbox", "log", "file")
 FULL = "full"
 NEVER = "never"
 LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
 BALLAST = "ReleaseBallast"
-LARGEST_BYTES = 1 << 40
-SMALLEST_FILESYSTEM_BYTES = 1 << 20
+LARGEST = "1Ti"
 THRESHOLD_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
-# No periodic garbage collection and no hold-off, unless the scenario sets them.
-DEFAULTS: dict[str, Any] = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
 
 Method = Literal[
     "Version",
@@ -89,19 +78,9 @@ Method = Literal[
     "RemovePodSandbox",
 ]
 Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o", "cri-o-1.36"]
-Code = Literal[
-    "CANCELLED",
-    "UNKNOWN",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "RESOURCE_EXHAUSTED",
-    "ABORTED",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-]
 
 _Part = TypeVar("_Part", bound="Part")
+_Disk = TypeVar("_Disk", bound="FilesystemSpec")
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
 
@@ -111,23 +90,25 @@ def as_written(text: str) -> Any:
     return text
 
 
-def read_amount(text: str, at_least: int = 0) -> int:
-    """Bytes or files; fractions are rounded up. Raises ValueError unless it is between `at_least` and 1 Ti."""
-    found = whole(parse_quantity(text))
-    if not at_least <= found <= LARGEST_BYTES:
-        raise ValueError(f"must be between {at_least} and 1Ti, but it was {text!r}")
-    return found
+_read_amount = within(read_size, "0", LARGEST)
+_read_some = within(read_size, "1", LARGEST)
 
 
 def _read_share(text: str) -> int | Percentage:
-    return parse_percentage(text) if text.endswith("%") else read_amount(text)
+    return parse_percentage(text) if text.endswith("%") else _read_amount(text)
 
 
 # Bytes or files, in all or per second. A share may also be a percentage of the capacity.
-Amount = Annotated[int, read_as(Quantity, read_amount), PlainSerializer(str)]
-Rate = Annotated[int, read_as(Quantity, partial(read_amount, at_least=1))]
-FilesystemSize = Annotated[int, read_as(Quantity, partial(read_amount, at_least=SMALLEST_FILESYSTEM_BYTES))]
+Amount = Annotated[int, read_as(Quantity, _read_amount), PlainSerializer(str)]
+Rate = Annotated[int, read_as(Quantity, _read_some)]
+FilesystemSize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", LARGEST))]
 Share = Annotated[int | Percentage, read_as(QuantityOrPercentage, _read_share)]
+Code = Annotated[str, read_as(Literal[tuple(code.name for code in CallCode if code is not CallCode.OK)], str)]
+
+
+def _or_word(word: str, pattern: str, read: Callable[[str], Any]) -> Any:
+    """Marks a field that is this word, or a text of this form, which `read` reads."""
+    return read_as(Annotated[str, text_form(pattern, word)], lambda text: text if text == word else read(text))
 
 
 def _name_in_file(name: str) -> str:
@@ -175,19 +156,13 @@ class FilesystemSpec(Part):
     size-limited view of a directory."""
 
 
-def _own_name(name: str) -> FilesystemRole:
-    if not ROLE_NAME.fullmatch(name) or name in KUBELET_ROLES:
-        raise ValueError(f"must be {ROLE_NAMES_ALLOWED}, and none of the kubelet's, but it was {quoted(name)}")
-    return FilesystemRole(name)
-
-
 _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})]
 
 
 class OwnFilesystemSpec(FilesystemSpec):
     """A filesystem that the configuration adds, with `files` entries of `fileSize` bytes, the oldest first."""
 
-    name: Annotated[FilesystemRole, read_as(_OWN_NAME, _own_name)]
+    name: Annotated[FilesystemRole, read_as(_OWN_NAME, FilesystemRole)]
     """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
     files: int = Field(0, ge=0, le=10_000)
     """How many entries it holds, each a minute newer than the one before."""
@@ -195,28 +170,16 @@ class OwnFilesystemSpec(FilesystemSpec):
     """Bytes of each entry."""
 
 
-class ProgramKind(Word):
-    """What a function's program does. `frees`: removes the oldest entries of its filesystem until enough is free.
-    `hangs`: ignores TERM and never exits. `lies`: claims to have freed everything and frees nothing. `fails`: exits
-    with 3. `floods`: writes output without end. `leaves`: exits and leaves a process running."""
-
-    FREES = "frees"
-    HANGS = "hangs"
-    LIES = "lies"
-    FAILS = "fails"
-    FLOODS = "floods"
-    LEAVES = "leaves"
-
-
 class FunctionSpec(Part):
-    """An entry of `reclaimFunctions`. `does` has the drill write a program, see `ProgramKind`; the other fields are
-    those of the configuration."""
+    """An entry of `reclaimFunctions`. `does` has the drill write a program; the other fields are those of the
+    configuration."""
 
     name: str
     """As in the configuration."""
-    does: ProgramKind | None = None
-    """What the program does: it frees the oldest entries first, hangs and ignores TERM, claims to have freed what it
-    has not, fails, floods its output, or leaves a process running."""
+    does: Literal["frees", "hangs", "lies", "fails", "floods", "leaves"] | None = None
+    """What the program does: it frees the oldest entries of its filesystem until enough is free; ignores TERM and never
+    exits; claims to have freed what it has not; exits with 3; writes output without end; or exits and leaves a process
+    running."""
     frees: str | None = None
     """The filesystem on which it frees space."""
     timeout: Duration | None = None
@@ -255,16 +218,11 @@ class ImageSpec(Part):
     """Whether the runtime pins it."""
 
     @property
-    def has_tag(self) -> bool:
-        """Whether the name has a tag, which only one image can have."""
-        return ":" in self.name.rpartition("/")[2]
-
-    @property
     def names(self) -> list[str]:
         """The references, with the name's tag or the tag `1`. Several are numbered, with at least two digits."""
-        if self.has_tag:
-            return [self.name]
-        return [f"{name}:1" for name in _numbered(self.name, self.count)]
+        path, slash, last = self.name.rpartition("/")
+        name, _, tag = last.partition(":")
+        return [f"{path}{slash}{each}:{tag or 1}" for each in _numbered(name, self.count)]
 
 
 def _numbered(name: str, count: int) -> list[str]:
@@ -396,23 +354,20 @@ class NodeSpec(FilesystemSpec):
     """Whether the node has just rebooted."""
 
     @property
-    def thresholds(self) -> dict[str, dict[str, str]]:
-        """The thresholds as fields of the configuration file. The kubelet's default thresholds that are not named are
-        switched off in the kubelet's way, with 0%."""
-        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
-        off = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
-        return {**maps, "evictionHard": {**off, **self.eviction_hard}}
-
-    @property
     def configuration(self) -> dict[str, Any]:
-        """The fields of the configuration file that do not depend on paths."""
-        return {**DEFAULTS, **self.other_fields, **self.thresholds}
+        """The fields of the configuration file that do not depend on paths. Unless the scenario sets them, there is no
+        periodic garbage collection and no hold-off; the kubelet's default thresholds that are not named are switched
+        off in the kubelet's way, with 0%."""
+        maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
+        hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
+        calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
+        return {**calm, **self.other_fields, **maps, "evictionHard": hard}
 
     def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
         """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a filesystem, of a
         function's program, or of the ballast, by name."""
         return {
-            "filesystems": [{"name": str(role), "path": path_of(role)} for role in self.own],
+            "filesystems": [{"name": str(spec.name), "path": path_of(spec.name)} for spec in self.own_filesystems],
             "reclaimFunctions": [function.entry(path_of) for function in self.functions],
         }
 
@@ -424,8 +379,8 @@ class NodeSpec(FilesystemSpec):
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
         """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those that the configuration adds."""
-        imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
-        return {FilesystemRole.NODEFS: self, **imagefs, **self.own}
+        found = {FilesystemRole.NODEFS: self, FilesystemRole.IMAGEFS: self.imagefs, **self.own}
+        return {role: spec for role, spec in found.items() if spec is not None}
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -435,11 +390,9 @@ class NodeSpec(FilesystemSpec):
         """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one that the configuration adds."""
         if role in self.own:
             return role
-        if self.layout is FsLayout.SINGLE or role is FilesystemRole.NODEFS:
-            return FilesystemRole.NODEFS
-        if role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.SPLIT:
-            return FilesystemRole.NODEFS
-        return FilesystemRole.IMAGEFS
+        with_images = role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.DEDICATED_IMAGEFS
+        on_imagefs = self.imagefs is not None and (role is FilesystemRole.IMAGEFS or with_images)
+        return FilesystemRole.IMAGEFS if on_imagefs else FilesystemRole.NODEFS
 
 
 class Grows(Word):
@@ -453,22 +406,6 @@ class Grows(Word):
     PULL = "pull"
 
 
-class FileEnd(Word):
-    """What becomes of the file once it has grown. `closed`: it is closed. `open`: its writer keeps it open. `deleted`:
-    its writer keeps it open, and unlinked it before the first byte."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    DELETED = "deleted"
-
-
-_AMOUNT_OR_FULL = Annotated[str, text_form(QUANTITY_PATTERN, FULL)]
-
-
-def _amount_or_full(text: str) -> int | str:
-    return text if text == FULL else read_amount(text, at_least=1)
-
-
 class Pressure(Part):
     """One pressure. `amount` is a quantity or `full`; `for` limits its duration; with `beside` it starts together with
     the one before it."""
@@ -477,7 +414,7 @@ class Pressure(Part):
     """One file, many files, a pod's log, a pod's writable layer, or images that are pulled one after another."""
     rate: Rate
     """Bytes per second; files per second if inodes grow."""
-    limit: Annotated[int | str, read_as(_AMOUNT_OR_FULL, _amount_or_full)] | None = Field(None, alias="amount")
+    limit: Annotated[int | str, _or_word(FULL, QUANTITY_PATTERN, _read_some)] | None = Field(None, alias="amount")
     """Bytes or files in all, or full: until the disk is full."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
@@ -487,7 +424,7 @@ class Pressure(Part):
     """How long to hold the disk filled before the next pressure starts."""
     remains: bool = True
     """False: what it wrote is removed at its end."""
-    written_where: str | None = Field(None, alias="where")
+    where: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = as_written("nodefs")
     """The filesystem on which bytes or inodes grow. The default is nodefs."""
     file_bytes: Amount = Field(as_written("0"), alias="fileSize")
     """Bytes of each file if inodes grow."""
@@ -495,7 +432,7 @@ class Pressure(Part):
     """The pod whose log or writable layer grows."""
     image: ImageSpec | None = None
     """The images that are pulled."""
-    file: FileEnd = as_written("closed")
+    file: Literal["closed", "open", "deleted"] = "closed"
     """What becomes of the file or log once it has grown; deleted: it is kept open, and was unlinked before the first
     byte."""
     beside: bool = False
@@ -511,13 +448,14 @@ class Pressure(Part):
         return self.limit if isinstance(self.limit, int) else None
 
     @property
-    def where(self) -> FilesystemRole:
-        return FilesystemRole(self.written_where or "nodefs")
-
-    @property
     def counts_inodes(self) -> bool:
         """True if `rate` and `amount` count files."""
         return self.grows is Grows.INODES
+
+    @property
+    def signal(self) -> Signal:
+        """The signal that falls on the filesystem where it writes."""
+        return signals_about(self.where)[self.counts_inodes]
 
 
 class FaultAction(Word):
@@ -538,11 +476,6 @@ class FaultAction(Word):
     RESTART = "restart"
     AWAY = "away"
 
-    @property
-    def of_one_method(self) -> bool:
-        """False if it concerns the whole runtime."""
-        return self not in (FaultAction.RESTART, FaultAction.AWAY)
-
 
 class Call(Part):
     """The call that triggers a fault."""
@@ -554,29 +487,29 @@ class Call(Part):
 
 
 class Distortion(Word):
-    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name."""
+    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name.
+
+    `rotated_ids`: every entry has the id of the next one. `short_ids`: the first six characters of each id, which a
+    runtime accepts in its place. `largest_sizes`: 2^63-1 bytes; CRI's sizes are unsigned, so there is no negative one.
+    `huge_names`: one MiB each. `hostile_paths`: paths of logs and mount points that lead out of their directories.
+    """
 
     HALF_LIST = "half_list"
     DUPLICATE_ENTRIES = "duplicate_entries"
     ROTATED_IDS = "rotated_ids"
-    """Every entry has the id of the next one."""
     UNKNOWN_IDS = "unknown_ids"
     SHORT_IDS = "short_ids"
-    """The first six characters of each id, which a runtime accepts in place of the id."""
     EMPTY_IDS = "empty_ids"
     ZERO_SIZES = "zero_sizes"
     LARGEST_SIZES = "largest_sizes"
-    """2^63-1 bytes. CRI's sizes are unsigned, so a negative one cannot be sent."""
     ZERO_TIMES = "zero_times"
     NEGATIVE_TIMES = "negative_times"
     LARGEST_TIMES = "largest_times"
     EMPTY_NAMES = "empty_names"
     HUGE_NAMES = "huge_names"
-    """One MiB each."""
     CONTROL_NAMES = "control_names"
     EMPTY_PATHS = "empty_paths"
     HOSTILE_PATHS = "hostile_paths"
-    """Paths of logs and mount points that lead out of their directories."""
 
 
 class Fault(Part):
@@ -596,7 +529,7 @@ class Fault(Part):
     """For how long. No limit by default; the action away needs one."""
     by_seconds: Seconds | None = None
     """How late a delayed answer is."""
-    code: Code = "UNAVAILABLE"
+    code: Code = as_written("UNAVAILABLE")
     """The gRPC status that the client gets."""
     message: str = Field("failed on purpose", max_length=200)
     """The message of that status."""
@@ -604,29 +537,9 @@ class Fault(Part):
     """How an answer is distorted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPattern:
-    """Matches names of objects as a shell matches file names. `kind` is `image`, `container`, `sandbox`, `log` (a pod's
-    log directory), `file` (`ballast`; `buildcache/0001`, an entry of a filesystem that the configuration adds), or
-    empty for any kind."""
-
-    kind: str
-    glob: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.glob}".strip()
-
-
-def _pattern(text: str) -> ObjectPattern:
-    kind, space, glob = text.partition(" ")
-    if not space:
-        kind, glob = "", text
-    if not glob or " " in glob or (space and kind not in KINDS):
-        raise ValueError(f"{quoted(text)} is neither a name nor a kind ({', '.join(KINDS)}) and a name")
-    return ObjectPattern(kind, glob)
-
-
-Pattern = Annotated[ObjectPattern, read_as(str, _pattern)]
+# Matches names of objects as a shell matches file names. The kinds: a `log` is a pod's log directory, a `file` is
+# `ballast` or `buildcache/0001`, an entry of a filesystem that the configuration adds; without one any kind matches.
+Pattern = Annotated[str, Field(pattern=r"^((image|container|sandbox|log|file) )?[^ ]+$")]
 
 
 class ConditionExpectation(Part):
@@ -641,19 +554,12 @@ class ConditionExpectation(Part):
     """Counted from relief."""
 
 
-_SECONDS_OR_NEVER = Annotated[str, text_form(DURATION_PATTERN, NEVER)]
-
-
-def _seconds_or_never(text: str) -> float | str:
-    return text if text == NEVER else read_duration(text)
-
-
 class Expectation(Part):
     """What must hold. A pattern is a name, or a kind and a name: `image old/*`."""
 
     condition: ConditionExpectation = Field(ConditionExpectation(), alias="diskPressure")
     """When the condition must be reported. By default it must be reported at any time."""
-    relief: Annotated[float | str, read_as(_SECONDS_OR_NEVER, _seconds_or_never)] | None = Field(
+    relief: Annotated[float | str, _or_word(NEVER, DURATION_PATTERN, read_duration)] | None = Field(
         None, alias="relievedWithin"
     )
     """Counted from crossing a mark, each time. never: pressure must remain."""
@@ -694,8 +600,13 @@ class Expectation(Part):
         return self.relief if isinstance(self.relief, float) else None
 
 
+_Pressures = Annotated[
+    Several[Pressure], BeforeValidator(lambda given: [given] if isinstance(given, Mapping) else given)
+]
+
+
 def _one_or_several(schema: dict[str, Any]) -> None:
-    """A single pressure may be written as one mapping (`scenario_of`)."""
+    """A single pressure may be written as one mapping."""
     several = schema["properties"]["pressure"]
     del several["title"]
     schema["properties"]["pressure"] = {"anyOf": [several["items"], several]}
@@ -712,7 +623,7 @@ class Scenario(Part):
     """What it shows, in one sentence."""
     node: NodeSpec
     """The node that the drill makes."""
-    pressures: Several[Pressure] = Field(alias="pressure", min_length=1, max_length=20)
+    pressures: _Pressures = Field(alias="pressure", min_length=1, max_length=20)
     """What fills the disk: one pressure, or several one after another."""
     faults: Several[Fault] = Field(default_factory=tuple, max_length=20)
     """What goes wrong meanwhile. Every fault must be triggered."""
@@ -720,8 +631,9 @@ class Scenario(Part):
     """What must hold."""
 
 
-# The drill sets these itself, since it makes the node.
-SET_BY_THE_DRILL = frozenset(
+# Fields that `configuration` of a scenario may not have: the drill sets them, since it makes the node, or they have a
+# field of their own under `node`.
+NOT_IN_A_SCENARIO = frozenset(
     {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
     | {
         "containerRuntimeEndpoint",
@@ -735,13 +647,8 @@ SET_BY_THE_DRILL = frozenset(
     }
     | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
     | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
+    | {"filesystems", "reclaimFunctions", *map(to_camel, THRESHOLD_MAPS)}
 )
-# Configuration fields that do not belong under `configuration` in a scenario, and where they belong.
-UNDER_NODE = {
-    **dict.fromkeys(map(to_camel, THRESHOLD_MAPS), "node"),
-    "filesystems": "node.filesystems",
-    "reclaimFunctions": "node.functions",
-}
 
 
 def library() -> dict[str, str]:
@@ -753,9 +660,8 @@ def find_scenario(name: str) -> Scenario:
     """The built-in scenario of this name, or the one in the file at this path. Raises ScenarioError."""
     known = library()
     if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
-        raise ScenarioError(
-            unknown("scenario", name, known, "`reclaimd drill --list` shows all; paths of files are allowed")
-        )
+        otherwise = "`reclaimd drill --list` shows all; paths of files are allowed"
+        raise ScenarioError(unknown("scenario", name, known, otherwise))
     return read_scenario(known.get(name, name))
 
 
@@ -766,11 +672,6 @@ def read_scenario(path: str) -> Scenario:
 
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
     """The scenario in a document, which error messages call `path`. Raises ScenarioError."""
-    if isinstance(document.get("pressure"), dict):
-        try:
-            return scenario_of({**document, "pressure": [document["pressure"]]}, path)
-        except ScenarioError as error:
-            raise ScenarioError(str(error).replace("pressure.0.", "pressure.", 1)) from None
     scenario = part_of(Scenario, document, path)
     _refuse(_contradictions(scenario), path)
     return scenario
@@ -786,19 +687,15 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
 
 def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:
     """The scenario with filesystems of this type in place of tmpfs. Raises ScenarioError if one is too small."""
-    node = scenario.node
-    changed = {
-        role: spec.model_copy(update={"type": fstype})
-        for role, spec in node.filesystems.items()
-        if spec.type is FilesystemType.TMPFS
-    }
-    _refuse((_too_small(f"the size of {role}", spec) for role, spec in changed.items()), scenario.name)
-    parts = {
-        "type": changed.get(FilesystemRole.NODEFS, node).type,
-        "imagefs": changed.get(FilesystemRole.IMAGEFS, node.imagefs),
-        "own_filesystems": tuple(changed.get(spec.name, spec) for spec in node.own_filesystems),
-    }
-    return scenario.model_copy(update={"node": node.model_copy(update=parts)})
+
+    def changed(spec: _Disk) -> _Disk:
+        return spec.model_copy(update={"type": fstype}) if spec.type is FilesystemType.TMPFS else spec
+
+    node = changed(scenario.node)
+    own = tuple(map(changed, node.own_filesystems))
+    node = node.model_copy(update={"imagefs": node.imagefs and changed(node.imagefs), "own_filesystems": own})
+    _refuse(_sizes(node), scenario.name)
+    return scenario.model_copy(update={"node": node})
 
 
 # ---- fields that must agree
@@ -819,7 +716,7 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _of_node(node)
     yield from _of_configuration(node)
     for number, pressure in enumerate(pressures):
-        yield from _of_pressure(f"pressure.{number}" if len(pressures) > 1 else "pressure", pressure, node)
+        yield from _of_pressure(f"pressure.{number}", pressure, node)
     yield "pressure.0.beside", pressures[0].beside, "there is no pressure before it"
     for number, fault in enumerate(scenario.faults):
         yield from _of_fault(f"faults.{number}", fault)
@@ -829,22 +726,12 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _of_node(node: NodeSpec) -> Iterator[Problem]:
-    layout = next(word for word, layout in LAYOUTS.items() if layout is node.layout)
-    single, imagefs = node.layout is FsLayout.SINGLE, node.imagefs is not None
-    yield "node.imagefs", single and imagefs, f"the layout {layout!r} has no imagefs of its own"
-    yield "node.imagefs", not single and not imagefs, f"the layout {layout!r} needs an imagefs"
-    yield _too_small("node.size", node)
-    if node.imagefs is not None:
-        yield _too_small("node.imagefs.size", node.imagefs)
-    for number, spec in enumerate(node.own_filesystems):
-        yield _too_small(f"node.filesystems.{number}.size", spec)
-    for number, image in enumerate(node.images):
-        yield _several_of_a_tag(f"node.images.{number}", image)
+    wrong = (node.layout is FsLayout.SINGLE) is (node.imagefs is not None)
+    yield "node.imagefs", wrong, "the layouts dedicated and split need one, the layout single has none of its own"
+    yield from _sizes(node)
     images = [name for image in node.images for name in image.names]
     yield _twice("node.images", images)
     yield _twice("node.pods", [name for pod in node.pods for name in pod.names])
-    yield _twice("node.filesystems", [spec.name for spec in node.own_filesystems])
-    yield _twice("node.functions", [function.name for function in node.functions])
     for pod in node.pods:
         absent = f"{pod.name}: the image {quoted(pod.image)} is not among node.images"
         yield "node.pods", pod.image not in images, absent
@@ -852,29 +739,25 @@ def _of_node(node: NodeSpec) -> Iterator[Problem]:
 
 def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
     for name in node.other_fields:
-        yield f"node.configuration.{name}", name in SET_BY_THE_DRILL, "the drill sets it"
-        yield f"node.configuration.{name}", name in UNDER_NODE, f"belongs directly under {UNDER_NODE.get(name)}"
+        problem = "is not allowed here: the drill sets it, or it has a field of its own under node"
+        yield f"node.configuration.{name}", name in NOT_IN_A_SCENARIO, problem
     none = not node.eviction_hard and not node.eviction_soft
     yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
-    made = {**node.tables(lambda name: f"/{name}"), "kubeletConfig": ""}
-    for where, fields in (("node.", node.thresholds), ("node.configuration: ", node.configuration)):
-        try:
-            load(None, {}, {**fields, **made})
-        except ConfigurationError as error:
-            field, _, problem = f"{where}{str(error).removeprefix('flags: ')}".partition(": ")
-            yield field, True, problem
+    try:
+        load(None, {}, {**node.configuration, **node.tables(lambda name: f"/{name}"), "kubeletConfig": ""})
+    except ConfigurationError as error:
+        text = str(error).removeprefix("flags: ")
+        where = "node." if text.partition(":")[0] in NOT_IN_A_SCENARIO else "node.configuration: "
+        field, _, problem = f"{where}{text}".partition(": ")
+        yield field, True, problem
 
 
-def _too_small(field: str, spec: FilesystemSpec) -> Problem:
-    """Whether it is smaller than any filesystem of its type."""
-    least, size = ON_LOOP_DEVICES.get(spec.type, 0), spec.size_bytes
-    at_least = f"must be at least {format_bytes(least)} for {spec.type}, but it was {format_bytes(size)}"
-    return field, size < least, at_least
-
-
-def _several_of_a_tag(field: str, image: ImageSpec) -> Problem:
-    only_one = f"only one image can be {quoted(image.name)}, but it was {image.count}"
-    return f"{field}.count", image.has_tag and image.count > 1, only_one
+def _sizes(node: NodeSpec) -> Iterator[Problem]:
+    """Whether a filesystem is smaller than any of its type."""
+    for role, spec in node.filesystems.items():
+        least, size = ON_LOOP_DEVICES.get(spec.type, 0), spec.size_bytes
+        at_least = f"must be at least {format_bytes(least)} for {spec.type}, but it was {format_bytes(size)}"
+        yield f"the size of {role}", size < least, at_least
 
 
 def _twice(field: str, names: Sequence[str]) -> Problem:
@@ -883,19 +766,19 @@ def _twice(field: str, names: Sequence[str]) -> Problem:
 
 
 def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Problem]:
-    grows, pod, image, where = pressure.grows, pressure.pod, pressure.image, pressure.written_where
+    grows, pod, image, where = pressure.grows, pressure.pod, pressure.image, pressure.where
     for name, given, kinds, needed in (
         ("pod", bool(pod), (Grows.LOG, Grows.WRITABLE), True),
         ("image", image is not None, (Grows.PULL,), True),
-        ("where", where is not None, (Grows.BYTES, Grows.INODES), False),
+        ("where", "where" in pressure.model_fields_set, (Grows.BYTES, Grows.INODES), False),
         ("fileSize", pressure.file_bytes != 0, (Grows.INODES,), False),
-        ("file", pressure.file is not FileEnd.CLOSED, (Grows.BYTES, Grows.LOG), False),
+        ("file", pressure.file != "closed", (Grows.BYTES, Grows.LOG), False),
     ):
         yield f"{field}.{name}", given and grows not in kinds, f"is not allowed if grows is {grows}"
         yield f"{field}.{name}", needed and not given and grows in kinds, f"is missing if grows is {grows}"
     roles = (*KUBELET_ROLES, *node.own)
     one_of = f"must be one of {', '.join(roles)}, but it was {quoted(where)}"
-    yield f"{field}.where", where is not None and where not in roles, one_of
+    yield f"{field}.where", where not in roles, one_of
     kept = grows in (Grows.WRITABLE, Grows.PULL)
     must_be = f"must be true if grows is {grows}: the files of containers and images that were pulled are kept"
     yield f"{field}.remains", kept and not pressure.remains, must_be
@@ -903,13 +786,11 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
     runs = state in (PodState.RUNNING, PodState.INITIALIZED)
     started = state not in (PodState.CREATED, PodState.VANISHED)
     yield f"{field}.pod", bool(pod) and state is None, f"the pod {quoted(pod)} is not among node.pods"
-    yield f"{field}.pod", grows is Grows.WRITABLE and not runs, f"{pod} does not run, so it cannot write"
-    no_log = f"{pod} has no container that has started, so nothing writes its log"
-    yield f"{field}.pod", grows is Grows.LOG and not started, no_log
+    still = (grows is Grows.WRITABLE and not runs) or (grows is Grows.LOG and not started)
+    yield f"{field}.pod", still, f"{pod} is {state}, so its {grows} does not grow"
     endless = pressure.limit is None and pressure.for_seconds is None and grows is not Grows.PULL
     yield f"{field}.amount", endless, f"is missing; allowed are a quantity, full, or a time in {field}.for"
     if image is not None:
-        yield _several_of_a_tag(f"{field}.image", image)
         yield _twice(f"{field}.image", [name for spec in (*node.images, image) for name in spec.names])
 
 
@@ -917,7 +798,7 @@ def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
     action, given = fault.action, (fault.at_seconds is not None) + (fault.on_call is not None)
     yield f"{field}.at", given != 1, "exactly one of at and onCall must say when the fault is triggered"
     for name, value, needed in (
-        ("method", fault.method, action.of_one_method),
+        ("method", fault.method, action not in (FaultAction.RESTART, FaultAction.AWAY)),
         ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
         ("how", fault.how, action is FaultAction.DISTORT),
     ):

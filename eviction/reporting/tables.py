@@ -19,7 +19,7 @@ from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, u
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition, Threshold
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import KUBELET_ROLES, Signal, SignalObservations, in_order
+from signals.types import INODES_FREE, KUBELET_ROLES, Signal, SignalObservations, in_order
 
 GAP = "  "
 NARROWEST_NAME = 24
@@ -51,9 +51,9 @@ LEFT_OUT_FIRST = (
 """The columns that a table leaves out on a narrow terminal, in this order."""
 
 
-def amount(signal: Signal, value: int) -> str:
+def amount(signal: str, value: int) -> str:
     """An amount of a signal as text: `1.4GiB`, `17 inodes`."""
-    return counted(value, "inode") if signal.counts_inodes else format_bytes(value)
+    return counted(value, "inode") if signal.endswith(INODES_FREE) else format_bytes(value)
 
 
 def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:

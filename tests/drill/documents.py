@@ -12,7 +12,6 @@ from eviction.drill.measurement.measurements import (
     MeasuredPass,
     MeasuredRemoval,
     Measurements,
-    NamedObject,
     Sample,
 )
 from eviction.drill.runtime.layer_store import LayerSpec
@@ -89,19 +88,19 @@ def one_pass(*images: str, after: int, result: PassResult = PassResult.SATISFIED
 def measurements(**changes: Any) -> Measurements:
     """A run in which everything went well: crossed at 1 s, an image gone at 1.1 s, relieved at 1.2 s."""
     names = {"image a:1", "image b:1", "container default/web/app#0"}
-    before = frozenset(NamedObject(*name.split()) for name in names)
+    before = {(name.split()[0], f"id {name}"): name.split()[1] for name in names}
     whole = Measurements(
         filesystems=(MeasuredFilesystem(FilesystemRole.NODEFS, KUBELET_ROLES, 100 * MIB, 1000),),
-        samples=(Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))),
+        samples=[Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))],
         thresholds=(MARK,),
         observations=observations_of(20 * MIB),
-        episodes=(Episode(1.0, 1.2),),
-        condition_periods=(ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7),),
-        passes=(one_pass("a:1", after=20 * MIB, reason="removed 1 object"),),
+        episodes=[Episode(1.0, 1.2)],
+        condition_periods=[ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7)],
+        passes=[one_pass("a:1", after=20 * MIB, reason="removed 1 object")],
         removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,
-        after=before - {NamedObject("image", "a:1")},
-        layers={"a:1": (LayerSpec("a", 11 * MIB),), "b:1": (LayerSpec("b", 5 * MIB),)},
+        after={key: name for key, name in before.items() if name != "a:1"},
+        layers={"a:1": (LayerSpec("a", 11 * MIB, 3),), "b:1": (LayerSpec("b", 5 * MIB, 3),)},
         new_pod_problem="",
         last_change=1.3,
         ended=2.3,

@@ -53,7 +53,7 @@ def test_a_bad_file_is_refused_by_the_check(tmp_path: Path) -> None:
     assert process.stdout == ""
     assert process.stderr.count("\n") == 1
     assert path in process.stderr
-    assert "pressure.rate" in process.stderr
+    assert "pressure.0.rate" in process.stderr
 
 
 def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_observation_has_a_name_that_can_be_part_of_a_files_name(tmp_path: Pa
         assert (process.returncode, process.stdout) == (2, "")
         assert "is not a name: at most 63 lower-case letters, digits and hyphens" in process.stderr
     fill = ("--fill", str(tmp_path), "--runtime", "unix:///a.sock", "--name", "mine")
-    assert "--name is for --observe alone" in reclaimd_here("drill", "pressured-node", *fill).stderr
+    assert "--name: not allowed with --fill" in reclaimd_here("drill", "pressured-node", *fill).stderr
     assert "--name: not allowed on the embedded node" in reclaimd_here("drill", "--name", "mine").stderr
 
 

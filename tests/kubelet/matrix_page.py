@@ -77,7 +77,7 @@ class Recorded:
         """When the node had DiskPressure."""
         changes = [(at, said == "DiskPressure") for at, said in self.said("node", "(no )?DiskPressure")]
         periods = pairwise([*changes, (self.ended, False)])
-        return [Event("DiskPressure", "condition", began, ended) for (began, has), (ended, _) in periods if has]
+        return [Event("DiskPressure", "mark", began, ended) for (began, has), (ended, _) in periods if has]
 
     def lanes(self, side: str) -> list[Lane]:
         """DiskPressure, removals (of the kubelet each image, of reclaimd each pass) and evictions."""
@@ -89,7 +89,7 @@ class Recorded:
         return [
             Lane(f"{side}: DiskPressure", self.pressure),
             Lane(f"{side}: images removed", [Event(said, "image", at) for at, said in gone], images),
-            Lane(f"{side}: pods evicted", [Event(said, "pod", at) for at, said in evicted]),
+            Lane(f"{side}: pods evicted", [Event(said, "mark", at) for at, said in evicted]),
         ]
 
     @property
@@ -169,8 +169,8 @@ def duel_picture(runs: Sequence[Recorded]) -> str:
         MarkLine(ours, beside.summary["own_mark_bytes"], "soft-mark"),
     ]
     series = [
-        Series("A: the kubelet alone", alone.line(ended), "line-a"),
-        Series("B: with reclaimd", beside.line(ended), "line-b"),
+        Series("A: the kubelet alone", alone.line(ended), "a"),
+        Series("B: with reclaimd", beside.line(ended), "b"),
     ]
     room = f"bytes available on the disk (of {format_bytes(capacity)})"
     lanes = [lane for side, run in sides.items() for lane in run.lanes(side)]

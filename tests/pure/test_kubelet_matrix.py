@@ -176,7 +176,7 @@ def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_som
     whats = ("DiskPressure", "images removed", "pods evicted")
     assert [rows[f"A: {what}"] for what in whats] == ["2.5s", "16", "1"]
     assert [rows[f"B: {what}"] for what in whats] == ["none", "16, in 1 pass", "none"]
-    assert svg.count('class="condition"') == svg.count('class="tick pod"') == 1
+    assert svg.count('<rect class="mark"') == svg.count('class="tick mark"') == 1
     told = " ".join(shown)
     assert "8s after its mark is crossed, 700.0MiB left at the lowest point, DiskPressure for 2 s" in told
     assert "no DiskPressure, 16 of 31 images removed, no pod evicted" in told

@@ -246,7 +246,7 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
         "several collectors": (2, ["--yes"], {"node": {**NODE, "collectors": 2}}),
         "no threshold counts inodes": (2, ["--yes"], {"pressure": {"grows": "inodes", "rate": "1", "amount": "2"}}),
         "already under pressure": (2, ["--yes", "--eviction-hard", "nodefs.available<1000Mi"], {}),
-        "--fill takes one scenario": (2, ["--yes", "--all"], {}),
+        "--all: not allowed with --fill": (2, ["--yes", "--all"], {}),
         "held off": (2, ["--yes", "--config-dir", str(held_off)], {}),
     }
     unasked = fill_node.drill()

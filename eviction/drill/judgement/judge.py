@@ -15,16 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from eviction.decision.reclaim_table import relieved_by
-from eviction.drill.measurement.measurements import MeasuredPass, Measurements, NamedObject
-from eviction.drill.scenario import (
-    CONTAINER,
-    INIT_CONTAINER,
-    Expectation,
-    ObjectPattern,
-    PodSpec,
-    PodState,
-    RestartPolicy,
-)
+from eviction.drill.measurement.measurements import MeasuredPass, Measurements, Objects
+from eviction.drill.scenario import CONTAINER, INIT_CONTAINER, Expectation, PodSpec, PodState, RestartPolicy
 from eviction.record import PassResult
 from eviction.reporting.tables import amount
 from eviction.types import NodeCondition, Threshold
@@ -33,20 +25,7 @@ from signals.quantity import Percentage, format_duration
 from signals.types import FsLayout, Signal
 
 ANYTHING = "*"
-NOT_BEFORE = "not before"
-BUILT = "it depends on a node that the scenario builds"
-CONFIGURED = "it depends on the node's own configuration"
-NOT_ON_A_REAL_NODE = {
-    "ReclaimPressure goes": CONFIGURED,
-    "pressure": BUILT,
-    "nothing": BUILT,
-    "images left": BUILT,
-    "images lost beyond need": "the sizes of layers are not known",
-    "passes": BUILT,
-    "last pass says": BUILT,
-    "new pod": "a drill makes no pods on a real node",
-}
-"""The checks that cannot be judged on a real node, by name, with the reason."""
+NOT_JUDGED = "not judged: it depends on the node that the scenario builds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +90,19 @@ def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple
 
 def judge_real(expect: Expectation, measured: Measurements, response: Response) -> tuple[Check, ...]:
     """All expectations on a real node: first those that were judged, then the others."""
-    reasons = dict(NOT_ON_A_REAL_NODE)
-    if response is Response.OBSERVED:
-        reasons["ReclaimPressure"] = "reclaimd does not run in this drill"
-        condition = expect.condition.model_copy(update={"comes_within_seconds": None})
-        expect = expect.model_copy(update={"condition": condition})
-    for pattern in (*expect.goes, *expect.stays):
-        if pattern.glob == ANYTHING:  # it names nothing
-            reasons[str(pattern)] = BUILT
-        elif not _matching(pattern, measured.before):
-            reasons[str(pattern)] = "there was no such object"
-    judged, others = [], []
-    for check in judge(expect.model_copy(update={"no_restarts": False}), measured):
-        why = CONFIGURED if check.expected.startswith(NOT_BEFORE) else reasons.get(check.name)
-        if why is None:
-            judged.append(check)
-        else:
-            others.append(replace(check, seen=f"not judged: {why}", held=None))
+    judged = {"relieved", "first removal", "quiet", *(f"lowest {signal}" for signal in expect.lowest)}
+    if response is Response.OURS:
+        judged |= {"ReclaimPressure", "ReclaimPressure comes"}
+    named = (pattern for pattern in (*expect.goes, *expect.stays) if pattern.rpartition(" ")[2] != ANYTHING)
+    judged |= {pattern for pattern in named if _matching(pattern, measured.before)}
+    checks = [
+        check if check.name in judged else replace(check, seen=NOT_JUDGED, held=None)
+        for check in judge(expect.model_copy(update={"no_restarts": False}), measured)
+    ]
     if expect.no_restarts:
         ended = ", ".join(pod.name for pod in measured.ended_pods)
-        judged.append(Check("pods that ran", "go on", f"ended: {ended}" if ended else "all go on", not ended))
-    return (*judged, *others)
+        checks.append(Check("pods that ran", "go on", f"ended: {ended}" if ended else "all go on", not ended))
+    return tuple(sorted(checks, key=lambda check: check.held is None))
 
 
 def lost_beyond_need(measured: Measurements) -> int:
@@ -142,7 +113,8 @@ def lost_beyond_need(measured: Measurements) -> int:
     another image shares. Anything written during the pass lowers the surplus, so the number is never too high.
     """
     layers = measured.layers or {}
-    needed = {layer for found in measured.after if found.kind == Kind.IMAGE for layer in layers.get(found.name, ())}
+    left = [name for (kind, _), name in measured.after.items() if kind == Kind.IMAGE]
+    needed = {layer for name in left for layer in layers.get(name, ())}
     counted: set[str] = set()  # two collectors may both report the removal of one image
     not_needed = 0
     for one in reversed(measured.passes):
@@ -213,9 +185,9 @@ def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Chec
     if latest is not None:
         yield _within("first removal", "crossing the mark", latest, took, nothing)
     if earliest is not None:
-        expected = f"{NOT_BEFORE} {format_duration(earliest)} after crossing the mark"
+        expected = f"before {format_duration(earliest)} after crossing the mark"
         seen = nothing if took is None else f"after {_time(took)}"
-        yield Check("first removal", expected, seen, took is None or took >= earliest)
+        yield Check("no removal", expected, seen, took is None or took >= earliest)
     if expect.nothing_goes:
         gone = ", ".join(removal.name for removal in measured.removals)
         yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, not gone)
@@ -226,7 +198,7 @@ def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Chec
 
 def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.images_left_at_least:
-        left, least = sum(found.kind == Kind.IMAGE for found in measured.after), expect.images_left_at_least
+        left, least = sum(kind == Kind.IMAGE for kind, _ in measured.after), expect.images_left_at_least
         yield Check("images left", f"at least {least}", str(left), left >= least)
     if expect.images_lost_beyond_need is not None:
         lost, most = lost_beyond_need(measured), expect.images_lost_beyond_need
@@ -249,28 +221,25 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
     """The least amount. A percentage is of the capacity that was measured."""
     if isinstance(share, int):
         return share
-    sizes = [
-        filesystem.inodes_total if signal.counts_inodes else filesystem.capacity_bytes
-        for filesystem in measured.filesystems
-        if signal.filesystem in filesystem.roles
-    ]
-    return share.of(sizes[0]) if sizes else 0
+    observation = None if measured.observations is None else measured.observations.signals.get(signal)
+    return 0 if observation is None else share.of(observation.capacity)
 
 
 # ---- objects
 
 
-def _object(pattern: ObjectPattern, goes: bool, measured: Measurements) -> Check:
+def _object(pattern: str, goes: bool, measured: Measurements) -> Check:
     was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
     wrong = left if goes else sorted(set(was) - set(left))
     words = ("goes", "gone", "still there") if goes else ("stays", "there", "gone")
     seen = f"{words[2]}: {', '.join(wrong)}" if wrong else words[1] if was else "was never there"
-    return Check(str(pattern), words[0], seen, bool(was) and not wrong)
+    return Check(pattern, words[0], seen, bool(was) and not wrong)
 
 
-def _matching(pattern: ObjectPattern, objects: Iterable[NamedObject]) -> list[str]:
-    candidates = (each.name for each in objects if pattern.kind in ("", each.kind))
-    return sorted(name for name in candidates if fnmatch.fnmatchcase(name, pattern.glob))
+def _matching(pattern: str, objects: Objects) -> list[str]:
+    kind, _, glob = pattern.rpartition(" ")
+    candidates = {name for (of, _), name in objects.items() if kind in ("", of)}
+    return sorted(name for name in candidates if fnmatch.fnmatchcase(name, glob))
 
 
 # ---- afterwards
@@ -311,26 +280,12 @@ def _time(seconds: float) -> str:
 # only if they failed or if no record says that they ran, `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 
 
-@dataclass(frozen=True, slots=True)
-class LastStatus:
-    """The runtime's status of a container's newest copy. `exit_code` is valid if it has EXITED."""
-
-    state: ContainerState
-    exit_code: int = 0
-
-
-def should_container_be_restarted(policy: RestartPolicy, newest: LastStatus | None) -> bool:
-    """Whether the kubelet would start the container. `newest` is None if the runtime has no record of it."""
-    if newest is None:
-        return True
-    match newest.state:
-        case ContainerState.RUNNING:
-            return False
-        case ContainerState.CREATED | ContainerState.UNKNOWN:
-            return True
-        case ContainerState.EXITED:
-            failed = newest.exit_code != 0
-            return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and failed)
+def should_container_be_restarted(policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0) -> bool:
+    """Whether the kubelet would start the container. `state`, `exit_code`: those of its newest copy; None if the
+    runtime has no record of it."""
+    if state is not ContainerState.EXITED:
+        return state is not ContainerState.RUNNING
+    return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)
 
 
 def would_start(
@@ -351,7 +306,7 @@ def would_start(
         for pod_name in pod.names:
             for name, policy in rules.items():
                 found = newest.get((pod_name, name))
-                status = None if found is None else LastStatus(found.state, exit_codes.get(found.id, 0))
-                if should_container_be_restarted(policy, status):
+                status = (None,) if found is None else (found.state, exit_codes.get(found.id, 0))
+                if should_container_be_restarted(policy, *status):
                     starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

@@ -7,10 +7,10 @@ reads the filesystems itself, and the embedded runtime records what it really re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from eviction.configuration.models import Field, SkipValidation
+from eviction.configuration.models import Field
 from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.record import Pass
@@ -26,6 +26,9 @@ Size = Annotated[Count, Field(le=2**63)]
 
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
+
+Objects = Mapping[tuple[str, str], str]
+"""What a node has: (kind, id) -> name; the id of a log directory is its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class MeasuredRemoval:
     """Its kind: container, sandbox, image, log, or a kind of another function."""
     name: str
     """Its name for people."""
-    id: Annotated[str, SkipValidation] = ""
+    id: str = ""
     """Its id in the runtime."""
 
 
@@ -94,7 +97,7 @@ class EndedPod:
     """Since the start."""
     name: str
     """Namespace and name."""
-    uid: Annotated[str, SkipValidation] = ""
+    uid: str = ""
     """Its UID."""
 
 
@@ -105,14 +108,6 @@ class MeasuredPass:
     seconds: float
     record: Pass
     collector: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class NamedObject:
-    """An object as the runtime lists it."""
-
-    kind: str
-    name: str
 
 
 @dataclass
@@ -126,18 +121,18 @@ class Measurements:
     """
 
     filesystems: Sequence[MeasuredFilesystem] = ()
-    samples: Sequence[Sample] = ()
+    samples: list[Sample] = field(default_factory=list)
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
-    episodes: Sequence[Episode] = ()
-    condition_periods: Sequence[ConditionPeriod] = ()
-    passes: Sequence[MeasuredPass] = ()
+    episodes: list[Episode] = field(default_factory=list)
+    condition_periods: list[ConditionPeriod] = field(default_factory=list)
+    passes: list[MeasuredPass] = field(default_factory=list)
     removals: Sequence[MeasuredRemoval] = ()
     ended_pods: Sequence[EndedPod] = ()
     pressure_periods: Sequence[PressurePeriod] = ()
     faults: Sequence[FaultOccurrence] = ()
-    before: frozenset[NamedObject] = frozenset()
-    after: frozenset[NamedObject] = frozenset()
+    before: Objects = field(default_factory=dict)
+    after: Objects = field(default_factory=dict)
     layers: Mapping[str, tuple[LayerSpec, ...]] | None = None
     would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None
@@ -180,17 +175,12 @@ class Measurements:
         took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
         return max(took, default=None) if len(took) == len(self.episodes) else None
 
-    def series(self, signal: Signal) -> list[tuple[float, int]]:
-        """A signal's available amount over time, as (seconds, amount); empty if its filesystem was not measured."""
-        for index, filesystem in enumerate(self.filesystems):
-            if signal.filesystem in filesystem.roles:
-                unit = int(signal.counts_inodes)
-                return [(sample.seconds, sample.available[index][unit]) for sample in self.samples]
-        return []
-
     def lowest(self, signal: Signal) -> int | None:
         """A signal's lowest amount; None if it was not measured."""
-        return min((amount for _, amount in self.series(signal)), default=None)
+        place = next((i for i, each in enumerate(self.filesystems) if signal.filesystem in each.roles), None)
+        if place is None:
+            return None
+        return min((sample.available[place][signal.counts_inodes] for sample in self.samples), default=None)
 
 
 def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:

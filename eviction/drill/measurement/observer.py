@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -32,7 +32,6 @@ from eviction.drill.measurement.measurements import (
     MeasuredPass,
     MeasuredRemoval,
     Measurements,
-    NamedObject,
     Sample,
     downsample,
 )
@@ -73,10 +72,6 @@ class Observer(Measurements):
         super().__init__()
         self._thresholds = thresholds
         self.thresholds = thresholds(None)
-        self.samples: list[Sample] = []
-        self.episodes: list[Episode] = []
-        self.condition_periods: list[ConditionPeriod] = []
-        self.passes: list[MeasuredPass] = []
         self._lock = threading.Lock()
         self._lowest: dict[tuple[int, bool], int] = {}  # (filesystem, inodes?) below a mark -> lowest since crossing
 
@@ -171,29 +166,24 @@ class Lists(RuntimeService, ImageService, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything on the node at one moment.
-
-    `objects`: (kind, id) -> name; a log directory's id is its name. `ready_pods`: UID -> name of the pods whose sandbox
-    is READY.
-    """
+    """Everything on the node at one moment. `ready_pods`: UID -> name of the pods whose sandbox is READY."""
 
     objects: dict[tuple[str, str], str] = field(default_factory=dict)
     ready_pods: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def named(self) -> frozenset[NamedObject]:
-        """The objects by kind and name."""
-        return frozenset(NamedObject(kind, name) for (kind, _), name in self.objects.items())
-
 
 def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
-    """Reads all lists once. Raises RuntimeUnavailable unless all of them are complete."""
+    """Reads all lists once. Raises RuntimeUnavailable unless all of them are complete, that of the logs, too."""
     sandboxes = runtime.list_pod_sandboxes()
     objects = {(str(Kind.IMAGE), each.id): each.title for each in runtime.list_images()}
     objects |= {(str(Kind.CONTAINER), each.id): each.title for each in runtime.list_containers()}
     objects |= {(str(Kind.SANDBOX), each.id): each.title for each in sandboxes}
-    with suppress(OSError):  # no directory, no logs
+    try:
         objects |= {(LOG, name): name for name in os.listdir(pod_logs_directory)}
+    except FileNotFoundError:
+        pass  # no directory, no logs
+    except OSError as error:
+        raise RuntimeUnavailable(f"{pod_logs_directory}: {error.strerror}") from None
     ready = (each for each in sandboxes if each.state is PodSandboxState.READY)
     return Inventory(objects, {each.pod_uid: f"{each.pod_namespace}/{each.pod_name}" for each in ready})
 
@@ -231,13 +221,12 @@ class InventoryPoller(Schedule):
         self._poll()
 
     def _run(self) -> None:
-        due = calm = 0.0  # when the next poll is due under pressure, and otherwise
+        polled = took = 0.0
         while not self._stopping.wait(SHORTEST_PAUSE_SECONDS):
-            now = time.monotonic()
-            if now >= calm or (now >= due and self._under_pressure()):
+            pause = time.monotonic() - polled
+            if pause >= CALM_PAUSE_SECONDS or (pause >= PAUSE_PER_POLL * took and self._under_pressure()):
                 took = self._poll()
-                now = time.monotonic()
-                due, calm = now + PAUSE_PER_POLL * took, now + CALM_PAUSE_SECONDS
+                polled = time.monotonic()
 
     def _poll(self) -> float:
         """Takes an inventory and compares it with the last one. Returns how many seconds that took."""
@@ -293,7 +282,7 @@ class Observation:
         self.show = show
         self.stopping = threading.Event()
         self.began, self.began_wall = time.monotonic(), time.time()
-        self._measuring = False
+        self.measuring = False
         self._progress = progress
 
     @contextmanager
@@ -324,7 +313,7 @@ class Observation:
     def begin(self) -> None:
         """All times count from now, and so do the daemon's observations."""
         self.began, self.began_wall = time.monotonic(), time.time()
-        self._measuring = True
+        self.measuring = True
 
     def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
         """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True."""
@@ -354,12 +343,6 @@ class Observation:
         """While True, the node does not count as quiet."""
         return self.measured.under_pressure
 
-    def heard(self, observations: SignalObservations, decision: Decision) -> None:
-        """Takes an observation and a decision of the first daemon."""
-        self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
-        if self._measuring:
-            self.measured.sample(observations, observations.time - self.began)
-
     def _interval(self, _: float) -> float:
         """Seconds until the next reading."""
         return PRESSURE_INTERVAL_SECONDS
@@ -379,8 +362,11 @@ class _Collector(Listener):
         self._observation.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        observation, measured = self._observation, self._observation.measured
         if self._number == 1:
-            self._observation.heard(observations, decision)
+            measured.record_conditions(decision.conditions, time.monotonic() - observation.began)
+            if observation.measuring:
+                measured.sample(observations, observations.time - observation.began)
         self.has_observed = True
 
 
@@ -397,13 +383,8 @@ class NodeObservation(Observation):
         super().__init__(node, progress)
         self.fills: Callable[[], bool] = lambda: False
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
-        try:
-            self.inventory = InventoryPoller(
-                self._client, node.configuration.pod_logs_dir, lambda: self.measured.under_pressure
-            )
-        except RuntimeUnavailable:
-            self._client.close()
-            raise
+        logs = node.configuration.pod_logs_dir
+        self.inventory = InventoryPoller(self._client, logs, lambda: self.measured.under_pressure)
 
     def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""
@@ -411,7 +392,7 @@ class NodeObservation(Observation):
         super().watch(limits, give_up)
         inventory, measured = self.inventory, self.measured
         inventory.stop()
-        measured.before, measured.after = inventory.first.named, inventory.last.named
+        measured.before, measured.after = inventory.first.objects, inventory.last.objects
         measured.removals, measured.ended_pods = inventory.removals, inventory.ended_pods
         measured.faults = inventory.outages
 

@@ -35,7 +35,6 @@ from eviction.drill.scenario import (
     ImageSpec,
     PodSpec,
     PodState,
-    ProgramKind,
     Scenario,
 )
 from reclaim.ballast import BallastRefused, BallastSettings
@@ -61,13 +60,13 @@ for file in $(ls -tr "$entries"); do
     rm -- "$entries/$file"
 done
 """
-BODIES: Mapping[ProgramKind, str] = {
-    ProgramKind.FREES: FREES,
-    ProgramKind.HANGS: "trap '' TERM\nwhile :; do sleep 1; done\n",
-    ProgramKind.LIES: "echo freed everything\n",
-    ProgramKind.FAILS: "echo cannot >&2\nexit 3\n",
-    ProgramKind.FLOODS: "while :; do echo too many words; done\n",
-    ProgramKind.LEAVES: "sleep 600 &\nexit 0\n",
+BODIES = {
+    "frees": FREES,
+    "hangs": "trap '' TERM\nwhile :; do sleep 1; done\n",
+    "lies": "echo freed everything\n",
+    "fails": "echo cannot >&2\nexit 3\n",
+    "floods": "while :; do echo too many words; done\n",
+    "leaves": "sleep 600 &\nexit 0\n",
 }
 
 _Answer = TypeVar("_Answer")

@@ -18,7 +18,7 @@ from typing import Annotated, Protocol
 
 from eviction.configuration.models import Field
 from eviction.drill.pressure.fill_program import Order
-from eviction.drill.scenario import FileEnd, Grows, Pressure
+from eviction.drill.scenario import Grows, Pressure
 from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005

@@ -1,28 +1,17 @@
 """The report of a run: one JSON document, made from the result of a drill, and read back to be drawn.
 
 The page, the picture, JUnit XML and the comparison are made from the document, so they can also be made from the file
-of an earlier run. That file may come from another version or another person: unknown fields are ignored, fields that
-older versions lacked may be missing, and everything that is drawn is checked.
+of an earlier run. That file may come from a later version or another person: unknown fields are ignored, and everything
+that is drawn is checked.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
-from eviction.configuration.models import (
-    Discriminator,
-    Field,
-    Model,
-    SkipValidation,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    read_as,
-)
+from eviction.configuration.models import ConfigDict, Field, Model, TypeAdapter, ValidationError
 from eviction.configuration.strict_yaml import ConfigurationError, first_problem
 from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
 from eviction.drill.measurement.measurements import (
@@ -35,25 +24,21 @@ from eviction.drill.measurement.measurements import (
     downsample,
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
-from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, one_of, to_json
+from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, Versioned, one_of, to_json
 from eviction.reporting.observations_json import ThresholdJson, threshold_json
 from eviction.reporting.pass_record import PassJson, pass_json
 from eviction.types import Threshold
 from signals.types import FsLayout, SignalObservations, in_order
 
-KIND = "DrillReport"
 LARGEST_BYTES = 64 << 20
 LARGEST_POINTS = 2000
 
 # Every number within these bounds can be drawn.
 Amount = Annotated[int, Field(ge=-(2**63), le=2**63)]
-# A sum of sizes that a runtime reports. Each may be as large as a CRI message can hold.
-Sum = Annotated[int, Field(ge=-(2**80), le=2**80)]
 Name = Annotated[str, Field(max_length=200)]
 
 
-class ReportError(ConfigurationError):
-    """A file is not a report of a drill. The message is one sentence."""
+ReportError = ConfigurationError  # a report is rejected as a configuration is, with one sentence
 
 
 # ---- its shape
@@ -105,11 +90,9 @@ PointJson = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _Run(Versioned):
     """What the document and the report that is read back share."""
 
-    apiVersion: Annotated[Literal["reclaimd.io/v1alpha1"], SkipValidation] = "reclaimd.io/v1alpha1"  # noqa: N815 # JSON
-    """The version of this format. Fields may be added to it."""
     kind: Literal["DrillReport"] = "DrillReport"
     """What the document is."""
     scenario: Name
@@ -128,9 +111,9 @@ class _Run:
     """How the roles are spread over the filesystems."""
     crossed_seconds: Moment | None = None
     """When a mark was first crossed; null: never."""
-    first_removal_seconds: Annotated[float | None, SkipValidation] = None
+    first_removal_seconds: Moment | None = None
     """When the first object was removed; null: never."""
-    relieved_seconds: Annotated[float | None, SkipValidation] = None
+    relieved_seconds: Moment | None = None
     """When every threshold was clear again; null: never."""
     ended_seconds: Annotated[float, Field(gt=0, le=1e6)]
     """When the run ended."""
@@ -160,7 +143,7 @@ class _Run:
     """The pods that ended."""
     lists_apart_seconds: Moment | None = None
     """The longest time between two polls of the runtime's lists; null: removals are known without polling."""
-    history: Annotated[dict[str, Any], SkipValidation] = field(default_factory=dict)
+    history: dict[str, Any] = field(default_factory=dict)
     """The last observations and decisions, if an expectation did not hold. Its form is not part of this contract."""
 
 
@@ -265,19 +248,6 @@ class DrawnMark:
         return " + ".join(filter(None, (self.value, self.margin)))
 
 
-class ActedOn(Model):
-    """The threshold on which a pass acted."""
-
-    signal: str
-
-
-class Freed(Model):
-    """Bytes and inodes; None: not known."""
-
-    bytes: Sum | None = None
-    inodes: Sum | None = None
-
-
 class DrawnObject(Model):
     """What is shown of an object of a pass."""
 
@@ -288,11 +258,8 @@ class DrawnObject(Model):
 
 
 class DrawnTimings(Model):
-    """How long the parts of a pass took."""
+    """How long a pass took."""
 
-    list_seconds: Moment
-    plan_seconds: Moment
-    remove_seconds: Moment
     total_seconds: Moment
 
 
@@ -302,28 +269,22 @@ class DrawnPass(Model):
     from_seconds: Moment
     row: list[str]
     removals: list[DrawnObject]
-    measured: Freed
-    nominal: Freed
     result: str
     reason: str
     timings: DrawnTimings
-    collector: int = 1
-    acted_on: ActedOn | None = None
+    collector: int
+    acted_on: DrawnMark | None
     kept: tuple[DrawnObject, ...] = Field((), strict=False)
 
 
-def _with_seconds(point: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(point.get("seconds"), float):
-        raise ValueError("seconds is missing")  # noqa: TRY004 # pydantic makes a problem of it
-    return point
+class DrawnPoint(Model):
+    """One point of the timeline; the names of all filesystems but the first are fields, too."""
 
-
-_NUMBER, _FILESYSTEM = "<number>", "<filesystem>"
-DrawnValue = Annotated[
-    Annotated[float, Field(ge=-(2**63), le=2**63), Tag(_NUMBER)] | Annotated[AvailableJson, Tag(_FILESYSTEM)],
-    Discriminator(lambda value: _FILESYSTEM if isinstance(value, dict) else _NUMBER),
-]
-DrawnPoint = Annotated[dict[str, Any], read_as(dict[str, DrawnValue], _with_seconds)]
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, AvailableJson]
+    seconds: Moment
+    available_bytes: Amount | None = None
+    inodes_free: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,17 +323,17 @@ class Report(_Run):
         """What was available on one filesystem, as (seconds, bytes or inodes)."""
         unit = "inodes_free" if inodes else "available_bytes"
         first = bool(self.filesystems) and self.filesystems[0].name == filesystem
-        found = [
-            (point["seconds"], point.get(unit) if first else getattr(point.get(filesystem), unit, None))
-            for point in self.timeline
+        rooms = [
+            (point.seconds, point if first else point.__pydantic_extra__.get(filesystem)) for point in self.timeline
         ]
-        return [(seconds, amount) for seconds, amount in found if isinstance(amount, int | float)]
+        found = [(seconds, getattr(room, unit, None)) for seconds, room in rooms]
+        return [(seconds, amount) for seconds, amount in found if amount is not None]
 
 
-def report_of(document: Mapping[str, Any], name: str) -> Report:
+def report_of(document: Any, name: str) -> Report:
     """The report in a document, which error messages call `name`. Raises ReportError."""
-    if document.get("kind") != KIND:
-        raise ReportError(f"{name}: is not a report of a drill: its kind is not {KIND}")
+    if not isinstance(document, dict) or document.get("kind") != "DrillReport":
+        raise ReportError(f"{name}: is not a report of a drill: no JSON object of the kind DrillReport")
     try:
         # As JSON: strict validation makes dataclasses of JSON objects, and not of dictionaries.
         return TypeAdapter(Report).validate_json(json.dumps(document), strict=True)
@@ -383,14 +344,13 @@ def report_of(document: Mapping[str, Any], name: str) -> Report:
 def read_report(path: str) -> Report:
     """The report in a JSON file. Raises ReportError with one sentence."""
     try:
-        if os.stat(path).st_size > LARGEST_BYTES:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_BYTES + 1)
+        if len(text) > LARGEST_BYTES:
             raise ReportError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
+        document = json.loads(text)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: not readable as JSON: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise ReportError(f"{path}: is not a report of a drill: not a JSON object")
     return report_of(document, path)

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import Report
 from eviction.reporting.explain import reason_in_words
-from eviction.reporting.log import escaped
-from eviction.reporting.tables import table
-from eviction.types import NodeCondition
+from eviction.reporting.tables import amount, table
 from reclaim.types import Reason
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_duration
 
 Row = tuple[str, str]
 """A word and what it is about."""
@@ -26,9 +24,9 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 def story_rows(report: Report) -> list[Row]:
     """What happened, in its order: the mark and its row, what went and what stayed, how long that took, the verdict."""
     crossed, acted = report.crossed_seconds, next((one for one in report.passes if one.acted_on), None)
-    signal = acted.acted_on.signal if acted and acted.acted_on else ""
-    mark = next((one for one in report.marks if one.signal == signal and one.effective is not None), None)
-    which = f"the mark of {signal}, {mark.text} = {amount_text(signal, mark.effective or 0)}," if mark else "a mark"
+    which = "a mark"
+    if acted and (mark := acted.acted_on):
+        which = f"the mark of {mark.signal}, {mark.text} = {amount(mark.signal, mark.effective or 0)},"
     rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
     if acted:
         rows.append(("row", ", ".join(acted.row) or "empty"))
@@ -88,42 +86,27 @@ def comparison_rows(first: Report, second: Report) -> list[list[str]]:
 
 
 def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
-    """The rows as lines, with a note if the scenarios differ."""
-    lines = table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
-    if first.scenario != second.scenario:
-        lines += ["", escaped(f"different scenarios: {first.scenario} and {second.scenario}")]
-    return lines
+    """The rows as lines."""
+    return table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
 
 
 def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
     kinds = [removal.kind for removal in report.removals]
     beyond, least = report.images_lost_beyond_need, lowest(report)
-    reported = [
-        (report.ended_seconds if one.to_seconds is None else one.to_seconds) - one.from_seconds
-        for one in report.conditions
-        if one.condition == NodeCondition.RECLAIM_PRESSURE
-    ]
     return {
         "held": "yes" if report.held else "no",
-        "relieved by": report.response,
         **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
         **{f"lowest {signal}": least.get(signal, "-") for signal in signals},
         **{f"{plural} removed": str(kinds.count(kind)) for kind, plural in PLURALS.items()},
         "pods ended": str(len(report.ended_pods)),
         "images beyond need": "-" if beyond is None else str(beyond),
         "passes": str(len(report.passes)),
-        "ReclaimPressure reported": seconds_text(sum(reported) if reported else None),
     }
 
 
-def lowest(report: Report, unknown: str = "-") -> dict[str, str]:
+def lowest(report: Report) -> dict[str, str]:
     """The least that was available, by signal."""
-    return {signal: unknown if least is None else amount_text(signal, least) for signal, least in report.lowest.items()}
-
-
-def amount_text(signal: str, amount: int) -> str:
-    """An amount of a signal of any name: `1.4GiB`, `17 inodes`."""
-    return counted(amount, "inode") if signal.endswith(".inodesFree") else format_bytes(amount)
+    return {signal: "-" if least is None else amount(signal, least) for signal, least in report.lowest.items()}
 
 
 def seconds_text(seconds: float | None, unknown: str = "-") -> str:

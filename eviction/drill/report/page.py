@@ -19,7 +19,7 @@ from eviction.drill.report.document import DrawnPass, Report
 from eviction.drill.report.lines import before_rows, comparison_rows, lowest, outcome_text, seconds_text, story_rows
 from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, Run, html_text, sheet, timeline
 from eviction.reporting.log import escaped
-from signals.quantity import counted, format_bytes, format_duration
+from signals.quantity import format_duration
 
 STYLE = f"""{COLOURS}
 * {{ box-sizing: border-box; }}
@@ -31,7 +31,6 @@ h2 {{ font-size: 1.1rem; margin: 2rem 0 0.5rem; break-after: avoid; text-align: 
 p {{ margin: 0.4rem 0; }}
 .why, dt {{ color: var(--soft); }}
 .verdict, figcaption, th {{ font-weight: 600; }}
-.good {{ color: var(--good); }}
 .bad {{ color: var(--mark); }}
 figure {{ margin: 0 0 1rem; padding: 0.6rem; background: var(--sheet); border: 1px solid var(--edge);
   border-radius: 6px; overflow-x: auto; }}
@@ -99,7 +98,7 @@ def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
         crossed = other = 0.0
         origin = "the start of each run, as not both crossed a mark"
     names = f"A ({first.title})", f"B ({second.title})"
-    return [Run(first, names[0], "line-a", crossed), Run(second, names[1], "line-b", other)], origin
+    return [Run(first, names[0], "a", crossed), Run(second, names[1], "b", other)], origin
 
 
 def junit_xml(report: Report) -> str:
@@ -165,15 +164,13 @@ def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _facts(report: Report) -> str:
-    beyond, apart = report.images_lost_beyond_need, report.lists_apart_seconds
+    apart = report.lists_apart_seconds
     what, faults = (one.what for one in report.pressures), (fault.what for fault in report.faults)
     facts = [
         *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
         *story_rows(report)[:-1],  # the verdict is above
-        ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report, "not measured").items())),
+        ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report).items())),
     ]
-    if beyond is not None:
-        facts.append(("beyond need", counted(beyond, "image")))
     if apart is not None:
         polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
         facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
@@ -187,33 +184,21 @@ def _checks(report: Report) -> str:
 
 
 def _passes(passes: Sequence[DrawnPass]) -> str:
-    if not passes:
-        return "<h2>Passes</h2><p>No passes.</p>"
-    rows = [_pass_cells(one) for one in passes]
-    head = [name for name in rows[0] if name != "Collector" or len({one.collector for one in passes}) > 1]
-    cells = [[html_text(row[name]) for name in head] for row in rows]
-    return table("Passes", head, cells, ("At", "Collector", "Tried", "Nominal"), name="Result")
-
-
-def _pass_cells(one: DrawnPass) -> dict[str, str]:
-    timings = one.timings
-    parts = (("lists", timings.list_seconds), ("plan", timings.plan_seconds), ("removals", timings.remove_seconds))
-    of_which = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts)
-    return {
-        "At": f"{one.from_seconds:.3f} s",
-        "Collector": str(one.collector),
-        "Signal": one.acted_on.signal if one.acted_on else "-",
-        "Row": ", ".join(one.row),
-        "Tried": str(len(one.removals)),
-        "Measured": f"{format_bytes(one.measured.bytes or 0)}, {counted(one.measured.inodes or 0, 'inode')}",
-        "Nominal": format_bytes(one.nominal.bytes or 0),
-        "Took": f"{format_duration(timings.total_seconds)} ({of_which})",
-        "Result": f"{one.result}: {one.reason}",
-    }
+    rows = [
+        [
+            f"{one.from_seconds:.3f} s",
+            str(one.collector),
+            html_text(one.acted_on.signal if one.acted_on else "-"),
+            html_text(", ".join(one.row)),
+            format_duration(one.timings.total_seconds),
+            html_text(f"{one.result}: {one.reason}"),
+        ]
+        for one in passes
+    ]
+    head = ["At", "Collector", "Signal", "Row", "Took", "Result"]
+    return table("Passes", head, rows, ("At", "Collector", "Took"), name="Result")
 
 
 def _removals(report: Report) -> str:
-    if not report.removals:
-        return "<h2>Removed objects</h2><p>Nothing was removed.</p>"
     rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
     return table("Removed objects", ["At", "Kind", "Name"], rows, ("At",), name="Name")

@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
 from textwrap import wrap
 from typing import NamedTuple
 
-from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
-from eviction.drill.pressure.schedule import PressurePeriod
+from eviction.drill.measurement.measurements import PLURALS, MeasuredFilesystem
 from eviction.drill.report.document import DrawnMark, Report
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition
@@ -44,48 +42,37 @@ COLOURS = """
 :root {
   color-scheme: light dark;
   --paper: #fcfcfb; --ink: #1d2126; --soft: #5c6570; --edge: #d9dde2; --grid: #e6e9ed; --sheet: #ffffff;
-  --a: #1f6feb; --b: #b35900; --mark: #c0261d; --soft-mark: #9a6700; --band: rgba(214, 48, 39, 0.13);
+  --a: #1f6feb; --b: #b35900; --mark: #c0261d; --soft-mark: #9a6700;
   --good: #1a7f37; --image: #6f42c1; --container: #0b7285; --sandbox: #6b7280; --log: #8a6100; --fault: #c2255c;
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --paper: #14171b; --ink: #e4e7eb; --soft: #9aa4af; --edge: #363d46; --grid: #272d34; --sheet: #1a1e23;
-    --a: #6cb0ff; --b: #ffab5c; --mark: #ff7b72; --soft-mark: #e3b341; --band: rgba(255, 123, 114, 0.17);
+    --a: #6cb0ff; --b: #ffab5c; --mark: #ff7b72; --soft-mark: #e3b341;
     --good: #56d364; --image: #c4a1ff; --container: #5fd3e6; --sandbox: #a2abb5; --log: #e3c16f; --fault: #ff8fb8;
   }
 }
 """
-CLASSES = """.grid { stroke: var(--grid); }
-.axis { fill: var(--soft); }
-.end { text-anchor: end; }
-.middle { text-anchor: middle; }
-.label { fill: var(--mark); }
-.line-a, .line-b { fill: none; stroke: var(--a); stroke-width: 1.8; stroke-linejoin: round; }
-.line-b { stroke: var(--b); stroke-dasharray: 7 3; }
-.mark { stroke: var(--mark); stroke-width: 1.2; }
-.soft-mark { stroke: var(--soft-mark); stroke-width: 1.2; stroke-dasharray: 5 3; }
-.soft-mark-label { fill: var(--soft-mark); }
-.release { stroke: var(--soft); stroke-dasharray: 2 3; }
-.release-label { fill: var(--soft); }
-.line-a-label { fill: var(--a); } .line-b-label { fill: var(--b); }
-.band { fill: var(--band); }
-.condition { fill: var(--mark); }
-.pressure { fill: var(--soft); }
-.tick { stroke: var(--sandbox); stroke-width: 1.6; }
-.tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
-.image { stroke: var(--image); } .container { stroke: var(--container); }
-.sandbox { stroke: var(--sandbox); } .log { stroke: var(--log); }
-.fault { stroke: var(--fault); stroke-width: 2.4; } .pod { stroke: var(--mark); stroke-width: 2.4; }
-"""
-FONTS = f"svg {{ font: {FONT:g}px system-ui, sans-serif; }}"
-_SHEET = f"""{COLOURS}{CLASSES}
-{FONTS}
-.sheet {{ fill: var(--sheet); stroke: var(--edge); }}
-.title {{ font-size: {TITLE_FONT:g}px; font-weight: 600; fill: var(--ink); }}
-.caption {{ font-weight: 600; fill: var(--ink); }}
-"""
 # Each colour stands there twice: what draws SVG but is no browser knows no variables, and takes the first one.
 _LIGHT = dict(re.findall(r"--([\w-]+): ([^;]+);", COLOURS.partition("@media")[0]))
+# A class is a colour: of the stroke of lines, and of the inside of texts and rectangles.
+CLASSES = """text, rect { fill: currentColor; }
+line, path { fill: none; stroke: currentColor; }
+path { stroke-width: 1.8; stroke-linejoin: round; }
+path.b { stroke-dasharray: 7 3; }
+line.soft-mark { stroke-dasharray: 5 3; }
+line.soft { stroke-dasharray: 2 3; }
+.end { text-anchor: end; }
+.middle { text-anchor: middle; }
+.tick { color: var(--sandbox); stroke-width: 1.6; }
+.tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
+""" + "".join(f".{name} {{ color: var(--{name}); }}\n" for name in _LIGHT)
+FONTS = f"svg {{ font: {FONT:g}px system-ui, sans-serif; }}"
+_SHEET = f"""{COLOURS}{CLASSES}{FONTS}
+rect.sheet {{ fill: var(--sheet); stroke: var(--edge); }}
+.title {{ font-size: {TITLE_FONT:g}px; }}
+.title, .caption {{ font-weight: 600; color: var(--ink); }}
+"""
 _SHEET = re.sub(r"([\w-]+): var\(--([\w-]+)\)", lambda found: f"{found[1]}: {_LIGHT[found[2]]}; {found[0]}", _SHEET)
 
 
@@ -104,29 +91,20 @@ class Run:
 
     report: Report
     name: str = ""
-    style: str = "line-a"
+    style: str = "a"
     origin: float = 0.0
 
-    def end(self, seconds: float | None) -> float:
-        """The end of a period; None: that of the run."""
+    def at(self, seconds: float | None) -> float:
+        """When something was, counted from the origin; None: at the end of the run."""
         return (self.report.ended_seconds if seconds is None else seconds) - self.origin
-
-    def event(self, what: str, seconds: float, style: str) -> Event:
-        return Event(f"{what}, {seconds - self.origin:.3f} s", style, seconds - self.origin)
-
-    def period(self, what: str, period: ConditionPeriod | PressurePeriod, style: str) -> Event:
-        began, ended = period.from_seconds - self.origin, self.end(period.to_seconds)
-        until = "the end" if period.to_seconds is None else f"{ended:.3f} s"
-        return Event(f"{what}, {began:.3f} s to {until}", style, began, ended)
 
 
 def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> list[tuple[str, str]]:
     """Name and SVG of the charts of the first run, each with the other runs' lines for the same filesystem, and last of
     the events of all runs. `origin`: the moment from which seconds count, for people."""
     first, alone = runs[0], len(runs) == 1
-    began, ended = min(-run.origin for run in runs), max(run.end(None) for run in runs)
+    began, ended = min(-run.origin for run in runs), max(run.at(None) for run in runs)
     lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
-    events = [event for lane in lanes for event in lane.events if event.style != "pressure"] if alone else ()
     marked = {(mark.filesystem, mark.counts_inodes) for mark in first.report.marks}
     charts = [
         (fs, inodes) for fs in first.report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked
@@ -139,9 +117,11 @@ def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> l
         series = []
         for run in runs:
             points = run.report.series(filesystem.name, inodes=inodes)
-            series.append(Series(run.name or name, [(at - run.origin, amount) for at, amount in points], run.style))
+            series.append(
+                Series(run.name or name, [(run.at(seconds), amount) for seconds, amount in points], run.style)
+            )
         marks = _marks_of(first.report, filesystem, inodes=inodes)
-        drawing = chart_svg(name, began, ended, series, marks, events, inodes=inodes)
+        drawing = chart_svg(name, began, ended, series, marks, inodes=inodes)
         drawings.append((name if alone else f"{name}; marks of A", drawing))
     return [*drawings, ("what happened", lanes_svg("what happened", began, ended, lanes, f"seconds since {origin}"))]
 
@@ -149,38 +129,40 @@ def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> l
 def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
     """The horizontal lines of a chart: one per amount that is a mark, and one per mark plus minimum reclaim."""
     mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
-    lines: dict[tuple[int, str], list[DrawnMark]] = {}
+    lines: dict[tuple[int, str], DrawnMark] = {}
     for mark in mine:
         if mark.effective is not None:
-            lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), []).append(mark)
-    marks: list[MarkLine] = []
-    for (amount, style), same in lines.items():
-        names = list(dict.fromkeys(mark.signal.partition(".")[0] for mark in same))
-        who = "mark" if set(names) == set(filesystem.roles) else ", ".join(names).replace(", containerfs", "")
-        marks.append(MarkLine(f"{who} {same[0].text} = {_amount(amount, inodes=inodes)}", amount, style))
+            lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), mark)
+    marks = [
+        MarkLine(f"{mark.signal.partition('.')[0]} {mark.text} = {_amount(amount, inodes=inodes)}", amount, style)
+        for (amount, style), mark in lines.items()
+    ]
     known = {mark.amount for mark in marks}
     releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
     return marks + [
-        MarkLine(f"relieved at {_amount(amount, inodes=inodes)}", amount, "release") for amount in sorted(releases)
+        MarkLine(f"relieved at {_amount(amount, inodes=inodes)}", amount, "soft") for amount in sorted(releases)
     ]
 
 
 def _lanes(run: Run, prefix: str) -> list[Lane]:
     """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
     our own condition has a lane although it was not reported. `prefix`: of the lanes' names."""
-    report, ours = run.report, NodeCondition.RECLAIM_PRESSURE
+    report, at, ours = run.report, run.at, NodeCondition.RECLAIM_PRESSURE
     lanes: dict[str, list[Event]] = {
-        "the disk fills": [run.period(one.what, one, "pressure") for one in report.pressures],
-        "faults": [run.event(fault.what, fault.seconds, "fault") for fault in report.faults],
+        "the disk fills": [
+            Event(one.what, "soft", at(one.from_seconds), at(one.to_seconds)) for one in report.pressures
+        ],
+        "faults": [Event(fault.what, "fault", at(fault.seconds)) for fault in report.faults],
     }
     if report.response == "reclaimd":
         lanes[ours] = []
     for one in report.conditions:
-        lanes.setdefault(one.condition, []).append(run.period(one.condition, one, "condition"))
+        period = Event(one.condition, "mark", at(one.from_seconds), at(one.to_seconds))
+        lanes.setdefault(one.condition, []).append(period)
     for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
-        gone = [run.event(f"{kind} {one.name}", one.seconds, kind) for one in report.removals if one.kind == kind]
+        gone = [Event(f"{kind} {one.name}", kind, at(one.seconds)) for one in report.removals if one.kind == kind]
         lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
-    lanes["pods ended"] = [run.event(f"{pod.name} ended", pod.seconds, "pod") for pod in report.ended_pods]
+    lanes["pods ended"] = [Event(f"{pod.name} ended", "mark", at(pod.seconds)) for pod in report.ended_pods]
     return [Lane(f"{prefix}{name}", events) for name, events in lanes.items() if events or name == ours]
 
 
@@ -193,7 +175,7 @@ def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]])
         parts.append(_text(MARGIN, top - 6, text, "title"))
     for text in (text for line in lines for text in wrap(escaped(line), int(room / PROSE))):
         top += LINE
-        parts.append(_text(MARGIN, top, text, "axis"))
+        parts.append(_text(MARGIN, top, text, "soft"))
     for caption, drawing in (*drawings[:-1][:1], drawings[-1]):
         found = _DRAWING.match(drawing)
         assert found is not None  # drawn by `_svg`
@@ -216,7 +198,7 @@ class Series(NamedTuple):
 
     name: str
     points: Sequence[tuple[float, float]]
-    style: str = "line-a"
+    style: str = "a"
 
 
 class MarkLine(NamedTuple):
@@ -251,14 +233,14 @@ def chart_svg(
     ended: float,
     series: Sequence[Series],
     marks: Sequence[MarkLine] = (),
-    events: Sequence[Event] = (),
     *,
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Periods are
-    behind the lines, moments in front of them; of several lines, each has its name beside the plot."""
+    """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
+    lines, each has its name beside the plot."""
     most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
-    step = _step(most, binary=not inodes)
+    least = max(most / TICKS, 1.0)  # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
+    step = _rounded_up(least) if inodes else 2.0 ** math.ceil(math.log2(least))
     top = step * max(math.ceil(most / step), 1)
     floor = HEIGHT - BOTTOM
     x = _scale(began, ended)
@@ -266,17 +248,16 @@ def chart_svg(
     def y(amount: float) -> float:
         return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
 
-    parts = [_event(event._replace(style="band"), x, TOP, floor) for event in events if event.ended is not None]
+    parts: list[str] = []
     for number in range(round(top / step) + 1):
         height = y(number * step)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
-        parts.append(_text(LEFT - GAP, height + 4, _amount(round(number * step), inodes=inodes), "axis end"))
+        parts.append(_text(LEFT - GAP, height + 4, _amount(round(number * step), inodes=inodes), "soft end"))
     parts += _time_axis(began, ended, floor)
     parts += _marks(marks, y)
     parts += [_path(one, x, y) for one in series if one.points]
     if len(series) > 1:
-        parts += [_beside(TOP + LINE * (n + 0.7), one.name, f"label {one.style}-label") for n, one in enumerate(series)]
-    parts += [_event(event, x, floor - 14, floor) for event in events if event.ended is None]
+        parts += [_beside(TOP + LINE * (n + 0.7), one.name, one.style) for n, one in enumerate(series)]
     return _svg(name, HEIGHT, parts)
 
 
@@ -287,14 +268,12 @@ def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis
     parts: list[str] = []
     for lane in lanes:
         parts.append(_line(LEFT, top + LANE, LEFT + PLOT, top + LANE, "grid"))
-        parts.append(_text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), "axis end"))
-        parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "axis"))
-        for event in lane.events:
-            inset = 4 if event.ended is None else 5
-            parts.append(_event(event, x, top + inset, top + LANE - inset))
+        parts.append(_text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), "soft end"))
+        parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "soft"))
+        parts += [_event(event, x, top + 4, top + LANE - 4) for event in lane.events]
         top += LANE
     parts += _time_axis(began, ended, top)
-    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, "axis middle"))
+    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, "soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
 
 
@@ -329,12 +308,6 @@ def _scale(began: float, ended: float) -> Callable[[float], float]:
     return lambda seconds: LEFT + PLOT * min(max((seconds - began) / span, 0.0), 1.0)
 
 
-def _step(most: float, *, binary: bool) -> float:
-    """The distance between grid lines, for about `TICKS` of them: 1, 2, 5, 10 … inodes, or a power of two of bytes."""
-    least = max(most / TICKS, 1.0)
-    return float(2 ** math.ceil(math.log2(least))) if binary else _rounded_up(least)
-
-
 def _rounded_up(least: float) -> float:
     """1, 2, 5 or 10 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
@@ -349,7 +322,7 @@ def _time_axis(began: float, ended: float, floor: float) -> list[str]:
     for number in range(math.ceil(began / step), math.floor(ended / step) + 1):
         place = x(number * step)
         parts.append(_line(place, floor, place, floor + 5, "grid"))
-        parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", "axis middle"))
+        parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", "soft middle"))
     return parts
 
 
@@ -362,36 +335,20 @@ def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
         place = min(max(height + 4, place + LINE), HEIGHT - 6 - LINE * lower)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, mark.style))
         parts.append(_line(LEFT + PLOT, height, LEFT + PLOT + GAP - 3, place - 4, mark.style))
-        parts.append(_beside(place, mark.label, f"label {mark.style}-label"))
+        parts.append(_beside(place, mark.label, mark.style))
     return parts
 
 
 def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    points = [(x(seconds), y(amount)) for seconds, amount in series.points]
-    drawn = "M" + "L".join(f"{across:.1f} {height:.1f}" for across, height in _drawn_apart(points))
+    drawn = "M" + "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in series.points)
     return f'<path class="{html_text(series.style)}" d="{drawn}"><title>{html_text(series.name)}</title></path>'
-
-
-def _drawn_apart(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that make a visible difference: the first, highest, lowest and last one per unit of width, except
-    those between two of the same height."""
-    kept: list[tuple[float, float]] = []
-    for _, column in groupby(points, key=lambda point: int(point[0])):
-        these = list(column)
-        extremes = {these.index(choose(these, key=lambda point: point[1])) for choose in (min, max)}
-        kept += [these[index] for index in sorted({0, *extremes, len(these) - 1})]
-    heights = [round(height, 1) for _, height in kept]
-    last = len(kept) - 1
-    return [
-        point
-        for index, point in enumerate(kept)
-        if index in (0, last) or not heights[index - 1] == heights[index] == heights[index + 1]
-    ]
 
 
 def _event(event: Event, x: Callable[[float], float], top: float, floor: float) -> str:
     """A period as a rectangle; a moment as a thin line, under a broad invisible one that is easy to point at."""
-    style, title, left = html_text(event.style), f"<title>{html_text(event.label)}</title>", x(event.began)
+    style, left = html_text(event.style), x(event.began)
+    until = "" if event.ended is None else f" to {event.ended:.3f} s"
+    title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
     if event.ended is not None:
         size = f'width="{max(x(event.ended) - left, 1.5):.1f}" height="{floor - top:.1f}"'
         return f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" {size}>{title}</rect>'

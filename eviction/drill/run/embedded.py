@@ -303,7 +303,7 @@ class Drill(Observation):
         measured.passes.sort(key=lambda one: one.seconds)
         measured.removals = self._removals({**names, **embedded.image_names})
         measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
-        measured.before, measured.after = before.named, after.named
+        measured.before, measured.after = before.objects, after.objects
         measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
         if scenario.expect.new_pod_starts:

@@ -8,7 +8,7 @@ import pytest
 
 from eviction.drill.judgement.judge import Response, judge_real
 from eviction.drill.measurement.measurements import EndedPod
-from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation, ObjectPattern
+from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation
 from signals.quantity import parse_percentage
 from signals.types import Signal
 from tests.drill.documents import measurements
@@ -19,8 +19,8 @@ EVERYTHING = Expectation.model_construct(
     first_removal_within_seconds=1.0,
     first_removal_not_before_seconds=0.01,
     nothing_goes=True,
-    goes=(ObjectPattern("image", "a:1"), ObjectPattern("image", "old-*")),
-    stays=(ObjectPattern("image", "b:*"), ObjectPattern("container", "*")),
+    goes=("image a:1", "image old-*"),
+    stays=("image b:*", "container *"),
     images_left_at_least=1,
     images_lost_beyond_need=1,
     lowest={Signal.NODEFS_AVAILABLE: parse_percentage("9%")},
@@ -30,7 +30,7 @@ EVERYTHING = Expectation.model_construct(
 )
 NOT_JUDGED = {
     "ReclaimPressure goes",
-    "first removal",
+    "no removal",
     "nothing",
     "image old-*",
     "container *",
@@ -49,11 +49,11 @@ def not_judged(response: Response, **changes: Any) -> dict[str, str]:
 
 
 def test_what_depends_on_the_node_of_the_scenario_is_not_judged() -> None:
-    """Each of these checks gives its reason."""
+    """Each of these checks says so."""
     reasons = not_judged(Response.OURS)
     assert reasons.keys() == NOT_JUDGED
     assert all(text.startswith("not judged: ") for text in reasons.values())
-    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"ReclaimPressure"}
+    assert not_judged(Response.OBSERVED).keys() == NOT_JUDGED | {"ReclaimPressure comes"}
     remains = EVERYTHING.model_copy(update={"relief": NEVER})
     checks = judge_real(remains, measurements(), Response.OURS)
     assert {check.name for check in checks if check.held is None} == NOT_JUDGED | {"pressure"}
@@ -85,7 +85,7 @@ def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
 def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
     """A pod that ended, an image that was removed, relief that was late."""
     ended = (EndedPod(1.5, "default/web", "uid"),)
-    changes = {"relief": 0.1, "stays": (ObjectPattern("image", "a:1"),), "goes": ()}
+    changes = {"relief": 0.1, "stays": ("image a:1",), "goes": ()}
     expect = EVERYTHING.model_copy(update=changes)
     failed = {
         check.name: check.seen

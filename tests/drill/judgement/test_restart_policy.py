@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judgement.judge import LastStatus, should_container_be_restarted, would_start
+from eviction.drill.judgement.judge import should_container_be_restarted, would_start
 from eviction.drill.scenario import PodSpec, PodState, RestartPolicy
 from reclaim.types import Container, ContainerState
 
@@ -14,19 +14,19 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy
 EXITED = ContainerState.EXITED
 
 RULES = [
-    (None, {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (LastStatus(ContainerState.RUNNING), {ALWAYS: False, ON_FAILURE: False, NEVER: False}),
-    (LastStatus(ContainerState.CREATED), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (LastStatus(ContainerState.UNKNOWN), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
-    (LastStatus(EXITED, 0), {ALWAYS: True, ON_FAILURE: False, NEVER: False}),
-    (LastStatus(EXITED, 1), {ALWAYS: True, ON_FAILURE: True, NEVER: False}),
+    ((None,), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    ((ContainerState.RUNNING,), {ALWAYS: False, ON_FAILURE: False, NEVER: False}),
+    ((ContainerState.CREATED,), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    ((ContainerState.UNKNOWN,), {ALWAYS: True, ON_FAILURE: True, NEVER: True}),
+    ((EXITED, 0), {ALWAYS: True, ON_FAILURE: False, NEVER: False}),
+    ((EXITED, 1), {ALWAYS: True, ON_FAILURE: True, NEVER: False}),
 ]
 
 
 @pytest.mark.parametrize(("newest", "by_policy"), RULES)
-def test_the_rule_is_the_kubelets(newest: LastStatus | None, by_policy: dict[RestartPolicy, bool]) -> None:
+def test_the_rule_is_the_kubelets(newest: tuple[Any, ...], by_policy: dict[RestartPolicy, bool]) -> None:
     """A container without a record is started, whatever the policy: the harm that garbage collection can do."""
-    assert {policy: should_container_be_restarted(policy, newest) for policy in RestartPolicy} == by_policy
+    assert {policy: should_container_be_restarted(policy, *newest) for policy in RestartPolicy} == by_policy
 
 
 def container(pod: str, name: str, attempt: int, state: ContainerState) -> Container:

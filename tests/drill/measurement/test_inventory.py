@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.measurement.measurements import NamedObject
 from eviction.drill.measurement.observer import InventoryPoller, take_inventory
 from reclaim.types import Image, PodSandbox, PodSandboxState, RuntimeUnavailable
 from tests.pure.memory_runtime import MemoryRuntime
@@ -37,11 +36,11 @@ def test_everything_that_is_listed_has_its_name(tmp_path: Path) -> None:
     """Objects of the runtime, the directories of logs, and the pods whose sandbox is READY."""
     (tmp_path / "default_web_uid").mkdir()
     found = take_inventory(runtime(), str(tmp_path))
-    assert found.named == {
-        NamedObject("sandbox", "default/web#0"),
-        NamedObject("sandbox", "default/job#0"),
-        NamedObject("image", "registry.example/old:1"),
-        NamedObject("log", "default_web_uid"),
+    assert found.objects == {
+        ("sandbox", "s1"): "default/web#0",
+        ("sandbox", "s2"): "default/job#0",
+        ("image", "sha256:1"): "registry.example/old:1",
+        ("log", "default_web_uid"): "default_web_uid",
     }
     assert found.ready_pods == {"uid-web": "default/web", "uid-job": "default/job"}
 
@@ -87,6 +86,14 @@ def test_an_unreachable_runtime_has_removed_nothing(tmp_path: Path) -> None:
     assert poller.ended_pods == []
     assert len(poller.outages) == 1
     assert poller.longest_gap_seconds >= 0.1
+
+
+def test_logs_that_cannot_be_listed_are_not_gone(tmp_path: Path) -> None:
+    """Only a directory that does not exist has no logs."""
+    (tmp_path / "file").touch()
+    assert take_inventory(runtime(), str(tmp_path / "absent")).objects
+    with pytest.raises(RuntimeUnavailable, match="file: Not a directory"):
+        take_inventory(runtime(), str(tmp_path / "file"))
 
 
 def test_a_runtime_that_is_unreachable_at_the_start_is_an_error(tmp_path: Path) -> None:

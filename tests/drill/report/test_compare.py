@@ -37,21 +37,19 @@ def test_the_table_has_both_runs_side_by_side() -> None:
     assert rows["held"] == ["yes", "yes"]
 
 
-def test_different_scenarios_are_noted() -> None:
+def test_different_scenarios_are_named() -> None:
     """The numbers are compared anyway."""
-    other = replace(report(), scenario="other")
-    assert comparison_table(report(), other)[-1] == "different scenarios: small and other"
-    assert "different" not in "".join(comparison_table(report(), report()))
+    head, *_ = comparison_table(report(), replace(report(), scenario="other"))
+    assert head.split() == ["WHAT", "A", "(small)", "B", "(other)"]
 
 
 def test_an_observed_run_is_compared_with_one_of_reclaimd() -> None:
-    """The heads and one row name what relieved the node; what is not known of an observed run is a dash."""
+    """The heads name what relieved the node; what is not known of an observed run is a dash."""
     made = replace(result(layers=None, passes=(), ended_pods=(EndedPod(1.5, "default/web", "u"),)), checks=())
     observed = report_of(result_json(replace(made, response=Response.OBSERVED)), "b.json")
     head, *lines = comparison_table(report(), observed)
     assert head.split("  ")[-1].strip() == "B (small, observed)"
     rows = {line[:26].strip(): line[26:].split() for line in lines}
-    assert rows["relieved by"] == ["reclaimd", "observed"]
     assert rows["pods ended"] == ["0", "1"]
     assert rows["images beyond need"] == ["0", "-"]
     assert_self_contained(comparison_page(report(), observed))
@@ -62,7 +60,7 @@ def test_the_page_draws_both_lines_from_the_moment_of_crossing() -> None:
     html = comparison_page(report(), report(**SLOW))
     assert_self_contained(html)
     lines = [path.get("class") for path in parsed(html).iter("path")]
-    assert lines == ["line-a", "line-b"]
+    assert lines == ["a", "b"]
     assert "0 s" in texts(parsed(html), "text")
 
 
@@ -71,7 +69,7 @@ def test_the_picture_has_both_lines_and_the_events_of_both() -> None:
     svg = comparison_picture(report(), report(**SLOW, ended_pods=(EndedPod(9.0, "default/web", "u"),)))
     root = ElementTree.fromstring(svg)  # noqa: S314 # our own
     shown = texts(root, f"{{{NAMESPACE}}}text")
-    assert [path.get("class") for path in root.iter(f"{{{NAMESPACE}}}path")] == ["line-a", "line-b"]
+    assert [path.get("class") for path in root.iter(f"{{{NAMESPACE}}}path")] == ["a", "b"]
     assert {"A: images removed", "B: images removed", "B: pods ended", "A: ReclaimPressure"} <= set(shown)
     assert "A: pods ended" not in shown
     told = " ".join(shown)
@@ -119,6 +117,9 @@ def test_the_command_compares_two_files(tmp_path: Path) -> None:
     assert_self_contained((tmp_path / "report" / "comparison.html").read_text())
     assert "comparison.svg" in process.stderr
     ElementTree.parse(tmp_path / "report" / "comparison.svg")  # noqa: S314 # our own
+    refused = reclaimd_here("drill", "compare", *map(str, paths), "--report", str(paths[0]))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "the comparison could not be written: " in refused.stderr
 
 
 def test_the_command_refuses_a_file_that_is_not_a_report(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.report.page import junit_xml, page, picture
-from eviction.drill.scenario import NEVER, ConditionExpectation, ObjectPattern, find_scenario, library
+from eviction.drill.scenario import NEVER, ConditionExpectation, find_scenario, library
 from signals.quantity import Percentage
 from tests.drill.report.test_report import assert_a_picture, assert_self_contained, parsed, texts
 from tests.drill.runs import report_of_run, run_of
@@ -36,7 +36,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "e2e-image-gc-no-eviction": ({"stays": ("image registry.example/unused-*",)}, "image registry.example/unused-*"),
     "e2e-inode-eviction": ({"relief": 0.0}, "relieved"),
     "e2e-local-storage-eviction": ({"goes": ("container default/innocent/*",)}, "container default/innocent/*"),
-    "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "first removal"),
+    "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "no removal"),
     "everything-in-use": ({"says": "the next object is old enough"}, "last pass says"),
     "fast-fill": ({"relief": 0.0}, "relieved"),
     "growing-file": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
@@ -101,9 +101,6 @@ def test_a_wrong_expectation_fails(name: str) -> None:
     need_mounts()
     changes, failing = MUTATIONS[name]
     changes = dict(changes)
-    for field in ("goes", "stays"):
-        if field in changes:
-            changes[field] = tuple(ObjectPattern(*text.split()) for text in changes[field])
     scenario = find_scenario(name)
     if "lowest" in changes:  # a hundred times as much as the scenario asks for
         changes["lowest"] = {signal: a_hundred_times(least) for signal, least in scenario.expect.lowest.items()}

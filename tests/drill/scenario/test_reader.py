@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pytest
 
 from eviction.drill.judgement.judge import judge
-from eviction.drill.measurement.measurements import MeasuredFilesystem
 from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.dialects import DIALECTS
+from eviction.drill.runtime.faults import CODES
 from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario import (
-    Code,
     Dialect,
     Fault,
     FaultAction,
+    ImageSpec,
     Method,
     PodState,
     RestartPolicy,
@@ -28,7 +28,8 @@ from eviction.drill.scenario import (
     read_scenario,
     scenario_of,
 )
-from signals.types import FilesystemRole, FsLayout
+from reclaim.cri.status import Code
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
 
 PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
@@ -45,16 +46,25 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"images": [*SCENARIO["node"]["images"], {"name": "registry.example/web", "size": "1Mi"}]}},
         ["node.images", "registry.example/web:1", "twice"],
     ),
-    "a tag for several images": (
-        {"node": {"images": [{"name": "registry.example/shop:1", "count": 2, "size": "1Mi"}]}},
-        ["node.images.0.count", "registry.example/shop:1", "it was 2"],
-    ),
     "a duplicate pod": ({"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}}, ["node.pods", "web", "twice"]),
     "a negative size": ({"node": {"size": "-1Gi"}}, ["node.size", "-1Gi"]),
     "a size that is too large": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),
     "an imagefs in the layout single": ({"node": {"imagefs": IMAGEFS}}, ["node.imagefs", "single"]),
-    "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "needs"]),
+    "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "need"]),
     "an unknown layout": ({"node": {"layout": "mirrored"}}, ["node.layout", "mirrored"]),
+    "a filesystem of its own with a name of the kubelet's": (
+        {"node": {"filesystems": [{**IMAGEFS, "name": "imagefs"}]}},
+        ["node.filesystems", "imagefs", "the kubelet's own names"],
+    ),
+    "two filesystems of its own with one name": (
+        {"node": {"filesystems": [{**IMAGEFS, "name": "cache"}] * 2}},
+        ["node.filesystems", "cache", "twice"],
+    ),
+    "two functions with one name": (
+        {"node": {"functions": [{"name": "prune", "does": "lies", "frees": "nodefs"}] * 2}},
+        ["node.reclaimFunctions", "prune", "twice"],
+    ),
+    "a disk that is too small for its type": ({"node": {"type": "btrfs"}}, ["nodefs", "btrfs", "110.0MiB"]),
     "an unknown filesystem": ({"node": {"type": "zfs"}}, ["node.type", "zfs", "tmpfs"]),
     "no threshold": ({"node": {"evictionHard": {}}}, ["node.evictionHard", "evictionSoft"]),
     "a soft threshold without grace": (
@@ -77,34 +87,34 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"configuration": {"evictionHard": {}}}},
         ["node.configuration.evictionHard", "under node"],
     ),
-    "a rate of zero": ({"pressure": {"rate": "0"}}, ["pressure.rate", "0"]),
-    "a pressure without an end": ({"pressure": {"amount": None}}, ["pressure.amount", "pressure.for", "full"]),
-    "bytes with a pod": ({"pressure": {"pod": "web"}}, ["pressure.pod", "bytes"]),
-    "a log without a pod": ({"pressure": {"grows": "log"}}, ["pressure.pod", "missing", "log"]),
-    "a log of an unknown pod": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.pod", "db"]),
+    "a rate of zero": ({"pressure": {"rate": "0"}}, ["pressure.0.rate", "0"]),
+    "a pressure without an end": ({"pressure": {"amount": None}}, ["pressure.0.amount", "pressure.0.for", "full"]),
+    "bytes with a pod": ({"pressure": {"pod": "web"}}, ["pressure.0.pod", "bytes"]),
+    "a log without a pod": ({"pressure": {"grows": "log"}}, ["pressure.0.pod", "missing", "log"]),
+    "a log of an unknown pod": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.0.pod", "db"]),
     "a log of a container that has not started": (
         {"pressure": {"grows": "log", "pod": "next"}},
-        ["pressure.pod", "next", "log"],
+        ["pressure.0.pod", "next", "log"],
     ),
     "a log of a vanished pod": (
         {
             "node": {"pods": [{"name": "old", "image": "registry.example/web:1", "state": "vanished"}]},
             "pressure": {"grows": "log", "pod": "old"},
         },
-        ["pressure.pod", "old", "log"],
+        ["pressure.0.pod", "old", "log"],
     ),
     "a writable layer of a dead container": (
         {"pressure": {"grows": "writable", "pod": "crashed"}},
-        ["pressure.pod", "not run"],
+        ["pressure.0.pod", "is crashed", "writable"],
     ),
-    "a log with a filesystem": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.where"]),
-    "a pull without an image": ({"pressure": {"grows": "pull"}}, ["pressure.image", "missing"]),
-    "a pull that does not remain": ({"pressure": [{**PULL, "remains": False}]}, ["pressure.remains", "pulled"]),
+    "a log with a filesystem": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.0.where"]),
+    "a pull without an image": ({"pressure": {"grows": "pull"}}, ["pressure.0.image", "missing"]),
+    "a pull that does not remain": ({"pressure": [{**PULL, "remains": False}]}, ["pressure.0.remains", "pulled"]),
     "a pull of an image that is present": (
         {"pressure": [{**PULL, "image": {"name": "registry.example/web", "size": "1Mi"}}]},
-        ["pressure.image", "registry.example/web:1", "twice"],
+        ["pressure.0.image", "registry.example/web:1", "twice"],
     ),
-    "a file size with bytes": ({"pressure": {"fileSize": "1Ki"}}, ["pressure.fileSize"]),
+    "a file size with bytes": ({"pressure": {"fileSize": "1Ki"}}, ["pressure.0.fileSize"]),
     "the second pressure": (
         {"pressure": [SCENARIO["pressure"], {**SCENARIO["pressure"], "rate": "fast"}]},
         ["pressure.1.rate", "fast"],
@@ -197,6 +207,8 @@ def test_entries_with_a_count_are_numbered() -> None:
     made = scenario(node={"pods": pods})
     assert made.node.pods[0].names == ["job-01", "job-02", "job-03"]
     assert made.node.images[2].names[0] == "registry.example/old-01:1"
+    tagged = part_of(ImageSpec, {"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2}, "a.yaml")
+    assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
 
 
 @pytest.mark.parametrize(
@@ -214,9 +226,9 @@ def test_a_lowest_point_may_be_a_share() -> None:
     """A percentage refers to the filesystem of the signal, which is known once it is measured."""
     least = {"imagefs.available": "50%", "nodefs.inodesFree": "10%", "nodefs.available": "1Mi"}
     made = scenario(node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}}, expect={"lowest": least})
-    nodefs = MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 48 * MIB, 2000)
-    imagefs = MeasuredFilesystem(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS,), 20 * MIB, 500)
-    checks = judge(made.expect, measurements(filesystems=(nodefs, imagefs), samples=()))
+    capacities = {Signal("imagefs.available"): 20 * MIB, Signal.NODEFS_INODES_FREE: 2000}
+    signals = {signal: SignalObservation(signal, 0, capacity, 0.0) for signal, capacity in capacities.items()}
+    checks = judge(made.expect, measurements(observations=SignalObservations(signals, FsLayout.SPLIT, 0.0), samples=()))
     assert {check.name: check.expected for check in checks if check.name.startswith("lowest")} == {
         "lowest imagefs.available": "at least 10.0MiB",
         "lowest nodefs.inodesFree": "at least 200 inodes",
@@ -231,12 +243,13 @@ def fault(action: FaultAction, **fields: Any) -> Fault:
 def test_every_method_and_code_of_the_schema_exists() -> None:
     """The methods of the schema are methods of the embedded runtime, and every code is one of gRPC."""
     assert set(get_args(Method)) <= {method.name for method in METHODS}
-    for code in get_args(Code):
+    assert {code.name for code in Code if code is not Code.OK} == CODES.keys()
+    for code in CODES:
         point = failpoint_of(fault(FaultAction.FAIL, method="RemoveImage", code=code))
         assert code in str(point)
 
 
-@pytest.mark.parametrize("action", [action for action in FaultAction if action.of_one_method])
+@pytest.mark.parametrize("action", sorted(set(FaultAction) - {FaultAction.RESTART, FaultAction.AWAY}))
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
     """Each action has a failpoint class of its own, with its number of calls."""
     each = fault(action, method="ListImages", times=3, how="half_list")

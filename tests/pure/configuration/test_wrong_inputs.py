@@ -188,6 +188,7 @@ def test_a_file_that_is_no_mapping_is_told_in_words(text: str, tmp_path: Path) -
         (-7, "-7"),
         (["a", None, 1], "['a', null, 1]"),
         ({"a": {"b": False}}, "{a: {b: false}}"),
+        ({"a\n\x1b[31m": 1}, "{'a\\n\\x1b[31m': 1}"),
         ("x" * 100, "'" + "x" * 59 + "…"),
     ],
 )

@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a size that is none": ({"node": {"size": "big"}}, ["big", "500Mi"]),
     "too few inodes": ({"node": {"inodes": 10}}, ["node.inodes", "100"]),
-    "an unknown pressure": ({"pressure": {"grows": "hopes"}}, ["pressure.grows", "hopes"]),
+    "an unknown pressure": ({"pressure": {"grows": "hopes"}}, ["pressure.0.grows", "hopes"]),
     "a time that is none": ({"expect": {"relievedWithin": "soon"}}, ["soon", "30s"]),
     "a name with a slash": ({"name": "../../etc/x"}, ["name"]),
 }
