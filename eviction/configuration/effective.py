@@ -36,11 +36,12 @@ from eviction.configuration.file import (
     UsedAtStart,
 )
 from eviction.configuration.kubelet import (
+    DEFAULT_PORT,
     EVICTION_MAPS,
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
     drop_ins,
-    image_gc_problems,
+    is_zero,
     kubelet_of_node,
     merged,
 )
@@ -59,7 +60,6 @@ from eviction.types import API_VERSION, Threshold, ThresholdValue
 from reclaim.execution.workers import in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import PolicyError
-from signals.quantity import QuantityError, parse_duration
 from signals.types import AVAILABLE, Signal
 
 DEFAULT = "default"  # the origin of a value that no source has
@@ -203,20 +203,13 @@ def _without_nulls(sources: Sequence[Source]) -> list[Source]:
     """The sources without nulls, and without values that a null in a later source removes. A transition period of 0
     counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1`)."""
     documents = [
-        {**source.document, **({TRANSITION_PERIOD: None} if _is_zero(source.document.get(TRANSITION_PERIOD)) else {})}
+        {**source.document, **({TRANSITION_PERIOD: None} if is_zero(source.document.get(TRANSITION_PERIOD)) else {})}
         for source in sources
     ]
     return [
         Source(source.name, reduce(_remaining, documents[number:], documents[number]))
         for number, source in enumerate(sources)
     ]
-
-
-def _is_zero(duration: Any) -> bool:
-    try:
-        return isinstance(duration, str) and parse_duration(duration) == 0
-    except QuantityError:  # rejected later
-        return False
 
 
 def _remaining(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,22 +243,16 @@ def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
 def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
     """The kubelet's settings that our own sources may override: the maps of thresholds (unless there is no runtime, and
     so no kubelet), and fields of ours that its files or flags set."""
-    found: dict[str, Any] = {}
-    for attribute, field in ConfigurationFile.model_fields.items():
-        is_inherited = has_runtime if attribute in EVICTION_MAPS else field.alias in kubelet.written
-        if is_inherited:
-            value = getattr(kubelet, attribute)
-            found[str(field.alias)] = _duration(value) if isinstance(value, float) else value
+    found = {
+        name: value
+        for name, value in kubelet.settings.items()
+        if name in FIELDS and (has_runtime or not isinstance(value, Mapping))
+    }
     if kubelet.root_directory:
         found["rootDirectory"] = kubelet.root_directory
-    if kubelet.written & {"healthzBindAddress", "healthzPort"}:
+    if kubelet.settings.keys() & {"healthzBindAddress", "healthzPort"}:
         found["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
     return found
-
-
-def _duration(seconds: float) -> str:
-    """Seconds as Go's ParseDuration takes them: without an exponent, with at most nine decimals."""
-    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _check_types(source: Source) -> None:
@@ -336,9 +323,13 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for fields that contradict each other."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
-    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    for error in image_gc_problems(high, low, *ages):
-        raise error
+    if low >= high:
+        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        raise FieldError("imageGCLowThresholdPercent", problem)
+    minimum, maximum = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    if 0 < maximum <= minimum:
+        problem = f"must be above imageMinimumGCAge ({minimum:g}s), but it was {maximum:g}s"
+        raise FieldError("imageMaximumGCAge", problem)
     if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:
@@ -417,7 +408,11 @@ def _kubelet_access(
     if not written.kubelet_url or (by_default and no_kubelet):
         return None
     return KubeletPlace(
-        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
+        written.root_directory,
+        inherited.address,
+        inherited.port or DEFAULT_PORT,
+        inherited.read_only_port,
+        inherited.tls_cert_file,
     )
 
 

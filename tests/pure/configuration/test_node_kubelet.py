@@ -273,7 +273,7 @@ def test_a_mark_of_a_few_bytes_in_the_kubelets_file_is_warned_of(machine: Machin
     [
         (["--config", "/a", "--", "--config", "/b"], {"config": ["/a"]}),
         (["--config"], {"config": [""]}),
-        (["--cgroups-per-qos", "--config=/a"], {"cgroups-per-qos": ["true"], "config": ["/a"]}),
+        (["--cgroups-per-qos", "--config=/a"], {"config": ["/a"]}),
         (["--config-dir", "--config"], {"config-dir": ["--config"]}),
         (["-v", "2", "config=/a", "--other", "/b", "--config=/a=b"], {"config": ["/a=b"]}),
     ],
