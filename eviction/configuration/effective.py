@@ -29,10 +29,7 @@ from eviction.configuration.file import (
     KIND,
     NO_RUNTIME,
     ConfigurationFile,
-    FilesystemEntry,
-    FunctionEntry,
     FunctionKind,
-    RowEntryText,
     UsedAtStart,
 )
 from eviction.configuration.kubelet import (
@@ -48,9 +45,9 @@ from eviction.configuration.kubelet import (
 from eviction.configuration.kubelet_client import KubeletEndpoint
 from eviction.configuration.kubelet_versions import NEWEST, KubeletVersion
 from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet, version_of_kubelet
-from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
+from eviction.configuration.models import ConfigDict, ValidationError, not_read
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
-from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
+from eviction.configuration.strict_yaml import end_of_sentence, quoted, read_document_of, sentence_about, unfit_texts
 from eviction.configuration.text_forms import bare_numbers
 from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_minimum_reclaim, read_value
 from eviction.decision.headroom import PollPolicy
@@ -166,11 +163,9 @@ def load(
     sources = _files(path, directory)
     set_there = {field: environment[variable] for variable, field in ENVIRONMENT.items() if environment.get(variable)}
     sources += [Source("environment", set_there), Source("flags", flags)]
-    for source in sources:  # an unknown field is rejected even if it is null
-        _check_types(Source(source.name, {k: v for k, v in source.document.items() if k not in FIELDS}))
-    sources = _without_nulls(sources)
     for source in sources:
         _check_types(source)
+    sources = _without_nulls(sources)
     own = merged([source.document for source in sources])
     try:
         kubelet, remark = kubelet_of_node(own, root, NEWEST)
@@ -212,14 +207,17 @@ def _without_nulls(sources: Sequence[Source]) -> list[Source]:
     ]
 
 
-def _remaining(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a document that are null neither there nor in a later document."""
+def _remaining(value: Any, later: Any) -> Any:
+    """A value without the entries that are null in it or in a later value."""
+    if isinstance(value, list):
+        return [_remaining(each, None) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    taken = [key for key, each in later.items() if each is None] if isinstance(later, Mapping) else ()
     return {
-        key: _remaining(value, later[key])
-        if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
-        else value
-        for key, value in document.items()
-        if value is not None and later.get(key, value) is not None
+        key: _remaining(each, later.get(key) if isinstance(later, Mapping) else None)
+        for key, each in value.items()
+        if each is not None and key not in taken
     }
 
 
@@ -257,15 +255,16 @@ def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, An
 
 def _check_types(source: Source) -> None:
     """Raises ConfigurationError for unknown fields and wrong types. What a text says is checked after the merge, as a
-    later source may replace it."""
+    later source may replace it; so is that nothing is missing, as a null takes a field away."""
     for name, problem in (*unfit_texts(source.document), *bare_numbers(source.document)):
         raise ConfigurationError(f"{source.name}: {name}: {problem}")
     try:
         ConfigurationFile.model_validate(source.document)
     except ValidationError as error:
         for found in error.errors(include_url=False):
-            if found["type"] != "value_error":
-                raise ConfigurationError(sentence_about(found, source.name, ConfigurationFile)) from None
+            is_null_field = found["input"] is None and isinstance(found["loc"][-1], str)
+            if found["type"] != "value_error" and not is_null_field:
+                raise ConfigurationError(sentence_about(found, source.name)) from None
 
 
 def _configuration(
@@ -277,11 +276,10 @@ def _configuration(
     has_runtime = ours.get("containerRuntimeEndpoint") != NO_RUNTIME
     defaults = Source(DEFAULT, _defaults(ours, has_runtime))
     sources = [defaults, Source(inherited.name, _inherited(inherited, has_runtime)), *own]
-    document = {**defaults.document, **merged([source.document for source in sources])}
-    effective = _as_written(document)
+    effective = {**defaults.document, **merged([source.document for source in sources])}
     origins = _origin_of_each(sources, effective)
     try:
-        written = _read(document)
+        written = _read(effective)
         _check_agreement(written, effective["pollCeiling"])
         _check_functions(written)
         parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
@@ -317,7 +315,7 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
         if place:  # the message names the function, not its number in the list
             number, *place = place
             place = place if "name" in place else [document[name][int(number)]["name"], *place]
-        raise FieldError(name, ": ".join([*place, problem["msg"].removeprefix("Value error, ")])) from None
+        raise FieldError(name, ": ".join([*place, end_of_sentence(problem)])) from None
 
 
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
@@ -439,32 +437,6 @@ def _limit(written: ConfigurationFile, given: Sequence[Threshold], origin: str) 
     reclaim = written.eviction_minimum_reclaim.get(signal)
     minimum = None if reclaim is None else read_minimum_reclaim("evictionMinimumReclaim", signal, reclaim)
     return (Threshold(signal, ThresholdValue(Fraction()), min_reclaim=minimum, origin=origin),)
-
-
-def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field as it would be written in a file."""
-    found = dict(document)
-    found["filesystems"] = [_entry(entry, FilesystemEntry) for entry in found["filesystems"]]
-    found["reclaimFunctions"] = [_entry(entry, FunctionEntry) for entry in found["reclaimFunctions"]]
-    rows = found["reclaimTable"].items()
-    found["reclaimTable"] = {signal: [_entry(entry, RowEntryText) for entry in row] for signal, row in rows}
-    return found
-
-
-def _entry(entry: Any, model: type[Model]) -> Any:
-    """An entry of a list, its fields in the order of the model and without those that it leaves out."""
-    if not isinstance(entry, Mapping):
-        return entry
-    names = (field.alias or name for name, field in model.model_fields.items())
-    return {name: _given(entry[name]) for name in names if entry.get(name) is not None}
-
-
-def _given(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_given(each) for each in value]
-    if isinstance(value, Mapping):
-        return {key: _given(each) for key, each in value.items() if each is not None}
-    return value
 
 
 def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> dict[str, str]:

@@ -192,14 +192,9 @@ class FunctionEntry(StrictModel):
         allow."""
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        fields = [field.alias for field in cls.model_fields.values() if field.alias]
-        given = [name for name in fields if entry.get(name) is not None]
-        kind = KINDS[_kind_of(entry["name"], program="exec" in given)]
-        defaults = {"frees": kind.frees, "timeout": kind.timeout, "entryPoint": entry["name"]}
-        left_out = {name for name in defaults if entry.get(name) is None or (entry[name] == "" and name != "timeout")}
-        written = {name: value for name, value in entry.items() if value is not None or name not in fields}
-        function = validated({**written, **{name: defaults[name] for name in left_out}})
-        _check_fields(function, given)
+        kind = KINDS[_kind_of(entry["name"], program="exec" in entry)]
+        function = validated({"frees": kind.frees, "timeout": kind.timeout, "entryPoint": entry["name"], **entry})
+        _check_fields(function, entry)
         return function
 
 
@@ -208,18 +203,17 @@ def _kind_of(name: str, *, program: bool) -> FunctionKind:
     return by_name or (FunctionKind.PROGRAM if program else FunctionKind.PLUGIN)
 
 
-def _check_fields(function: FunctionEntry, given: Sequence[str]) -> None:
-    """Raises ValueError where the fields are not those of the kind. `given`: the fields besides the name."""
+def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
+    """Raises ValueError where the fields that are given are not those of the kind."""
     if function.name in BUILT_IN:
         raise ValueError("is built in; it needs no entry")
     if function.kind != function.name and ("exec" in given) == ("plugin" in given):
-        both = "both were given" if "exec" in given else "neither was given"
-        built_in = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
-        raise ValueError(f"must have either exec or plugin, but {both}; only {built_in} need neither")
+        without = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
+        raise ValueError(f"must have either exec or plugin; only {without} have neither")
     kind = KINDS[function.kind]
     allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
     for field in given:
-        if field not in allowed:
+        if field not in ("name", *allowed):
             raise ValueError(f"{field}: is not a field of this kind of function; allowed are {', '.join(allowed)}")
     for field in kind.needed:
         if field not in given:

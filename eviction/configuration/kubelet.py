@@ -242,7 +242,7 @@ def kubelet_configuration(
         found = KubeletConfiguration.model_validate(document)
         thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
     except ValidationError as error:
-        raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
+        raise ConfigurationError(first_problem(error, name)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)

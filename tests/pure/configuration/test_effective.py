@@ -164,7 +164,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("pollFlor: 1s\n", "c.yaml: unknown field 'pollFlor'; did you mean pollFloor?"),
         (
             "filesystems: [{name: x, path: /x, pth: /y}]\n",
-            "c.yaml: unknown field 'filesystems.0.pth'",
+            "c.yaml: unknown field 'filesystems.0.pth'; did you mean path?",
         ),
         (
             "reclaimFunctions: [{name: x, timout: 1s}]\n",
@@ -174,8 +174,10 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
             "reclaimTable: {nodefs.available: [{function: x, over: 1%}]}\n",
             "c.yaml: unknown field 'reclaimTable.nodefs.available.0.over'; allowed are function, below",
         ),
-        ("xfsHelperSocket: /s\n", "c.yaml: the field 'xfsHelperSocket' is gone: remove it ("),
-        ("xfsHelperSocket: null\n", "c.yaml: the field 'xfsHelperSocket' is gone: remove it ("),
+        (
+            "filesystems: [{name: x, path: /x, pth: null}]\n",
+            "c.yaml: unknown field 'filesystems.0.pth'; did you mean path?",
+        ),
         ("lead: 1s\n", "c.yaml: lead: must be auto or 0s, but it was '1s'"),
         ("rootDirectory: var\n", "c.yaml: rootDirectory: must be an absolute path, but it was 'var'"),
         ("extent: some\n", "c.yaml: extent: must be 'enough' or 'all', but it was 'some'"),

@@ -15,6 +15,9 @@ from signals.types import KUBELET_SIGNALS, ROLE_NAMES_ALLOWED, FilesystemRole, S
 
 CACHE = {"name": "buildcache", "path": "/var/lib/buildkit"}
 PRUNE = {"name": "prune", "exec": ["/usr/local/bin/prune", "--all"], "frees": "buildcache"}
+EITHER = (
+    "must have either exec or plugin; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have neither"
+)
 BYTES, INODES = Signal("buildcache.available"), Signal("buildcache.inodesFree")
 
 
@@ -114,17 +117,11 @@ def test_each_kind_of_function_is_read() -> None:
     [
         (
             {"name": "prune", "frees": "nodefs"},
-            (
-                "prune: must have either exec or plugin, but neither was given; only ReleaseBallast, DeleteRotatedLogs "
-                "and CollectContainerdGarbage need neither"
-            ),
+            f"prune: {EITHER}",
         ),
         (
             {"name": "prune", "exec": ["/a"], "plugin": "b", "frees": "nodefs"},
-            (
-                "prune: must have either exec or plugin, but both were given; only ReleaseBallast, DeleteRotatedLogs "
-                "and CollectContainerdGarbage need neither"
-            ),
+            f"prune: {EITHER}",
         ),
         ({"name": "prune", "exec": ["/a"]}, "prune: frees is missing"),
         (
@@ -243,7 +240,7 @@ def test_a_row_that_can_never_run_is_refused(table: dict[str, Any], problem: str
             {"nodefs.available": [1]},
             "reclaimTable.nodefs.available.0: must be a function's name, or function and below",
         ),
-        ({"nodefs.available": [{"below": "1%"}]}, "reclaimTable.nodefs.available.0.function is missing"),
+        ({"nodefs.available": [{"below": "1%"}]}, "reclaimTable.nodefs.available.0.function: is missing"),
         (
             {"nodefs.available": [{"function": "a", "over": "1%"}]},
             "unknown field 'reclaimTable.nodefs.available.0.over'",
@@ -311,5 +308,8 @@ def test_rows_and_functions_are_shown_as_they_would_be_written() -> None:
     )
     assert found.effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
     assert found.effective["reclaimTable"] == {"nodefs.available": ["DeleteRotatedLogs"]}
+    nothing = [{"name": "DeleteRotatedLogs", "keep": None, "cooldown": None}]
+    assert loaded(reclaimFunctions=nothing).effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
+    assert refused(reclaimFunctions=[{"name": None}]) == "reclaimFunctions: name: is missing"
     assert found.origins["reclaimTable.nodefs.available"] == "flags"
     assert found.origins["reclaimFunctions"] == "flags"
