@@ -148,12 +148,11 @@ def run_command(arguments: Sequence[str]) -> int:
     from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError
     from eviction.configuration.strict_yaml import unknown
-    from eviction.configuration.threshold_config import FieldError
     from eviction.control.answer import RequestRefused
     from eviction.types import FunctionUnusable
 
     if others:
         options = [spelling for group in parser.groups().values() for each in group for spelling in each.option_strings]
         parser.error(unknown("argument", others[0].partition("=")[0], options, ""))
-    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused, FieldError)):
+    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused)):
         return int(module.run(parsed))

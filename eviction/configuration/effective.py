@@ -379,9 +379,9 @@ def _rows(written: ConfigurationFile) -> Rows:
             if function in (other.function for other in row):
                 raise FieldError("reclaimTable", f"{name}: {function} occurs twice", name)
             try:
-                mark = None if below is None else read_value("below", name, below)
-            except FieldError as error:
-                raise FieldError("reclaimTable", f"{name}: {function}: {error}", name) from None
+                mark = None if below is None else read_value(below)
+            except ValueError as error:
+                raise FieldError("reclaimTable", f"{name}: {function}: below: {error}", name) from None
             row.append(RowEntry(function, mark))
         rows[Signal(name)] = tuple(row)
     return rows
@@ -430,12 +430,12 @@ def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str,
 
 def _limit(written: ConfigurationFile, given: Sequence[Threshold], origin: str) -> tuple[Threshold, ...]:
     """The threshold of the image store, which is met once its images take more than their limit: none without a limit,
-    or if one is configured. Raises FieldError."""
+    or if one is configured."""
     signal = Signal.IMAGESTORE_AVAILABLE
     if not written.image_store_limit or any(one.signal is signal for one in given):
         return ()
     reclaim = written.eviction_minimum_reclaim.get(signal)
-    minimum = None if reclaim is None else read_minimum_reclaim("evictionMinimumReclaim", signal, reclaim)
+    minimum = None if reclaim is None else read_minimum_reclaim(reclaim)
     return (Threshold(signal, ThresholdValue(Fraction()), min_reclaim=minimum, origin=origin),)
 
 

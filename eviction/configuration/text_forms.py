@@ -16,12 +16,12 @@ import math
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.models import Field, read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
+from eviction.configuration.threshold_config import read_duration as read_duration
 from eviction.types import Extent, ThresholdValue
 from reclaim.types import ImageOrder
 from signals.quantity import (
@@ -30,7 +30,6 @@ from signals.quantity import (
     LONGEST_TEXT,
     PERCENTAGE_PATTERN,
     QUANTITY_PATTERN,
-    parse_duration,
     parse_quantity,
     whole,
 )
@@ -44,12 +43,9 @@ UNIX = "unix://"
 LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
-COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is taken for a count of bytes
-UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 BY_SIGNAL = "bySignal"
-LARGEST_PERCENT = {"margin": 50, "imageStoreLimit": 0}  # to suggest for a bare number; 99 for a mark, as 100% is none
 
-_BARE = re.compile(r"\+?(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<part>[num]?)", re.ASCII)
+_BARE = re.compile(r"\+?(?=[0.]*[1-9])[0-9]*(?:\.[0-9]*)?[num]?", re.ASCII)  # not zero; `5m` is five thousandths
 
 Number = TypeVar("Number", int, float)
 
@@ -89,14 +85,6 @@ Marks = Annotated[dict[str, QuantityOrPercentage], map_by_signal(*LEFT_TO_KUBELE
 
 GracePeriods = Annotated[dict[str, Duration], map_by_signal(*LEFT_TO_KUBELET)]
 """Signal -> how long its soft threshold must have been met."""
-
-
-def read_duration(text: str) -> float:
-    """Seconds, not negative. Raises ValueError."""
-    seconds = parse_duration(text)
-    if seconds < 0:
-        raise ValueError(f"must not be negative, but it was {text!r}")
-    return seconds
 
 
 def read_size(text: str) -> int:
@@ -233,17 +221,10 @@ Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The amounts of disk space without a unit: each with its field, and the end of a sentence about it that suggests
-    what may have been meant."""
+    """The amounts of disk space without a unit: each with its field, and the end of a sentence about it."""
     for field, place, signal, value in _amounts(document):
-        text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-        match = _BARE.fullmatch(text) if len(text) <= LONGEST_TEXT else None
-        if match is None or not signal.endswith(AVAILABLE) or signal in LEFT_TO_KUBELET:
-            continue
-        number = Fraction(match["number"])
-        if match["part"] or number:
-            what = "counts parts of a byte" if match["part"] else "has no unit"
-            yield field, f"{place}{quoted(value)} {what}: {_meant(number, LARGEST_PERCENT.get(field, 99))}?"
+        if signal.endswith(AVAILABLE) and signal not in LEFT_TO_KUBELET and _BARE.fullmatch(str(value)):
+            yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"
 
 
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
@@ -261,25 +242,3 @@ def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]
 
 def _entries(value: Any) -> list[tuple[str, Any]]:
     return [(str(key), each) for key, each in value.items()] if isinstance(value, Mapping) else []
-
-
-def _meant(number: Fraction, most_percent: int) -> str:
-    """What a number without a unit may have been meant to be; below 1 it may be a share. `most_percent`: the largest
-    percentage to suggest."""
-    if number >= COUNT_OF_BYTES:
-        return _in_units(number)
-    percent = number * 100 if number < 1 else number
-    first = f"{_decimal(percent)}%" if 0 < percent <= most_percent else f"{_decimal(number)}Mi"
-    return f"{first} or {_decimal(number)}Gi"
-
-
-def _in_units(number: Fraction) -> str:
-    """Bytes in the largest unit in which they are a whole number; if there is none, rounded in the largest one."""
-    sizes = [(1 << 10 * power, unit) for power, unit in enumerate(UNITS, 1) if number >= 1 << 10 * power]
-    whole_ones = [f"{number // size}{unit}" for size, unit in sizes if number % size == 0]
-    size, unit = sizes[-1]
-    return whole_ones[-1] if whole_ones else f"{float(number / size):.1f}{unit}"
-
-
-def _decimal(number: Fraction) -> str:
-    return f"{float(number):.10f}".rstrip("0").rstrip(".")

@@ -223,7 +223,7 @@ def test_rows_are_read_with_the_marks_below_which_alone_they_call() -> None:
         ({"nodefs.available": ["prune", {"function": "prune"}]}, "nodefs.available: prune occurs twice"),
         (
             {"nodefs.available": [{"function": "prune", "below": "1x"}]},
-            ("nodefs.available: prune: below: nodefs.available: '1x' is neither"),
+            "nodefs.available: prune: below: '1x' is neither",
         ),
     ],
 )
