@@ -392,7 +392,7 @@ def test_a_number_without_a_unit_is_no_amount_of_a_disk(
 def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
     """`below` is an amount of the signal's filesystem."""
     path = written(tmp_path, "reclaimTable: {nodefs.available: [{function: DeleteUnusedImages, below: 3}]}\n")
-    assert refusal(path).endswith("reclaimTable: nodefs.available: below: needs a unit, as in 10Gi or 10%, but it was 3")
+    assert refusal(path).endswith(
         "c.yaml: reclaimTable: nodefs.available: below: needs a unit, as in 10Gi or 10%, but it was 3"
     )
 
