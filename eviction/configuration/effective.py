@@ -181,7 +181,12 @@ def load(
                 raise ConfigurationError(f"{_origin(sources, name)}: {name}: {error}") from None
         raise
     if kubelet is None and remark and _origin(sources, "kubeletEndpoint") != DEFAULT:
-        kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
+        access = _configuration(sources, None, remark).kubelet_access
+        try:
+            if access is not None:
+                return _configuration(sources, asked_of_kubelet(access), "", version)
+        except ConfigurationError as error:  # a wrong answer does not prevent a start
+            remark = f"{remark}, and {error}"
     return _configuration(sources, kubelet, remark, version)
 
 

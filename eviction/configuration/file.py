@@ -282,13 +282,13 @@ class ConfigurationFile(StrictModel):
     kubelet_url: str = setting("kubeletEndpoint", AUTO)
     """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way automatically. Empty:
     do not ask."""
-    kubelet_token_file: texts.AbsolutePathOrEmpty = setting("kubeletTokenFile", "")
+    kubelet_token_file: texts.PathOrEmpty = setting("kubeletTokenFile", "")
     """The file with the bearer token for the kubelet."""
-    kubelet_certificate_file: texts.AbsolutePathOrEmpty = setting("kubeletCertificateFile", "")
+    kubelet_certificate_file: texts.PathOrEmpty = setting("kubeletCertificateFile", "")
     """The file with the client certificate for the kubelet, in PEM."""
-    kubelet_key_file: texts.AbsolutePathOrEmpty = setting("kubeletKeyFile", "")
+    kubelet_key_file: texts.PathOrEmpty = setting("kubeletKeyFile", "")
     """The file with the key of that certificate. Empty: the key is in the same file."""
-    kubelet_ca_file: texts.AbsolutePathOrEmpty = setting("kubeletCAFile", "")
+    kubelet_ca_file: texts.PathOrEmpty = setting("kubeletCAFile", "")
     """The file with the certificate authorities trusted for the kubelet's certificate, in PEM."""
     kubelet_server_name: str = setting("kubeletServerName", "")
     """The name in the kubelet's certificate, if it is not the address."""

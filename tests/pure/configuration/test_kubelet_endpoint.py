@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.kubelet_client import KubeletEndpoint
 from eviction.configuration.threshold_config import FieldError
 
@@ -76,13 +77,6 @@ def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
         ({"ca_file": "/ca", "insecure_skip_verify": True}, "insecure_skip_verify"),
         ({"ca_file": "/ca", "token_file": "/token", "certificate_file": "/certificate"}, "token_file"),
         ({"ca_file": "/ca", "key_file": "/key"}, "key_file"),
-        ({"ca_file": "/ca", "token_file": "token"}, "token_file"),
-        ({"ca_file": "ca"}, "ca_file"),
-        ({"ca_file": "/ca\0"}, "ca_file"),
-        ({"ca_file": "/ca\n"}, "ca_file"),
-        ({"ca_file": "/ca\udcff"}, "ca_file"),
-        ({"ca_file": "/ca", "certificate_file": "./certificate"}, "certificate_file"),
-        ({"ca_file": "/ca", "certificate_file": "/certificate", "key_file": "key"}, "key_file"),
         ({"ca_file": "/ca", "server_name": "a b"}, "server_name"),
         ({"ca_file": "/ca", "server_name": ".node"}, "server_name"),
         ({"ca_file": "/ca", "server_name": "nöde"}, "server_name"),
@@ -90,7 +84,7 @@ def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
     ],
 )
 def test_over_https_trust_has_to_be_configured(fields: dict[str, Any], at_fault: str) -> None:
-    """A CA, or explicitly no verification; one identity; absolute paths."""
+    """A CA, or explicitly no verification; one identity."""
     with pytest.raises(FieldError) as caught:
         KubeletEndpoint(HTTPS, **fields)
     assert caught.value.field == at_fault
@@ -127,6 +121,13 @@ def test_no_credentials_go_over_http(fields: dict[str, Any]) -> None:
     with pytest.raises(FieldError, match="is for https only") as caught:
         KubeletEndpoint("http://127.0.0.1:10255", **fields)
     assert caught.value.field in fields
+
+
+@pytest.mark.parametrize("field", ["kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"])
+def test_files_of_an_identity_have_absolute_paths(field: str) -> None:
+    """A relative path would depend on the daemon's working directory."""
+    with pytest.raises(ConfigurationError, match=f"^flags: {field}: must be an absolute path or empty, but it was "):
+        load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": HTTPS, field: "./file"})
 
 
 @given(st.text("htps:/[]@?#.0123456789%abcdef ", max_size=40) | st.text(max_size=40))
