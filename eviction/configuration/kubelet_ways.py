@@ -206,10 +206,9 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     if pinned:
         yield from _with_identities(place, partial(_way, url=url, pinned_files=pinned))
     else:
-        why = (
-            f"the kubelet cannot be verified without its certificate in a file that is trusted: {' or '.join(serving)}"
-        )
-        yield KubeletWay("anyone", None, why)
+        refused = (f"{path} {_refusal(path)}" for path in serving if os.path.exists(path))
+        why = next(refused, f"there is no {' or '.join(serving)}")
+        yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {why}")
     if place.read_only_port:
         yield _way("anyone on its read-only port", f"http://{host}:{place.read_only_port}")
 
