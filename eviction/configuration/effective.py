@@ -63,7 +63,6 @@ DEFAULT = "default"  # the origin of a value that no source has
 TRANSITION_PERIOD = "evictionPressureTransitionPeriod"
 MINIMUM_RECLAIM = "2%"  # the default for available signals
 KUBELETS_MINIMUM_RECLAIM = {"nodefs.available": MINIMUM_RECLAIM, "imagefs.available": MINIMUM_RECLAIM}
-MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 GAP_INTERVALS = 3.0  # times the longest polling interval
 SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
 
@@ -352,9 +351,6 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
 
 def _check_functions(written: ConfigurationFile) -> None:
     """Raises FieldError for functions that contradict each other or the rest of the configuration."""
-    if len(written.functions) > MOST_FUNCTIONS:
-        problem = f"there may be at most {MOST_FUNCTIONS}, but there were {len(written.functions)}"
-        raise FieldError("reclaimFunctions", problem)
     for number, function in enumerate(written.functions):
         problem = ""
         if function.name in (other.name for other in written.functions[:number]):

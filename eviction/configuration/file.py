@@ -35,6 +35,7 @@ KIND = "ReclaimdConfiguration"
 NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
 AUTO = "auto"  # of kubeletEndpoint: find the way
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
+MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
@@ -67,8 +68,6 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
         if not entry.path.startswith("/"):
             raise ValueError(f"{role}: path must be absolute, but it was {quoted(entry.path)}")
         found[role] = posixpath.normpath(entry.path)
-    if len(found) > MOST_FILESYSTEMS:
-        raise ValueError(f"there may be at most {MOST_FILESYSTEMS}, but there were {len(found)}")
     return found
 
 
@@ -129,12 +128,6 @@ def _read_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(options.items())
 
 
-def _read_keep(keep: int) -> int:
-    if keep < 0:
-        raise ValueError(f"must not be negative, but it was {keep}")
-    return keep
-
-
 def _read_role(name: str) -> str:
     return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # `effective` refuses it, and lists the roles
 
@@ -174,7 +167,7 @@ class FunctionEntry(StrictModel):
     """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
     """The size of the ballast: at least 1Mi."""
-    keep: Annotated[int, read_as(int, _read_keep)] = setting("keep", 1, json_schema_extra={"minimum": 0})
+    keep: int = setting("keep", 1, ge=0)
     """How many rotated logs to keep of each container."""
     frees: Annotated[FilesystemRole, read_as(str, _read_role)] = setting("frees", "")
     """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of `filesystems`."""
@@ -252,6 +245,8 @@ class UsedAtStart:
 
 
 NeedsRestart = Annotated[Value, UsedAtStart()]
+_Entries = Annotated[list[FilesystemEntry], Field(max_length=MOST_FILESYSTEMS)]
+_Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 
 
 class ConfigurationFile(StrictModel):
@@ -379,11 +374,11 @@ class ConfigurationFile(StrictModel):
     """The socket on which commands reach the daemon. Empty: none."""
     metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
-    filesystems: NeedsRestart[
-        Annotated[Mapping[FilesystemRole, str], read_as(list[FilesystemEntry], read_filesystems)]
-    ] = setting("filesystems", list, json_schema_extra={"maxItems": 8})
+    filesystems: NeedsRestart[Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]] = setting(
+        "filesystems", list
+    )
     """Filesystems of your own, besides the kubelet's."""
-    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(list[FunctionEntry], tuple)]] = setting(
+    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(_Functions, tuple)]] = setting(
         "reclaimFunctions", list
     )
     """Functions of your own. Each is called only where a row of reclaimTable names it."""

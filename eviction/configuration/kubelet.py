@@ -50,7 +50,7 @@ from eviction.configuration.kubelet_versions import (
     KubeletVersion,
 )
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
-from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
+from eviction.configuration.strict_yaml import ConfigurationError, first_problem, quoted, read_document_of, unfit_texts
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     FieldError,
@@ -298,11 +298,9 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
     for statement in filter(None, text.split(",")):
         name, found, value = (part.strip() for part in statement.partition(operator))
         if not found or not name or not value:
-            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
-            raise ConfigurationError(
-                f"--{flag}: {shown} is not of the form signal{operator}value, "
-                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
-            )
+            example = f"nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
+            form = f"signal{operator}value, for example {example}"
+            raise ConfigurationError(f"--{flag}: {quoted(statement)} is not of the form {form}")
         pairs[name] = value
     return pairs
 

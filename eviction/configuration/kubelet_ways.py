@@ -52,7 +52,6 @@ REFUSED_LATER_SECONDS = 60.0  # where a way was accepted before: a certificate w
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
 PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
-CONFIGZ_SECONDS = 2.0  # for all ways together; and for the version
 
 Answer = TypeVar("Answer")
 
@@ -185,6 +184,13 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
     raise KubeletUnavailable(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True)
 
 
+def asked_once(access: KubeletAccess, path: str, seconds: float = ANSWER_SECONDS) -> tuple[KubeletEndpoint, bytes]:
+    """The same for all ways but the kubelet's socket, which answers nothing but its pods. Takes at most `seconds`, or
+    2 s more if a file of the identity hangs. Raises KubeletUnavailable."""
+    until = time.monotonic() + seconds
+    return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path), seconds)()
+
+
 def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
     """The ways to the list of pods: also the kubelet's socket, which answers nothing else."""
     if isinstance(place, KubeletPlace) and os.path.exists(socket := os.path.join(place.root_directory, PODS_SOCKET)):
@@ -294,14 +300,14 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
 
 
 def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
-    """The configuration that the kubelet itself reports. Takes at most 2 s. Raises ConfigurationError.
+    """The configuration that the kubelet itself reports. Takes at most 4 s. Raises ConfigurationError.
 
     `GET /configz` answers with the whole configuration in force, with defaults, drop-ins and flags
     (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). An identity that may get the pods
     need not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
     """
     try:
-        _, body = asked_by_the_first(kubelet_ways(access), time.monotonic() + CONFIGZ_SECONDS, CONFIGZ)
+        _, body = asked_once(access, CONFIGZ)
         match json.loads(body):
             case {"kubeletconfig": dict(document)}:
                 return kubelet_configuration(document, TOLD_BY_THE_KUBELET)
@@ -314,13 +320,11 @@ def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
 
 
 def version_of_kubelet(access: KubeletAccess | None) -> KubeletVersion:
-    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why. Takes at most 4 s,
-    even if a file of the identity hangs."""
+    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why. Takes at most 4 s."""
     if access is None:
         return KubeletVersion()
-    until = time.monotonic() + CONFIGZ_SECONDS
     try:
-        _, body = answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, METRICS), CONFIGZ_SECONDS)()
+        _, body = asked_once(access, METRICS)
     except KubeletUnavailable as error:
         return KubeletVersion(assumed=str(error))
     return version_in(body) or KubeletVersion(assumed="its metrics do not tell it")

@@ -72,15 +72,21 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
         ),
         ([CACHE, CACHE], "buildcache: occurs twice"),
         ([{"name": "cache", "path": "a"}], "cache: path must be absolute, but it was 'a'"),
-        (
-            [{"name": f"cache{n}", "path": "/a"} for n in range(9)],
-            "there may be at most 8, but there were 9",
-        ),
     ],
 )
 def test_a_filesystem_that_cannot_be_is_refused(filesystems: list[dict[str, str]], problem: str) -> None:
     """With the name, what it was, and what is allowed."""
     assert refused(filesystems=filesystems) == f"filesystems: {problem}"
+
+
+def test_what_cannot_be_counted_on_is_refused() -> None:
+    """More filesystems and functions than metrics have values for, and fewer logs than none."""
+    nine = [{"name": f"cache{number}", "path": "/a"} for number in range(9)]
+    assert refused(filesystems=nine).startswith("filesystems: must have at most 8 of them, but it was [{name: 'cache0'")
+    thirty = [{**PRUNE, "name": f"prune{number}"} for number in range(30)]
+    assert refused(reclaimFunctions=thirty).startswith("reclaimFunctions: must have at most 29 of them")
+    logs = refused(reclaimFunctions=[{"name": "DeleteRotatedLogs", "keep": -1}])
+    assert logs == "reclaimFunctions.0.keep: must be at least 0, but it was -1"
 
 
 def test_each_kind_of_function_is_read() -> None:
@@ -160,7 +166,6 @@ def test_each_kind_of_function_is_read() -> None:
             {"name": "ReleaseBallast", "file": "a", "size": "1Mi"},
             "ReleaseBallast: file: must be the absolute path of a file, but it was 'a'",
         ),
-        ({"name": "DeleteRotatedLogs", "keep": -1}, "DeleteRotatedLogs: keep: must not be negative, but it was -1"),
         (
             {"name": "DeleteRotatedLogs", "cooldown": ""},
             "DeleteRotatedLogs: cooldown: '' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms",
