@@ -37,10 +37,7 @@ reclaimd: which command? To begin with, those that remove nothing:
   reclaimd plan      what may be removed, in which order; what is kept, and why
   reclaimd reclaim --dry-run --signal imagefs.available    one pass, no removals
 
-Then reclaimd install --systemd places the units, where nobody has yet, and
-systemctl enable --now reclaimd starts the daemon; watch it with reclaimd top.
-All commands: reclaimd --help; all fields of the configuration:
-reclaimd help configuration.
+Then systemctl enable --now reclaimd starts the daemon; all: reclaimd --help.
 """
 
 

@@ -473,22 +473,13 @@ def poll_policy(configuration: Configuration) -> PollPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The sockets of the runtime and of the image service. `tried`: the usual places, if none is configured; `found`:
-    whether there is a socket at one of them."""
+    """The sockets of the runtime and of the image service. `found`: whether there is a socket at one of the usual
+    places; `remark`: how it was chosen, as a sentence. Neither if it is configured."""
 
     runtime: str
     image: str
     found: bool = False
-    tried: tuple[str, ...] = ()
-
-    @property
-    def remark(self) -> str:
-        """How it was chosen, as a sentence; empty if it is configured."""
-        if not self.tried:
-            return ""
-        if self.found:
-            return f"no endpoint configured; using {self.runtime}"
-        return f"no endpoint configured, and no socket found; tried {', '.join(self.tried)}"
+    remark: str = ""
 
 
 def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_ENDPOINTS) -> Endpoint:
@@ -496,7 +487,10 @@ def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_E
     if configuration.runtime_endpoint:
         return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint)
     existing = next((endpoint for endpoint in usual if _is_socket(endpoint.removeprefix("unix://"))), None)
-    return Endpoint(existing or usual[0], configuration.image_endpoint, existing is not None, tuple(usual))
+    how = f"; using {existing}" if existing else f", and no socket found; tried {', '.join(usual)}"
+    return Endpoint(
+        existing or usual[0], configuration.image_endpoint, existing is not None, f"no endpoint configured{how}"
+    )
 
 
 def _is_socket(path: str) -> bool:

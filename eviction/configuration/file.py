@@ -46,9 +46,11 @@ Value = TypeVar("Value")
 class FilesystemEntry(StrictModel):
     """A filesystem of `filesystems`."""
 
-    name: str = Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})
+    name: Annotated[str, read_as(str, texts.matching(ROLE_NAME.pattern, ROLE_NAMES_ALLOWED))] = Field(
+        json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"}
+    )
     """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
-    path: texts.AbsolutePath
+    path: texts.Directory
     """A directory on it."""
 
 
@@ -56,17 +58,11 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
     """The paths of the filesystems, by role. Raises ValueError."""
     found: dict[FilesystemRole, str] = {}
     for entry in entries:
-        if not ROLE_NAME.fullmatch(entry.name):
-            raise ValueError(f"name: must be {ROLE_NAMES_ALLOWED}, but it was {quoted(entry.name)}")
-        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
-            raise ValueError(f"{entry.name}: is one of the kubelet's own names; choose another")
-        if entry.name == FilesystemRole.IMAGESTORE:
-            raise ValueError(f"{entry.name}: is the name of what imageStoreLimit limits; choose another")
+        if entry.name in (*KUBELET_ROLES, FilesystemRole.IMAGESTORE) or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
+            raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
         role = FilesystemRole(entry.name)
         if role in found:
             raise ValueError(f"{entry.name}: occurs twice")
-        if not entry.path.startswith("/"):
-            raise ValueError(f"{role}: path must be absolute, but it was {quoted(entry.path)}")
         found[role] = posixpath.normpath(entry.path)
     return found
 
@@ -124,10 +120,6 @@ def _read_argv(argv: list[str]) -> tuple[str, ...]:
 _read_timeout = texts.within(texts.read_duration, "1s", "10m")
 
 
-def _read_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(options.items())
-
-
 def _read_role(name: str) -> str:
     return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # `effective` refuses it, and lists the roles
 
@@ -161,7 +153,7 @@ class FunctionEntry(StrictModel):
     """A Python distribution that provides the function as an entry point. Needs frees."""
     entry_point: str = setting("entryPoint", "")
     """The name of that entry point. Default: the name of the function."""
-    options: Annotated[tuple[tuple[str, Any], ...], read_as(dict[str, Any], _read_options)] = setting("options", ())
+    options: dict[str, Any] = setting("options", dict)
     """The plugin's options."""
     path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
     """The path of the ballast file."""
@@ -353,7 +345,7 @@ class ConfigurationFile(StrictModel):
     """How many removals run in parallel."""
     removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
-    lead: texts.LeadOrNone = setting("lead", "auto")
+    lead: texts.Lead = setting("lead", "auto")
     """auto: a pass begins before its mark is reached when recent removals took longer than the time left until the
     kubelet's mark. 0s: never before its mark."""
     poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")

@@ -246,8 +246,10 @@ def kubelet_configuration(
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
-        again = tuple(("allocatableMemory.available", text) for _, text in thresholds.hard_memory)
-        thresholds = replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + again)
+        left = thresholds.left_to_kubelet
+        hard = [text for signal, text in left if signal == "memory.available" and not text.endswith(" (soft)")]
+        again = [("allocatableMemory.available", text) for text in hard]
+        thresholds = replace(thresholds, left_to_kubelet=(*left, *again))
     settings = {field: value for field, value in document.items() if value != "" and not is_zero(value)}
     derived = {"name": name, "settings": settings, "thresholds": thresholds, "depends_on_version": newest != oldest}
     return found.model_copy(update=derived)
@@ -347,9 +349,9 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         entry = os.path.join(proc, str(pid))
         try:
-            if _text_of(entry, "comm") != f"{NAME}\n":  # reading this never waits for the process
+            if _read(entry, "comm") != b"kubelet\n":  # reading this never waits for the process
                 continue
-            arguments = [part.decode() for part in _bytes_of(entry, "cmdline").split(b"\0")[:-1]]
+            arguments = [part.decode() for part in _read(entry, "cmdline").split(b"\0")[:-1]]
             if not arguments or os.path.basename(arguments[0]) != NAME:
                 continue
             parents[pid] = _check(entry)
@@ -368,7 +370,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
 
 def _check(entry: str) -> int:
     """The parent's id of a process that may be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
-    lines = [line.partition(":") for line in _text_of(entry, "status").splitlines()]
+    lines = [line.partition(":") for line in _read(entry, "status").decode().splitlines()]
     status = {name: values.split() for name, _, values in lines}
     users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
     others = [uid for uid in users if not this_process().trusts(uid)]
@@ -379,7 +381,7 @@ def _check(entry: str) -> int:
     try:
         executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
     except PermissionError:
-        groups = _text_of(entry, "cgroup").splitlines()
+        groups = _read(entry, "cgroup").decode(errors="replace").splitlines()
         if not any(SERVICE in group.split("/") for group in groups):
             raise _LeftAloneError(f"its executable may not be read, and it does not run in {SERVICE}") from None
     else:
@@ -461,12 +463,7 @@ def _same(theirs: str, ours: str) -> bool:
         return False
 
 
-def _text_of(entry: str, name: str) -> str:
-    """Raises OSError, ValueError."""
-    return _bytes_of(entry, name).decode(errors="replace")
-
-
-def _bytes_of(entry: str, name: str) -> bytes:
+def _read(entry: str, name: str) -> bytes:
     """A file of a process. Raises OSError; ValueError if it is longer than any command line should be."""
     path = os.path.join(entry, name)
     with open(path, "rb") as file:

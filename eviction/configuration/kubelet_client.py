@@ -142,11 +142,6 @@ class KubeletEndpoint:
         """IP address and port; without a port the kubelet's usual one."""
         return _address_of(self.url)
 
-    @property
-    def expected_name(self) -> str:
-        """The name or address that the certificate has to contain."""
-        return self.server_name or self.address[0]
-
 
 def _address_of(url: str) -> tuple[str, int]:
     """IP address and port. Raises FieldError."""
@@ -229,7 +224,7 @@ def _connected(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, until:
             yield plain
             return
         plain.settimeout(_left(until))
-        with context.wrap_socket(plain, server_hostname=endpoint.expected_name) as secured:
+        with context.wrap_socket(plain, server_hostname=endpoint.server_name or endpoint.address[0]) as secured:
             if endpoint.pinned_files:
                 _check_pinned(endpoint, secured.getpeercert(binary_form=True))
             yield secured

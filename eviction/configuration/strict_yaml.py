@@ -53,9 +53,7 @@ class _StrictLoader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML keeps resolvers on the class
 
-    def __init__(self, stream: str):
-        super().__init__(stream)
-        self._depth = 0
+    _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

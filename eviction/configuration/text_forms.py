@@ -65,9 +65,6 @@ def map_by_signal(*others: str, amounts: bool = False) -> Any:
 Duration = Annotated[str, text_form(DURATION_PATTERN, examples=("30s", "1m30s", "250ms"))]
 """A Go duration, not negative."""
 
-Lead = Annotated[str, text_form("auto", "0s")]
-"""`auto`, or `0s` for none."""
-
 Quantity = Annotated[str, text_form(QUANTITY_PATTERN, examples=("500Mi", "1.5Gi", "1e9"))]
 """A Kubernetes quantity, not negative."""
 
@@ -114,13 +111,6 @@ def read_rate(text: str) -> int:
     return rate
 
 
-def read_lead(text: str) -> bool:
-    """Whether a pass may begin before its mark is reached. Raises ValueError."""
-    if text not in ("auto", "0s"):
-        raise ValueError(f"must be auto or 0s, but it was {text!r}")
-    return text == "auto"
-
-
 def matching(pattern: str, allowed: str) -> Callable[[str], str]:
     """A function that returns a text if all of it matches this pattern. `allowed`: the pattern in words."""
     form = re.compile(pattern, re.ASCII | re.DOTALL)
@@ -144,12 +134,6 @@ def read_log_directory(path: str) -> str:
     if not path.isascii():
         raise ValueError(f"must hold ASCII characters only, but it was {quoted(path)}")
     return path
-
-
-def read_address(text: str) -> str:
-    """An address as it was written. Raises ValueError."""
-    parse_address(text)
-    return text
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
@@ -207,14 +191,14 @@ StoreLimit = Annotated[
 ]
 Rate = Annotated[int, read_as(Quantity, read_rate)]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
-LeadOrNone = Annotated[bool, read_as(Lead, read_lead)]
+Lead = Annotated[bool, read_as(Literal["auto", "0s"], lambda text: text == "auto")]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
 Order = Annotated[ImageOrder, read_as(Literal["lru", "cost"], ImageOrder)]
 Directory = Annotated[str, read_as(AbsolutePath, read_path)]
 LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
 PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
-Address = Annotated[str, read_as(str, read_address)]
+Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
 WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]

@@ -72,15 +72,6 @@ class ParsedThresholds:
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def hard_memory(self) -> tuple[tuple[str, str], ...]:
-        """The hard memory thresholds, (signal, value): configured as hard, or as soft with a grace period of 0."""
-        return tuple(
-            (name, text)
-            for name, text in self.left_to_kubelet
-            if name == "memory.available" and not text.endswith(" (soft)")
-        )
-
 
 def parse_threshold_config(
     hard: Mapping[str, str],

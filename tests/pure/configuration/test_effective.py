@@ -178,7 +178,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
             "filesystems: [{name: x, path: /x, pth: null}]\n",
             "c.yaml: unknown field 'filesystems.0.pth'; did you mean path?",
         ),
-        ("lead: 1s\n", "c.yaml: lead: must be auto or 0s, but it was '1s'"),
+        ("lead: 1s\n", "c.yaml: lead: must be 'auto' or '0s', but it was '1s'"),
         ("rootDirectory: var\n", "c.yaml: rootDirectory: must be an absolute path, but it was 'var'"),
         ("extent: some\n", "c.yaml: extent: must be 'enough' or 'all', but it was 'some'"),
         ("imageMinimumGCAge: 1d\n", "c.yaml: imageMinimumGCAge: '1d' is not a Go duration such as 30s"),

@@ -64,14 +64,15 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
 @pytest.mark.parametrize(
     ("filesystems", "problem"),
     [
-        ([{"name": "nodefs", "path": "/a"}], "nodefs: is one of the kubelet's own names; choose another"),
-        ([{"name": "memory", "path": "/a"}], "memory: is one of the kubelet's own names; choose another"),
+        ([{"name": "nodefs", "path": "/a"}], "nodefs: has a meaning of its own; choose another name"),
+        ([{"name": "memory", "path": "/a"}], "memory: has a meaning of its own; choose another name"),
+        ([{"name": "imagestore", "path": "/a"}], "imagestore: has a meaning of its own; choose another name"),
         (
             [{"name": "Cache", "path": "/a"}],
             f"name: must be {ROLE_NAMES_ALLOWED}, but it was 'Cache'",
         ),
         ([CACHE, CACHE], "buildcache: occurs twice"),
-        ([{"name": "cache", "path": "a"}], "cache: path must be absolute, but it was 'a'"),
+        ([{"name": "cache", "path": "a"}], "cache: path: must be an absolute path, but it was 'a'"),
     ],
 )
 def test_a_filesystem_that_cannot_be_is_refused(filesystems: list[dict[str, str]], problem: str) -> None:
@@ -112,7 +113,7 @@ def test_each_kind_of_function_is_read() -> None:
     assert (program.argv, program.user, program.frees) == (("/usr/local/bin/prune", "--all"), User(0, 0), "buildcache")
     assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (60.0, 300.0, False)
     assert (plugin.distribution, plugin.entry_point) == ("reclaimd-cache", "PruneCache")
-    assert plugin.options == (("olderThan", "1h"),)
+    assert plugin.options == {"olderThan": "1h"}
     assert (ballast.path, ballast.size_bytes, ballast.frees) == ("/var/lib/kubelet/reclaimd.ballast", 1 << 30, "nodefs")
     assert (logs.keep, logs.frees) == (2, "nodefs")
     assert (garbage.timeout_seconds, garbage.frees) == (60.0, "imagefs")

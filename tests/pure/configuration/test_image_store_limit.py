@@ -64,7 +64,7 @@ def test_the_maps_of_thresholds_apply_to_it_as_to_any_signal() -> None:
         ),
         (
             {"filesystems": [{"name": "imagestore", "path": "/a"}]},
-            "imagestore: is the name of what imageStoreLimit limits; choose another",
+            "imagestore: has a meaning of its own; choose another name",
         ),
         (
             {"imageStoreLimit": "1Gi", "evictionMinimumReclaim": {"imagestore.available": "0%"}},

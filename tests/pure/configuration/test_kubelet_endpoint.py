@@ -35,12 +35,10 @@ def test_an_endpoint_is_an_address_and_a_port(url: str, address: tuple[str, int]
 
 
 def test_over_https_the_usual_port_is_10250() -> None:
-    """And the certificate has to contain the address, unless another name is expected."""
+    """And 10255 is that of the read-only port."""
     endpoint = KubeletEndpoint("https://[::1]", ca_file="/ca.crt")
     assert endpoint.secure
     assert endpoint.address == ("::1", 10250)
-    assert endpoint.expected_name == "::1"
-    assert KubeletEndpoint(HTTPS, ca_file="/ca.crt", server_name="node-1").expected_name == "node-1"
 
 
 NO_URLS = """127.0.0.1 127.0.0.1:10250 unix://kubelet.sock unix:/run/kubelet.sock ftp://127.0.0.1 HTTP://127.0.0.1

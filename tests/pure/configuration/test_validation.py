@@ -46,7 +46,7 @@ def test_the_configuration_names_the_field() -> None:
     with pytest.raises(ConfigurationError) as refused:
         load(None, {}, {"kubeletConfig": "", "metricsAddress": ":9746"})
     assert str(refused.value).startswith("flags: metricsAddress: must be an address of this machine and a port")
-    assert load(None, {}, {"kubeletConfig": ""}).metrics_address == "127.0.0.1:9746"
+    assert load(None, {}, {"kubeletConfig": ""}).metrics_address == ("127.0.0.1", 9746)
 
 
 @pytest.mark.parametrize(

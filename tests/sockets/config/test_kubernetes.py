@@ -183,7 +183,7 @@ def test_what_the_configuration_names_is_mounted(components: tuple[str, ...], tm
     assert hosts == {name: mounts[name] for name in hosts}, "the same path on the host, as the runtime names it"
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
-        assert configuration.metrics_address in (f"{asked['host']}:{asked['port']}", f"0.0.0.0:{asked['port']}")
+        assert configuration.metrics_address in ((asked["host"], asked["port"]), ("0.0.0.0", asked["port"]))
     command, *options = container["args"]
     command_of(command)[0].parse_args(options)
 
@@ -335,4 +335,6 @@ def test_the_pod_monitor_finds_the_port(components: tuple[str, ...], tmp_path: P
     assert named["instance"] == ["__meta_kubernetes_pod_node_name"], "what alerts and dashboards go by"
     (port,) = ports
     assert port["name"] == endpoint["port"]
-    assert effective(objects, tmp_path).metrics_address.endswith(f":{port['containerPort']}")
+    address = effective(objects, tmp_path).metrics_address
+    assert address is not None
+    assert address[1] == port["containerPort"]
