@@ -55,8 +55,6 @@ from eviction.decision.reclaim_table import RowEntry, Rows
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import API_VERSION, Threshold, ThresholdValue
 from reclaim.execution.workers import in_time
-from reclaim.images.keep_list import parse_keep_list
-from reclaim.types import PolicyError
 from signals.types import AVAILABLE, Signal
 
 DEFAULT = "default"  # the origin of a value that no source has
@@ -217,11 +215,11 @@ def _remaining(value: Any, later: Any) -> Any:
         return [_remaining(each, None) for each in value]
     if not isinstance(value, Mapping):
         return value
-    taken = [key for key, each in later.items() if each is None] if isinstance(later, Mapping) else ()
+    later = later if isinstance(later, Mapping) else {}
     return {
-        key: _remaining(each, later.get(key) if isinstance(later, Mapping) else None)
+        key: _remaining(each, later.get(key))
         for key, each in value.items()
-        if each is not None and key not in taken
+        if each is not None and later.get(key, each) is not None
     }
 
 
@@ -238,7 +236,7 @@ def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
     """Every field with its default, as it would be written."""
     found = {name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()}
     kubelets = KUBELETS_MINIMUM_RECLAIM if has_runtime else {}
-    ours = {f"{entry['name']}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
+    ours = {f"{entry.get('name')}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
     return {**found, "evictionMinimumReclaim": {**kubelets, **ours}}
 
 
@@ -315,10 +313,9 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        name, *place = map(str, problem["loc"])
-        if place:  # the message names the function, not its number in the list
-            number, *place = place
-            place = place if "name" in place else [document[name][int(number)]["name"], *place]
+        name, *place = [str(part) for part in problem["loc"] if not str(part).startswith("<")]
+        if place and place[0].isdigit() and place[1:] != ["name"]:  # an entry's name says more than its number
+            place[0] = document[name][int(place[0])]["name"]
         raise FieldError(name, ": ".join([*place, end_of_sentence(problem)])) from None
 
 
@@ -343,10 +340,6 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
         raise FieldError("containerRuntimeEndpoint", problem)
     if written.terminated_by_evidence and written.kubelet_healthz is None:
         raise FieldError("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
-    try:
-        parse_keep_list(written.keep_images)
-    except PolicyError as error:
-        raise FieldError("keepImages", str(error).removeprefix("keepImages: ")) from None
 
 
 def _check_functions(written: ConfigurationFile) -> None:

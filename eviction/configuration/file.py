@@ -19,6 +19,7 @@ from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag,
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from eviction.types import API_VERSION
+from reclaim.images.keep_list import KeepList, parse_keep_list
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import (
     AVAILABLE,
@@ -320,7 +321,7 @@ class ConfigurationFile(StrictModel):
     """How many dead containers to keep on the node. Negative: no limit."""
     periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
     """True: run the kubelet's periodic garbage collection too; for a machine on which no kubelet does."""
-    keep_images: texts.Texts = setting("keepImages", list)
+    keep_images: Annotated[KeepList, read_as(list[str], parse_keep_list)] = setting("keepImages", list)
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""

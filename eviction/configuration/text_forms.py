@@ -201,7 +201,6 @@ NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node o
 Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
 WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
-Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

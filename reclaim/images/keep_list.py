@@ -112,7 +112,7 @@ def _parse(text: str) -> str:
 def _refused(text: str, why: str) -> PolicyError:
     shown = text if len(text) <= 80 else f"{text[:80]}…"
     return PolicyError(
-        f"keepImages: {shown!r} cannot be used: {why}; allowed are a reference (registry/repository:tag), "
+        f"{shown!r} cannot be used: {why}; allowed are a reference (registry/repository:tag), "
         "a repository, a digest (sha256:…) and a glob (registry/team/*)"
     )
 

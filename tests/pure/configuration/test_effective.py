@@ -72,7 +72,7 @@ def test_the_other_defaults() -> None:
     assert found.assumed_fill_rate == 500 * MIB
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
-    assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
+    assert (found.keep_images.entries, found.state_file) == ((), "/var/lib/reclaimd/images.json")
     assert (found.kubelet_access, found.keep_newest_per_repository) == (KubeletPlace("/var/lib/kubelet"), 0)
 
 
@@ -152,6 +152,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("imageMaximumGCAge: -1s\n", "c.yaml: imageMaximumGCAge: must not be negative, but it was '-1s'"),
         ("keepImages: pause\n", "c.yaml: keepImages: must be a list, but it was 'pause'"),
         ("keepImages: [1]\n", "c.yaml: keepImages.0: must be a text, in quotes where YAML would read it otherwise"),
+        ("keepImages: [a, A]\n", "c.yaml: keepImages: 'A' cannot be used: repositories are written in lower case;"),
         ("periodicGC: 1\n", "c.yaml: periodicGC: must be true or false, but it was 1"),
         ("maximumDeadContainers: '5'\n", "c.yaml: maximumDeadContainers: must be a whole number, but it"),
         ("evictionSoft: {nodefs.available: 5%}\n", "c.yaml: evictionSoft: nodefs.available: needs a grace period"),

@@ -69,7 +69,7 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
         ([{"name": "imagestore", "path": "/a"}], "imagestore: has a meaning of its own; choose another name"),
         (
             [{"name": "Cache", "path": "/a"}],
-            f"name: must be {ROLE_NAMES_ALLOWED}, but it was 'Cache'",
+            f"0: name: must be {ROLE_NAMES_ALLOWED}, but it was 'Cache'",
         ),
         ([CACHE, CACHE], "buildcache: occurs twice"),
         ([{"name": "cache", "path": "a"}], "cache: path: must be an absolute path, but it was 'a'"),
@@ -81,7 +81,9 @@ def test_a_filesystem_that_cannot_be_is_refused(filesystems: list[dict[str, str]
 
 
 def test_what_cannot_be_counted_on_is_refused() -> None:
-    """More filesystems and functions than metrics have values for, and fewer logs than none."""
+    """More filesystems and functions than metrics have values for, one function twice, and fewer logs than none."""
+    twice = refused(filesystems=[CACHE], reclaimFunctions=[PRUNE, PRUNE])
+    assert twice == "reclaimFunctions: prune: occurs twice"
     nine = [{"name": f"cache{number}", "path": "/a"} for number in range(9)]
     assert refused(filesystems=nine).startswith("filesystems: must have at most 8 of them, but it was [{name: 'cache0'")
     thirty = [{**PRUNE, "name": f"prune{number}"} for number in range(30)]
@@ -182,7 +184,7 @@ def test_each_kind_of_function_is_read() -> None:
         ({"name": "DeleteUnusedImages"}, "DeleteUnusedImages: is built in; it needs no entry"),
         (
             {"name": "a b", "exec": ["/a"], "frees": "nodefs"},
-            "name: must be a letter, and up to 62 letters, digits, underscores, dots and hyphens, but it was 'a b'",
+            "0: name: must be a letter, and up to 62 letters, digits, underscores, dots and hyphens, but it was 'a b'",
         ),
     ],
 )
@@ -316,6 +318,10 @@ def test_rows_and_functions_are_shown_as_they_would_be_written() -> None:
     assert found.effective["reclaimTable"] == {"nodefs.available": ["DeleteRotatedLogs"]}
     nothing = [{"name": "DeleteRotatedLogs", "keep": None, "cooldown": None}]
     assert loaded(reclaimFunctions=nothing).effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
-    assert refused(reclaimFunctions=[{"name": None}]) == "reclaimFunctions: name: is missing"
+    assert refused(reclaimFunctions=[{"name": None}]) == "reclaimFunctions: 0: name: is missing"
+    assert refused(filesystems=[{"name": None, "path": "/a"}]) == "filesystems: 0: name: is missing"
+    row = [{"function": None, "below": "1%"}]
+    missing = refused(reclaimTable={"nodefs.available": row})
+    assert missing == "reclaimTable: nodefs.available: 0: function: is missing"
     assert found.origins["reclaimTable.nodefs.available"] == "flags"
     assert found.origins["reclaimFunctions"] == "flags"

@@ -139,7 +139,7 @@ def test_an_operators_own_drop_in_is_added(components: tuple[str, ...], tmp_path
     text = f"{HEAD}margin: 8%\nkeepImages: [registry.example/base/*]\ndryRun: false\n"
     objects = overlay(components, {name: text}, configMapGenerator=[generator])
     found = effective(objects, tmp_path)
-    assert (found.effective["margin"], found.keep_images) == ("8%", ("registry.example/base/*",))
+    assert (found.effective["margin"], found.keep_images.entries) == ("8%", ("registry.example/base/*",))
     assert found.effective["dryRun"] is False
     assert found.effective["metricsAddress"] == "0.0.0.0:9746"
 
