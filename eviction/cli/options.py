@@ -23,7 +23,6 @@ from eviction.configuration.kubelet import parse_pairs
 from eviction.exit_codes import EXIT_READING
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
-from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.workers import in_time
 from reclaim.types import RuntimeUnavailable
 from signals.clock import SystemClock
@@ -139,17 +138,10 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
     try:
         read = partial(load, file, os.environ, flags, directory, root="/", asks_version=asks_version)
-        configuration = in_time(read, CONFIGURATION_SECONDS)
+        return in_time(read, CONFIGURATION_SECONDS)
     except OSError as error:
         what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
         raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None
-    for field in ("containerRuntimeEndpoint", "imageServiceEndpoint") if configuration.has_runtime else ():
-        try:
-            if endpoint := configuration.effective[field]:
-                socket_path(endpoint)
-        except EndpointError as error:
-            raise ConfigurationError(f"{configuration.origins[field]}: {field}: {error}") from None
-    return configuration
 
 
 def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:

@@ -238,6 +238,7 @@ class UsedAtStart:
 
 
 NeedsRestart = Annotated[Value, UsedAtStart()]
+_RuntimeEndpoint = Annotated[str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))]
 _Entries = Annotated[list[FilesystemEntry], Field(max_length=MOST_FILESYSTEMS)]
 _Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 
@@ -262,10 +263,10 @@ class ConfigurationFile(StrictModel):
     """Where the kubelet keeps the logs of pods. Not followed if it is a symlink."""
     container_logs_dir: NeedsRestart[texts.LogDirectory] = setting("containerLogsDir", "/var/log/containers")
     """Where the symlinks to container logs are."""
-    runtime_endpoint: NeedsRestart[str] = setting("containerRuntimeEndpoint", "")
+    runtime_endpoint: NeedsRestart[_RuntimeEndpoint] = setting("containerRuntimeEndpoint", "")
     """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: this machine has no
     runtime."""
-    image_endpoint: NeedsRestart[str] = setting("imageServiceEndpoint", "")
+    image_endpoint: NeedsRestart[texts.Endpoint] = setting("imageServiceEndpoint", "")
     """The image service's socket. Empty: the runtime's."""
     kubelet_url: str = setting("kubeletEndpoint", AUTO)
     """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way automatically. Empty:

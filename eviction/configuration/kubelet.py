@@ -148,12 +148,12 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything else replaced; null
     removes a key."""
     result: dict[str, Any] = {}
-    for number, document in enumerate(documents):
+    for document in documents:
         for key, value in document.items():
             held = result.get(key)
             if value is None:
                 result.pop(key, None)
-            elif isinstance(value, dict) and number:
+            elif isinstance(value, dict):
                 result[key] = merged([held if isinstance(held, dict) else {}, value])
             else:
                 result[key] = value

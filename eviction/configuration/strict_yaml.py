@@ -125,12 +125,11 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     """The mapping in a YAML text. `name`: for messages. Raises ConfigurationError."""
     try:
         documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise ConfigurationError(f"{name}: not readable as YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        why = problem or " ".join(str(error).split())
+        raise ConfigurationError(f"{name}: not readable as YAML{where}: {why}") from None
     if len(documents) > 1:
         raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
     document = documents[0] if documents else None

@@ -23,6 +23,7 @@ from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
 from eviction.configuration.threshold_config import read_duration as read_duration
 from eviction.types import Extent, ThresholdValue
+from reclaim.cri.client import socket_path
 from reclaim.types import ImageOrder
 from signals.quantity import (
     AMOUNT_PATTERN,
@@ -39,12 +40,11 @@ ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [
 HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
 LARGEST_PORT = 65535
 WHETHER: Any = {"enum": [True, False, "auto"]}
-UNIX = "unix://"
-LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
 BY_SIGNAL = "bySignal"
 
+_PORT = re.compile("[0-9]{1,5}")
 _BARE = re.compile(r"\+?(?=[0.]*[1-9])[0-9]*(?:\.[0-9]*)?[num]?", re.ASCII)  # not zero; `5m` is five thousandths
 
 Number = TypeVar("Number", int, float)
@@ -103,14 +103,6 @@ def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Ca
     return read_within
 
 
-def read_rate(text: str) -> int:
-    """Bytes per second, above 0. Raises ValueError."""
-    rate = read_size(text)
-    if rate <= 0:
-        raise ValueError(f"must be above 0 bytes per second, but it was {text!r}")
-    return rate
-
-
 def matching(pattern: str, allowed: str) -> Callable[[str], str]:
     """A function that returns a text if all of it matches this pattern. `allowed`: the pattern in words."""
     form = re.compile(pattern, re.ASCII | re.DOTALL)
@@ -128,12 +120,17 @@ read_path = matching("/.*", "an absolute path")
 
 def read_log_directory(path: str) -> str:
     """The path of a directory that the kubelet's validation accepts for logs. Raises ValueError."""
-    read_path(path)
-    if posixpath.normpath(path) != path or path.startswith("//"):
-        raise ValueError(f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}")
-    if not path.isascii():
-        raise ValueError(f"must hold ASCII characters only, but it was {quoted(path)}")
+    if posixpath.normpath(path) != path or not path.startswith("/") or path.startswith("//") or not path.isascii():
+        allowed = "an absolute path in ASCII without '..', '.', double or trailing slashes"
+        raise ValueError(f"must be {allowed}, but it was {quoted(path)}")
     return path
+
+
+def read_endpoint(text: str) -> str:
+    """A socket as it was written, or the empty text. Raises ValueError."""
+    if text:
+        socket_path(text)
+    return text
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
@@ -141,13 +138,7 @@ def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
 
     Raises ValueError.
     """
-    if text.startswith(UNIX):
-        path = text.removeprefix(UNIX)
-        size = len(path.encode(errors="surrogateescape"))
-        if not path.startswith("/") or "\0" in path or size > LONGEST_SOCKET_PATH_BYTES:
-            raise ValueError(f"must be {HEALTHZ_FORMS}, but it was {quoted(text)}")
-        return path
-    return parse_address(text, HEALTHZ_FORMS)
+    return socket_path(text) if text.startswith("unix://") else parse_address(text, HEALTHZ_FORMS)
 
 
 def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | None:
@@ -158,17 +149,15 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
     """
     if not text:
         return None
-    host, colon, port = text.rpartition(":")
+    host, _, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else "127.0.0.1" if host == "localhost" else host
     try:
-        address = ipaddress.ip_address(host)
+        fits = bracketed == (ipaddress.ip_address(host).version == 6)
     except ValueError:
-        raise ValueError(f"must be {forms}, but it was {quoted(text)}") from None
-    if not colon or bracketed != (address.version == 6) or not (port.isascii() and port.isdigit() and len(port) <= 5):
+        fits = False
+    if not fits or not _PORT.fullmatch(port) or int(port) > LARGEST_PORT:
         raise ValueError(f"must be {forms}, but it was {quoted(text)}")
-    if int(port) > LARGEST_PORT:
-        raise ValueError(f"the port must be between 0 and {LARGEST_PORT}, but it was {port}")
     return host, int(port)
 
 
@@ -189,7 +178,7 @@ HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 StoreLimit = Annotated[
     int, read_as(Annotated[str, text_form(AMOUNT_PATTERN, examples=("200Gi",))], within(read_size, "0"))
 ]
-Rate = Annotated[int, read_as(Quantity, read_rate)]
+Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 Lead = Annotated[bool, read_as(Literal["auto", "0s"], lambda text: text == "auto")]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
@@ -199,6 +188,7 @@ LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
 PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
+Endpoint = Annotated[str, read_as(str, read_endpoint)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
 WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 

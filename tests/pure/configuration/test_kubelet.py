@@ -294,10 +294,10 @@ INHERITED = [
     ("imageMaximumGCAge: -1s\n", "imageMaximumGCAge: must not be negative, but it was '-1s'"),
     ("imageMaximumGCAge: 2m\n", "imageMaximumGCAge: must be above imageMinimumGCAge (120s), but it was 120s"),
     ("evictionPressureTransitionPeriod: 1d\n", "evictionPressureTransitionPeriod: '1d' is not a Go duration"),
-    ("podLogsDir: logs\n", "podLogsDir: must be an absolute path, but it was 'logs'"),
-    ("podLogsDir: /srv/./logs\n", "podLogsDir: must be a path without"),
-    ("podLogsDir: //srv\n", "podLogsDir: must be a path without"),
-    ("podLogsDir: /srv/l\xf6gs\n", "podLogsDir: must hold ASCII characters only"),
+    ("podLogsDir: logs\n", "podLogsDir: must be an absolute path in ASCII without"),
+    ("podLogsDir: /srv/./logs\n", "podLogsDir: must be an absolute path in ASCII without"),
+    ("podLogsDir: //srv\n", "podLogsDir: must be an absolute path in ASCII without"),
+    ("podLogsDir: /srv/l\xf6gs\n", "podLogsDir: must be an absolute path in ASCII without"),
 ]
 
 
