@@ -388,14 +388,11 @@ def _kubelet_access(
     names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
     given = {name: getattr(written, f"kubelet_{name}") for name in names}
     if written.kubelet_url not in ("", AUTO):
-        try:
-            return KubeletEndpoint(**given)
-        except FieldError as error:
-            raise FieldError(_field_of(f"kubelet_{error.field}"), error.problem) from None
+        return KubeletEndpoint(**given)
     for attribute, value in given.items():
         if value and attribute != "url":
             problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"
-            raise FieldError(_field_of(f"kubelet_{attribute}"), problem)
+            raise FieldError(str(ConfigurationFile.model_fields[f"kubelet_{attribute}"].alias), problem)
     no_kubelet = written.kubelet_config == "" or not written.has_runtime
     if not written.kubelet_url or (by_default and no_kubelet):
         return None
@@ -406,10 +403,6 @@ def _kubelet_access(
         inherited.read_only_port,
         inherited.tls_cert_file,
     )
-
-
-def _field_of(attribute: str) -> str:
-    return str(ConfigurationFile.model_fields[attribute].alias)
 
 
 def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:

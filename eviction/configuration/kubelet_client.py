@@ -84,7 +84,7 @@ _PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises FieldError with the name of the attribute. No message quotes a value, as a URL
+    """Validated when it is made: raises FieldError with the field of our configuration. No message quotes a value, as a URL
     may hold a password where none belongs. Empty texts are unset; no file is read here.
 
     `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port; or unix:// and a path.
@@ -112,20 +112,19 @@ class KubeletEndpoint:
         if not self.socket:
             _address_of(self.url)
         if not self.secure:
-            for each in fields(self):
-                if each.name != "url" and getattr(self, each.name):
-                    raise FieldError(each.name, "is for https only, and the URL of the kubelet is not")
+            if any(getattr(self, each.name) for each in fields(self) if each.name != "url"):
+                raise FieldError("kubeletEndpoint", "must be https:// for an identity, a CA file or a server name")
             return
         if self.token_file and self.certificate_file:
-            raise FieldError("token_file", "and a client certificate are two identities: give only one of them")
+            raise FieldError("kubeletTokenFile", "and a client certificate are two identities: give only one of them")
         if self.key_file and not self.certificate_file:
-            raise FieldError("key_file", "needs the client certificate that it belongs to")
+            raise FieldError("kubeletKeyFile", "needs the client certificate that it belongs to")
         if self.ca_file and self.insecure_skip_verify:
-            raise FieldError("insecure_skip_verify", "contradicts the CA file: give only one of them")
+            raise FieldError("kubeletInsecureSkipVerify", "contradicts the CA file: give only one of them")
         if not self.ca_file and not self.insecure_skip_verify and not self.pinned_files:
-            raise FieldError("ca_file", "is needed to verify the kubelet's certificate, unless that is waived")
+            raise FieldError("kubeletCAFile", "is needed to verify the kubelet's certificate, unless that is waived")
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
-            raise FieldError("server_name", "must be a host name or an IP address, or empty")
+            raise FieldError("kubeletServerName", "must be a host name or an IP address, or empty")
 
     @property
     def socket(self) -> str:
@@ -155,7 +154,7 @@ def _address_of(url: str) -> tuple[str, int]:
     except ValueError:
         pass
     raise FieldError(
-        "url",
+        "kubeletEndpoint",
         "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
         "https://127.0.0.1:10250, without a user, a path or a query; unix:// and the path of its socket; or auto",
     )

@@ -296,7 +296,7 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
     try:
         return KubeletWay(identity, KubeletEndpoint(url, **fields))
     except FieldError as error:
-        return KubeletWay(identity, None, f"{error.field} {error.problem}")
+        return KubeletWay(identity, None, str(error))
 
 
 def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:

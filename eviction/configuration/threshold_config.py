@@ -60,7 +60,6 @@ class FieldError(EvictionError, ValueError):
     def __init__(self, field: str, problem: str, key: str | None = None):
         super().__init__(f"{field}: {problem}")
         self.field = field
-        self.problem = problem
         self.key = key
 
 

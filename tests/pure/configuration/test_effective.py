@@ -141,7 +141,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is auto"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
         ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to verify the kubelet"),
-        ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),
+        ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletEndpoint: must be https://"),
         ("stateFile: images.json\n", "c.yaml: stateFile: must be an absolute path or empty, but it was 'images.json'"),
         ("podLogsDir: ''\n", "c.yaml: podLogsDir: must be an absolute path in ASCII without '..',"),
         ("podLogsDir: var/log\n", "c.yaml: podLogsDir: must be an absolute path in ASCII without '..',"),
