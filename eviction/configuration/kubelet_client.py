@@ -84,8 +84,8 @@ _PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises FieldError with the field of our configuration. No message quotes a value, as a URL
-    may hold a password where none belongs. Empty texts are unset; no file is read here.
+    """Validated when it is made: raises FieldError with the field of our configuration. No message quotes a value, as a
+    URL may hold a password where none belongs. Empty texts are unset; no file is read here.
 
     `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port; or unix:// and a path.
     The client connects only to an address of this node.
