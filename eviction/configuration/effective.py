@@ -38,6 +38,7 @@ from eviction.configuration.kubelet import (
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
     drop_ins,
+    host_at,
     is_zero,
     kubelet_of_node,
     merged,
@@ -251,7 +252,8 @@ def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, An
     if kubelet.root_directory:
         found["rootDirectory"] = kubelet.root_directory
     if kubelet.settings.keys() & {"healthzBindAddress", "healthzPort"}:
-        found["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
+        host, port = host_at(kubelet.healthz_bind_address), kubelet.healthz_port
+        found["kubeletHealthzEndpoint"] = f"{host}:{port}" if port else ""
     return found
 
 

@@ -26,7 +26,6 @@ from signals.types import (
     KUBELET_ROLES,
     KUBELET_SIGNALS,
     ROLE_NAME,
-    ROLE_NAMES_ALLOWED,
     FilesystemRole,
     Signal,
     signals_about,
@@ -47,7 +46,7 @@ Value = TypeVar("Value")
 class FilesystemEntry(StrictModel):
     """A filesystem of `filesystems`."""
 
-    name: Annotated[str, read_as(str, texts.matching(ROLE_NAME.pattern, ROLE_NAMES_ALLOWED))] = Field(
+    name: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = Field(
         json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"}
     )
     """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
@@ -61,10 +60,9 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
     for entry in entries:
         if entry.name in (*KUBELET_ROLES, FilesystemRole.IMAGESTORE) or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
             raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
-        role = FilesystemRole(entry.name)
-        if role in found:
+        if entry.name in found:
             raise ValueError(f"{entry.name}: occurs twice")
-        found[role] = posixpath.normpath(entry.path)
+        found[entry.name] = posixpath.normpath(entry.path)
     return found
 
 
@@ -121,10 +119,6 @@ def _read_argv(argv: list[str]) -> tuple[str, ...]:
 _read_timeout = texts.within(texts.read_duration, "1s", "10m")
 
 
-def _read_role(name: str) -> str:
-    return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # `effective` refuses it, and lists the roles
-
-
 ballast_size = texts.within(texts.read_size, "1Mi")
 """The size of the ballast in bytes. Raises ValueError."""
 
@@ -162,7 +156,7 @@ class FunctionEntry(StrictModel):
     """The size of the ballast: at least 1Mi."""
     keep: int = setting("keep", 1, ge=0)
     """How many rotated logs to keep of each container."""
-    frees: Annotated[FilesystemRole, read_as(str, _read_role)] = setting("frees", "")
+    frees: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("frees", "")
     """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of `filesystems`."""
     cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting("cooldown", 0.0)
     """How long it is not called again after a call."""
@@ -179,7 +173,8 @@ class FunctionEntry(StrictModel):
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
         kind = KINDS[_kind_of(entry["name"], program="exec" in entry)]
-        function = validated({"frees": kind.frees, "timeout": kind.timeout, "entryPoint": entry["name"], **entry})
+        frees = {"frees": kind.frees} if kind.frees else {}
+        function = validated({**frees, "timeout": kind.timeout, "entryPoint": entry["name"], **entry})
         _check_fields(function, entry)
         return function
 

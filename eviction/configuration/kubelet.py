@@ -135,11 +135,6 @@ class KubeletConfiguration(Model):
         """The feature gate KubeletSeparateDiskGC, on by default since 1.31."""
         return self.feature_gates.get("KubeletSeparateDiskGC", True)
 
-    @property
-    def healthz_endpoint(self) -> str:
-        """The address and port on this node at which it serves `/healthz`; empty if it does not."""
-        return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}" if self.healthz_port else ""
-
 
 KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias}
 

@@ -69,7 +69,7 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
         ([{"name": "imagestore", "path": "/a"}], "imagestore: has a meaning of its own; choose another name"),
         (
             [{"name": "Cache", "path": "/a"}],
-            f"0: name: must be {ROLE_NAMES_ALLOWED}, but it was 'Cache'",
+            f"0: name: 'Cache' is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}",
         ),
         ([CACHE, CACHE], "buildcache: occurs twice"),
         ([{"name": "cache", "path": "a"}], "cache: path: must be an absolute path, but it was 'a'"),
