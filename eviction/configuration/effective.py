@@ -124,10 +124,9 @@ NEEDS_RESTART: Mapping[str, str] = {
 
 def needing_restart(running: Configuration, read: Configuration) -> tuple[str, ...]:
     """The fields of the file that differ and take effect only after a restart."""
-    changed = (
+    return tuple(
         name for attribute, name in NEEDS_RESTART.items() if getattr(running, attribute) != getattr(read, attribute)
     )
-    return tuple(dict.fromkeys(changed))
 
 
 def until_restart(running: Configuration, read: Configuration) -> Configuration:

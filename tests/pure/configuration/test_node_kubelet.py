@@ -155,6 +155,8 @@ LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "another root": ({"root": "/proc"}, "it has another root directory"),
     "no working directory": ({"arguments": ["--config=x"], "cwd": ""}, "x is relative to its working directory"),
     "no file": ({"arguments": ["--config=/nowhere/k.yaml"]}, "its /nowhere/k.yaml is not visible here"),
+    "no directory": ({"arguments": ["--config-dir=/nowhere"]}, "its /nowhere is not visible here"),
+    "a wrong gate": ({"arguments": ["--feature-gates=A=maybe"]}, "its command line cannot be read ('maybe' is neither"),
     "a wrong flag": ({"arguments": ["--healthz-port=x"]}, "its command line cannot be read"),
 }
 
