@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import errno
 import io
-import ipaddress
 import os
 import re
 import stat
@@ -38,7 +37,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from eviction.configuration.text_forms import parse_address
 from eviction.configuration.threshold_config import FieldError
 from reclaim.pods.pod_list import KubeletUnavailable
 
@@ -144,6 +142,10 @@ class KubeletEndpoint:
 
 def _address_of(url: str) -> tuple[str, int]:
     """IP address and port. Raises FieldError."""
+    import ipaddress
+
+    from eviction.configuration.text_forms import parse_address
+
     scheme, _, place = url.removesuffix("/").partition("://")
     try:
         written = place if re.search(r":[0-9]+$", place) else f"{place}:{USUAL_PORTS.get(scheme)}"
