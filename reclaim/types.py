@@ -38,7 +38,7 @@ class RemovalFailed(ReclaimError):
     """The runtime or the filesystem refused a removal, or failed to carry it out. The message is its own."""
 
 
-class PolicyError(ReclaimError):
+class PolicyError(ReclaimError, ValueError):
     """A garbage collection policy that contradicts itself. The message names the value and what is allowed."""
 
 

@@ -63,7 +63,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     calm = OBSERVED_QUIET_SECONDS if arguments.observe else QUIET_SECONDS
     limits = _limits(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
     configuration = configuration_of(arguments).model_copy(
-        update={"control_socket": "", "metrics_address": "", "periodic_gc": False}
+        update={"control_socket": "", "metrics_address": None, "periodic_gc": False}
     )
     if arguments.observe and not arguments.with_margin:
         configuration = without_margin(configuration)

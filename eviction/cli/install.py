@@ -35,7 +35,6 @@ OTHERS = {
     "/etc/reclaimd/schema/configuration.v1alpha1.json": "schema/configuration.v1alpha1.json",
 }
 RECORD = "/usr/local/share/reclaimd/installed-files"
-EARLIER_RECORD = "/opt/reclaimd/installed-files"  # of 0.1.0
 IN_THE_UNIT = b"ExecStart=/opt/reclaimd/bin/reclaimd "
 UNSEEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 # hidden by the unit, not used here
 ELSEWHERE = "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
@@ -100,8 +99,7 @@ def _files(program: str) -> dict[str, bytes]:
 
 def _replace(root: str, files: dict[str, bytes]) -> Iterator[str]:
     """Removes what was placed earlier and is not among the files, then writes those that are new or differ."""
-    records = [_read(f"{root}{name}") or b"" for name in (RECORD, EARLIER_RECORD)]
-    former = dict.fromkeys([*b"".join(records).decode().split(), EARLIER_RECORD])
+    former = (_read(f"{root}{RECORD}") or b"").decode().split()
     gone = [path for path in former if path not in files and os.path.lexists(f"{root}{path}")]
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]
     stops = units and not root and os.path.isdir("/run/systemd/system")

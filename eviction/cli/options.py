@@ -23,7 +23,6 @@ from eviction.configuration.kubelet import parse_pairs
 from eviction.exit_codes import EXIT_READING
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
-from reclaim.cri.client import EndpointError, socket_path
 from reclaim.execution.workers import in_time
 from reclaim.types import RuntimeUnavailable
 from signals.clock import SystemClock
@@ -58,23 +57,15 @@ _FLAGS = {
     "root-dir": ("rootDirectory", "DIR", "the kubelet's root directory; nodefs is the filesystem it is on"),
     "eviction-pressure-transition-period": (TRANSITION_PERIOD, "DURATION", "how long a condition is reported"),
     "minimum-image-ttl-duration": ("imageMinimumGCAge", "DURATION", "how long an image must be known before it goes"),
-    "minimum-container-ttl-duration": (
-        "minimumContainerTTLDuration",
-        "DURATION",
-        "the same for dead containers, from creation",
-    ),
+    "minimum-container-ttl-duration": ("minimumContainerTTLDuration", "DURATION", "the same for dead containers"),
     "image-gc-high-threshold": ("imageGCHighThresholdPercent", "NUMBER", "where periodic image GC begins"),
     "image-gc-low-threshold": ("imageGCLowThresholdPercent", "NUMBER", "where periodic image GC ends"),
     "maximum-dead-containers-per-container": (
         "maximumDeadContainersPerContainer",
         "NUMBER",
-        "dead instances kept per container",
+        "dead instances kept",
     ),
-    "maximum-dead-containers": (
-        "maximumDeadContainers",
-        "NUMBER",
-        "dead containers kept on the node; negative: no limit",
-    ),
+    "maximum-dead-containers": ("maximumDeadContainers", "NUMBER", "all that are kept; negative: no limit"),
     "eviction-hard": ("evictionHard", "PAIRS", "hard thresholds, like nodefs.available<10%%,imagefs.inodesFree<5%%"),
     "eviction-soft": ("evictionSoft", "PAIRS", "soft thresholds, like nodefs.available<15%%"),
     "eviction-soft-grace-period": ("evictionSoftGracePeriod", "PAIRS", "how long they wait: nodefs.available=1m30s"),
@@ -147,17 +138,10 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
     file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
     try:
         read = partial(load, file, os.environ, flags, directory, root="/", asks_version=asks_version)
-        configuration = in_time(read, CONFIGURATION_SECONDS)
+        return in_time(read, CONFIGURATION_SECONDS)
     except OSError as error:
         what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
         raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None
-    for field in ("containerRuntimeEndpoint", "imageServiceEndpoint") if configuration.has_runtime else ():
-        try:
-            if endpoint := configuration.effective[field]:
-                socket_path(endpoint)
-        except EndpointError as error:
-            raise ConfigurationError(f"{configuration.origins[field]}: {field}: {error}") from None
-    return configuration
 
 
 def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:

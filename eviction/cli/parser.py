@@ -37,10 +37,7 @@ reclaimd: which command? To begin with, those that remove nothing:
   reclaimd plan      what may be removed, in which order; what is kept, and why
   reclaimd reclaim --dry-run --signal imagefs.available    one pass, no removals
 
-Then reclaimd install --systemd places the units, where nobody has yet, and
-systemctl enable --now reclaimd starts the daemon; watch it with reclaimd top.
-All commands: reclaimd --help; all fields of the configuration:
-reclaimd help configuration.
+Then systemctl enable --now reclaimd starts the daemon; all: reclaimd --help.
 """
 
 
@@ -148,12 +145,11 @@ def run_command(arguments: Sequence[str]) -> int:
     from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError
     from eviction.configuration.strict_yaml import unknown
-    from eviction.configuration.threshold_config import FieldError
     from eviction.control.answer import RequestRefused
     from eviction.types import FunctionUnusable
 
     if others:
         options = [spelling for group in parser.groups().values() for each in group for spelling in each.option_strings]
         parser.error(unknown("argument", others[0].partition("=")[0], options, ""))
-    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused, FieldError)):
+    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused)):
         return int(module.run(parsed))

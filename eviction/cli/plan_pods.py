@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +12,7 @@ from eviction.cli.plan import located
 from eviction.cli.progress import Progress
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_client import PODS, STATS_SUMMARY, ask_kubelet
-from eviction.configuration.kubelet_ways import KubeletAccess, answered_in_time, asked_by_the_first, kubelet_ways
+from eviction.configuration.kubelet_ways import KubeletAccess, answered_in_time, asked_once
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.pod_eviction import (
@@ -123,9 +122,7 @@ def _asked(access: KubeletAccess) -> tuple[tuple[EvictablePod, ...], Mapping[str
     asked = "list of pods"
     try:
         with Progress("asking the kubelet for its pods and their statistics"):
-            ways = kubelet_ways(access)  # not its socket, which has no summary
-            first = lambda: asked_by_the_first(ways, time.monotonic() + ANSWER_SECONDS, PODS)  # noqa: E731
-            endpoint, list_of_pods = answered_in_time(first, ANSWER_SECONDS)()
+            endpoint, list_of_pods = asked_once(access, PODS, ANSWER_SECONDS)  # not at its socket, which has no summary
             pods = parse_active_pods(list_of_pods)
             asked = "summary"
             summary = answered_in_time(lambda: ask_kubelet(endpoint, ANSWER_SECONDS, STATS_SUMMARY), ANSWER_SECONDS)()

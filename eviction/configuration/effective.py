@@ -29,27 +29,26 @@ from eviction.configuration.file import (
     KIND,
     NO_RUNTIME,
     ConfigurationFile,
-    FilesystemEntry,
-    FunctionEntry,
     FunctionKind,
-    RowEntryText,
     UsedAtStart,
 )
 from eviction.configuration.kubelet import (
+    DEFAULT_PORT,
     EVICTION_MAPS,
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
     drop_ins,
-    image_gc_problems,
+    host_at,
+    is_zero,
     kubelet_of_node,
     merged,
 )
 from eviction.configuration.kubelet_client import KubeletEndpoint
 from eviction.configuration.kubelet_versions import NEWEST, KubeletVersion
 from eviction.configuration.kubelet_ways import KubeletAccess, KubeletPlace, asked_of_kubelet, version_of_kubelet
-from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read
+from eviction.configuration.models import ConfigDict, ValidationError, not_read
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
-from eviction.configuration.strict_yaml import quoted, read_document_of, sentence_about, unfit_texts
+from eviction.configuration.strict_yaml import end_of_sentence, quoted, read_document_of, sentence_about, unfit_texts
 from eviction.configuration.text_forms import bare_numbers
 from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_minimum_reclaim, read_value
 from eviction.decision.headroom import PollPolicy
@@ -57,16 +56,12 @@ from eviction.decision.reclaim_table import RowEntry, Rows
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import API_VERSION, Threshold, ThresholdValue
 from reclaim.execution.workers import in_time
-from reclaim.images.keep_list import parse_keep_list
-from reclaim.types import PolicyError
-from signals.quantity import QuantityError, parse_duration
 from signals.types import AVAILABLE, Signal
 
 DEFAULT = "default"  # the origin of a value that no source has
 TRANSITION_PERIOD = "evictionPressureTransitionPeriod"
 MINIMUM_RECLAIM = "2%"  # the default for available signals
 KUBELETS_MINIMUM_RECLAIM = {"nodefs.available": MINIMUM_RECLAIM, "imagefs.available": MINIMUM_RECLAIM}
-MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 GAP_INTERVALS = 3.0  # times the longest polling interval
 SHORTEST_GAP_SECONDS = 30.0  # one observation takes 6 s when three filesystems hang
 
@@ -129,10 +124,9 @@ NEEDS_RESTART: Mapping[str, str] = {
 
 def needing_restart(running: Configuration, read: Configuration) -> tuple[str, ...]:
     """The fields of the file that differ and take effect only after a restart."""
-    changed = (
+    return tuple(
         name for attribute, name in NEEDS_RESTART.items() if getattr(running, attribute) != getattr(read, attribute)
     )
-    return tuple(dict.fromkeys(changed))
 
 
 def until_restart(running: Configuration, read: Configuration) -> Configuration:
@@ -166,11 +160,9 @@ def load(
     sources = _files(path, directory)
     set_there = {field: environment[variable] for variable, field in ENVIRONMENT.items() if environment.get(variable)}
     sources += [Source("environment", set_there), Source("flags", flags)]
-    for source in sources:  # an unknown field is rejected even if it is null
-        _check_types(Source(source.name, {k: v for k, v in source.document.items() if k not in FIELDS}))
-    sources = _without_nulls(sources)
     for source in sources:
         _check_types(source)
+    sources = _without_nulls(sources)
     own = merged([source.document for source in sources])
     try:
         kubelet, remark = kubelet_of_node(own, root, NEWEST)
@@ -186,7 +178,12 @@ def load(
                 raise ConfigurationError(f"{_origin(sources, name)}: {name}: {error}") from None
         raise
     if kubelet is None and remark and _origin(sources, "kubeletEndpoint") != DEFAULT:
-        kubelet, remark = asked_of_kubelet(_configuration(sources, None, remark).kubelet_access, remark)
+        access = _configuration(sources, None, remark).kubelet_access
+        try:
+            if access is not None:
+                return _configuration(sources, asked_of_kubelet(access), "", version)
+        except ConfigurationError as error:  # a wrong answer does not prevent a start
+            remark = f"{remark}, and {error}"
     return _configuration(sources, kubelet, remark, version)
 
 
@@ -203,7 +200,7 @@ def _without_nulls(sources: Sequence[Source]) -> list[Source]:
     """The sources without nulls, and without values that a null in a later source removes. A transition period of 0
     counts as not set, as in the kubelet (`pkg/kubelet/apis/config/v1beta1`)."""
     documents = [
-        {**source.document, **({TRANSITION_PERIOD: None} if _is_zero(source.document.get(TRANSITION_PERIOD)) else {})}
+        {**source.document, **({TRANSITION_PERIOD: None} if is_zero(source.document.get(TRANSITION_PERIOD)) else {})}
         for source in sources
     ]
     return [
@@ -212,21 +209,17 @@ def _without_nulls(sources: Sequence[Source]) -> list[Source]:
     ]
 
 
-def _is_zero(duration: Any) -> bool:
-    try:
-        return isinstance(duration, str) and parse_duration(duration) == 0
-    except QuantityError:  # rejected later
-        return False
-
-
-def _remaining(document: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a document that are null neither there nor in a later document."""
+def _remaining(value: Any, later: Any) -> Any:
+    """A value without the entries that are null in it or in a later value."""
+    if isinstance(value, list):
+        return [_remaining(each, None) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    later = later if isinstance(later, Mapping) else {}
     return {
-        key: _remaining(value, later[key])
-        if isinstance(value, Mapping) and isinstance(later.get(key), Mapping)
-        else value
-        for key, value in document.items()
-        if value is not None and later.get(key, value) is not None
+        key: _remaining(each, later.get(key))
+        for key, each in value.items()
+        if each is not None and later.get(key, each) is not None
     }
 
 
@@ -243,42 +236,38 @@ def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
     """Every field with its default, as it would be written."""
     found = {name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()}
     kubelets = KUBELETS_MINIMUM_RECLAIM if has_runtime else {}
-    ours = {f"{entry['name']}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
+    ours = {f"{entry.get('name')}.{AVAILABLE}": MINIMUM_RECLAIM for entry in own.get("filesystems", ())}
     return {**found, "evictionMinimumReclaim": {**kubelets, **ours}}
 
 
 def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
     """The kubelet's settings that our own sources may override: the maps of thresholds (unless there is no runtime, and
     so no kubelet), and fields of ours that its files or flags set."""
-    found: dict[str, Any] = {}
-    for attribute, field in ConfigurationFile.model_fields.items():
-        is_inherited = has_runtime if attribute in EVICTION_MAPS else field.alias in kubelet.written
-        if is_inherited:
-            value = getattr(kubelet, attribute)
-            found[str(field.alias)] = _duration(value) if isinstance(value, float) else value
+    found = {
+        name: value
+        for name, value in kubelet.settings.items()
+        if name in FIELDS and (has_runtime or not isinstance(value, Mapping))
+    }
     if kubelet.root_directory:
         found["rootDirectory"] = kubelet.root_directory
-    if kubelet.written & {"healthzBindAddress", "healthzPort"}:
-        found["kubeletHealthzEndpoint"] = kubelet.healthz_endpoint
+    if kubelet.settings.keys() & {"healthzBindAddress", "healthzPort"}:
+        host, port = host_at(kubelet.healthz_bind_address), kubelet.healthz_port
+        found["kubeletHealthzEndpoint"] = f"{host}:{port}" if port else ""
     return found
-
-
-def _duration(seconds: float) -> str:
-    """Seconds as Go's ParseDuration takes them: without an exponent, with at most nine decimals."""
-    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _check_types(source: Source) -> None:
     """Raises ConfigurationError for unknown fields and wrong types. What a text says is checked after the merge, as a
-    later source may replace it."""
+    later source may replace it; so is that nothing is missing, as a null takes a field away."""
     for name, problem in (*unfit_texts(source.document), *bare_numbers(source.document)):
         raise ConfigurationError(f"{source.name}: {name}: {problem}")
     try:
         ConfigurationFile.model_validate(source.document)
     except ValidationError as error:
         for found in error.errors(include_url=False):
-            if found["type"] != "value_error":
-                raise ConfigurationError(sentence_about(found, source.name, ConfigurationFile)) from None
+            is_null_field = found["input"] is None and isinstance(found["loc"][-1], str)
+            if found["type"] != "value_error" and not is_null_field:
+                raise ConfigurationError(sentence_about(found, source.name)) from None
 
 
 def _configuration(
@@ -290,11 +279,10 @@ def _configuration(
     has_runtime = ours.get("containerRuntimeEndpoint") != NO_RUNTIME
     defaults = Source(DEFAULT, _defaults(ours, has_runtime))
     sources = [defaults, Source(inherited.name, _inherited(inherited, has_runtime)), *own]
-    document = {**defaults.document, **merged([source.document for source in sources])}
-    effective = _as_written(document)
+    effective = {**defaults.document, **merged([source.document for source in sources])}
     origins = _origin_of_each(sources, effective)
     try:
-        written = _read(document)
+        written = _read(effective)
         _check_agreement(written, effective["pollCeiling"])
         _check_functions(written)
         parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
@@ -326,19 +314,22 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
         return ConfigurationFile.model_validate(document)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        name, *place = map(str, problem["loc"])
-        if place:  # the message names the function, not its number in the list
-            number, *place = place
-            place = place if "name" in place else [document[name][int(number)]["name"], *place]
-        raise FieldError(name, ": ".join([*place, problem["msg"].removeprefix("Value error, ")])) from None
+        name, *place = [str(part) for part in problem["loc"] if not str(part).startswith("<")]
+        if place and place[0].isdigit() and place[1:] != ["name"]:  # an entry's name says more than its number
+            place[0] = document[name][int(place[0])]["name"]
+        raise FieldError(name, ": ".join([*place, end_of_sentence(problem)])) from None
 
 
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for fields that contradict each other."""
     high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
-    ages = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
-    for error in image_gc_problems(high, low, *ages):
-        raise error
+    if low >= high:
+        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
+        raise FieldError("imageGCLowThresholdPercent", problem)
+    minimum, maximum = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    if 0 < maximum <= minimum:
+        problem = f"must be above imageMinimumGCAge ({minimum:g}s), but it was {maximum:g}s"
+        raise FieldError("imageMaximumGCAge", problem)
     if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:
@@ -350,17 +341,10 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
         raise FieldError("containerRuntimeEndpoint", problem)
     if written.terminated_by_evidence and written.kubelet_healthz is None:
         raise FieldError("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
-    try:
-        parse_keep_list(written.keep_images)
-    except PolicyError as error:
-        raise FieldError("keepImages", str(error).removeprefix("keepImages: ")) from None
 
 
 def _check_functions(written: ConfigurationFile) -> None:
     """Raises FieldError for functions that contradict each other or the rest of the configuration."""
-    if len(written.functions) > MOST_FUNCTIONS:
-        problem = f"there may be at most {MOST_FUNCTIONS}, but there were {len(written.functions)}"
-        raise FieldError("reclaimFunctions", problem)
     for number, function in enumerate(written.functions):
         problem = ""
         if function.name in (other.name for other in written.functions[:number]):
@@ -390,9 +374,9 @@ def _rows(written: ConfigurationFile) -> Rows:
             if function in (other.function for other in row):
                 raise FieldError("reclaimTable", f"{name}: {function} occurs twice", name)
             try:
-                mark = None if below is None else read_value("below", name, below)
-            except FieldError as error:
-                raise FieldError("reclaimTable", f"{name}: {function}: {error}", name) from None
+                mark = None if below is None else read_value(below)
+            except ValueError as error:
+                raise FieldError("reclaimTable", f"{name}: {function}: below: {error}", name) from None
             row.append(RowEntry(function, mark))
         rows[Signal(name)] = tuple(row)
     return rows
@@ -405,24 +389,21 @@ def _kubelet_access(
     names = [each.name for each in fields(KubeletEndpoint) if f"kubelet_{each.name}" in type(written).model_fields]
     given = {name: getattr(written, f"kubelet_{name}") for name in names}
     if written.kubelet_url not in ("", AUTO):
-        try:
-            return KubeletEndpoint(**given)
-        except FieldError as error:
-            raise FieldError(_field_of(f"kubelet_{error.field}"), error.problem) from None
+        return KubeletEndpoint(**given)
     for attribute, value in given.items():
         if value and attribute != "url":
             problem = f"has no effect while kubeletEndpoint is {written.kubelet_url or 'empty'}"
-            raise FieldError(_field_of(f"kubelet_{attribute}"), problem)
+            raise FieldError(str(ConfigurationFile.model_fields[f"kubelet_{attribute}"].alias), problem)
     no_kubelet = written.kubelet_config == "" or not written.has_runtime
     if not written.kubelet_url or (by_default and no_kubelet):
         return None
     return KubeletPlace(
-        written.root_directory, inherited.address, inherited.port, inherited.read_only_port, inherited.tls_cert_file
+        written.root_directory,
+        inherited.address,
+        inherited.port or DEFAULT_PORT,
+        inherited.read_only_port,
+        inherited.tls_cert_file,
     )
-
-
-def _field_of(attribute: str) -> str:
-    return str(ConfigurationFile.model_fields[attribute].alias)
 
 
 def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:
@@ -437,39 +418,13 @@ def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str,
 
 def _limit(written: ConfigurationFile, given: Sequence[Threshold], origin: str) -> tuple[Threshold, ...]:
     """The threshold of the image store, which is met once its images take more than their limit: none without a limit,
-    or if one is configured. Raises FieldError."""
+    or if one is configured."""
     signal = Signal.IMAGESTORE_AVAILABLE
     if not written.image_store_limit or any(one.signal is signal for one in given):
         return ()
     reclaim = written.eviction_minimum_reclaim.get(signal)
-    minimum = None if reclaim is None else read_minimum_reclaim("evictionMinimumReclaim", signal, reclaim)
+    minimum = None if reclaim is None else read_minimum_reclaim(reclaim)
     return (Threshold(signal, ThresholdValue(Fraction()), min_reclaim=minimum, origin=origin),)
-
-
-def _as_written(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field as it would be written in a file."""
-    found = dict(document)
-    found["filesystems"] = [_entry(entry, FilesystemEntry) for entry in found["filesystems"]]
-    found["reclaimFunctions"] = [_entry(entry, FunctionEntry) for entry in found["reclaimFunctions"]]
-    rows = found["reclaimTable"].items()
-    found["reclaimTable"] = {signal: [_entry(entry, RowEntryText) for entry in row] for signal, row in rows}
-    return found
-
-
-def _entry(entry: Any, model: type[Model]) -> Any:
-    """An entry of a list, its fields in the order of the model and without those that it leaves out."""
-    if not isinstance(entry, Mapping):
-        return entry
-    names = (field.alias or name for name, field in model.model_fields.items())
-    return {name: _given(entry[name]) for name in names if entry.get(name) is not None}
-
-
-def _given(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_given(each) for each in value]
-    if isinstance(value, Mapping):
-        return {key: _given(each) for key, each in value.items() if each is not None}
-    return value
 
 
 def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> dict[str, str]:
@@ -505,22 +460,13 @@ def poll_policy(configuration: Configuration) -> PollPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The sockets of the runtime and of the image service. `tried`: the usual places, if none is configured; `found`:
-    whether there is a socket at one of them."""
+    """The sockets of the runtime and of the image service. `found`: whether there is a socket at one of the usual
+    places; `remark`: how it was chosen, as a sentence. Neither if it is configured."""
 
     runtime: str
     image: str
     found: bool = False
-    tried: tuple[str, ...] = ()
-
-    @property
-    def remark(self) -> str:
-        """How it was chosen, as a sentence; empty if it is configured."""
-        if not self.tried:
-            return ""
-        if self.found:
-            return f"no endpoint configured; using {self.runtime}"
-        return f"no endpoint configured, and no socket found; tried {', '.join(self.tried)}"
+    remark: str = ""
 
 
 def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_ENDPOINTS) -> Endpoint:
@@ -528,7 +474,10 @@ def choose_endpoint(configuration: Configuration, usual: Sequence[str] = USUAL_E
     if configuration.runtime_endpoint:
         return Endpoint(configuration.runtime_endpoint, configuration.image_endpoint)
     existing = next((endpoint for endpoint in usual if _is_socket(endpoint.removeprefix("unix://"))), None)
-    return Endpoint(existing or usual[0], configuration.image_endpoint, existing is not None, tuple(usual))
+    how = f"; using {existing}" if existing else f", and no socket found; tried {', '.join(usual)}"
+    return Endpoint(
+        existing or usual[0], configuration.image_endpoint, existing is not None, f"no endpoint configured{how}"
+    )
 
 
 def _is_socket(path: str) -> bool:

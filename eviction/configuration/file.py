@@ -19,13 +19,13 @@ from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag,
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from eviction.types import API_VERSION
+from reclaim.images.keep_list import KeepList, parse_keep_list
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import (
     AVAILABLE,
     KUBELET_ROLES,
     KUBELET_SIGNALS,
     ROLE_NAME,
-    ROLE_NAMES_ALLOWED,
     FilesystemRole,
     Signal,
     signals_about,
@@ -35,6 +35,7 @@ KIND = "ReclaimdConfiguration"
 NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
 AUTO = "auto"  # of kubeletEndpoint: find the way
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
+MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
@@ -45,9 +46,11 @@ Value = TypeVar("Value")
 class FilesystemEntry(StrictModel):
     """A filesystem of `filesystems`."""
 
-    name: str = Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})
+    name: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = Field(
+        json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"}
+    )
     """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
-    path: texts.AbsolutePath
+    path: texts.Directory
     """A directory on it."""
 
 
@@ -55,20 +58,11 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
     """The paths of the filesystems, by role. Raises ValueError."""
     found: dict[FilesystemRole, str] = {}
     for entry in entries:
-        if not ROLE_NAME.fullmatch(entry.name):
-            raise ValueError(f"name: must be {ROLE_NAMES_ALLOWED}, but it was {quoted(entry.name)}")
-        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
-            raise ValueError(f"{entry.name}: is one of the kubelet's own names; choose another")
-        if entry.name == FilesystemRole.IMAGESTORE:
-            raise ValueError(f"{entry.name}: is the name of what imageStoreLimit limits; choose another")
-        role = FilesystemRole(entry.name)
-        if role in found:
+        if entry.name in (*KUBELET_ROLES, FilesystemRole.IMAGESTORE) or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
+            raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
+        if entry.name in found:
             raise ValueError(f"{entry.name}: occurs twice")
-        if not entry.path.startswith("/"):
-            raise ValueError(f"{role}: path must be absolute, but it was {quoted(entry.path)}")
-        found[role] = posixpath.normpath(entry.path)
-    if len(found) > MOST_FILESYSTEMS:
-        raise ValueError(f"there may be at most {MOST_FILESYSTEMS}, but there were {len(found)}")
+        found[entry.name] = posixpath.normpath(entry.path)
     return found
 
 
@@ -125,20 +119,6 @@ def _read_argv(argv: list[str]) -> tuple[str, ...]:
 _read_timeout = texts.within(texts.read_duration, "1s", "10m")
 
 
-def _read_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(options.items())
-
-
-def _read_keep(keep: int) -> int:
-    if keep < 0:
-        raise ValueError(f"must not be negative, but it was {keep}")
-    return keep
-
-
-def _read_role(name: str) -> str:
-    return FilesystemRole(name) if ROLE_NAME.fullmatch(name) else name  # `effective` refuses it, and lists the roles
-
-
 ballast_size = texts.within(texts.read_size, "1Mi")
 """The size of the ballast in bytes. Raises ValueError."""
 
@@ -168,15 +148,15 @@ class FunctionEntry(StrictModel):
     """A Python distribution that provides the function as an entry point. Needs frees."""
     entry_point: str = setting("entryPoint", "")
     """The name of that entry point. Default: the name of the function."""
-    options: Annotated[tuple[tuple[str, Any], ...], read_as(dict[str, Any], _read_options)] = setting("options", ())
+    options: dict[str, Any] = setting("options", dict)
     """The plugin's options."""
     path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
     """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
     """The size of the ballast: at least 1Mi."""
-    keep: Annotated[int, read_as(int, _read_keep)] = setting("keep", 1, json_schema_extra={"minimum": 0})
+    keep: int = setting("keep", 1, ge=0)
     """How many rotated logs to keep of each container."""
-    frees: Annotated[FilesystemRole, read_as(str, _read_role)] = setting("frees", "")
+    frees: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("frees", "")
     """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of `filesystems`."""
     cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting("cooldown", 0.0)
     """How long it is not called again after a call."""
@@ -192,14 +172,10 @@ class FunctionEntry(StrictModel):
         allow."""
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        fields = [field.alias for field in cls.model_fields.values() if field.alias]
-        given = [name for name in fields if entry.get(name) is not None]
-        kind = KINDS[_kind_of(entry["name"], program="exec" in given)]
-        defaults = {"frees": kind.frees, "timeout": kind.timeout, "entryPoint": entry["name"]}
-        left_out = {name for name in defaults if entry.get(name) is None or (entry[name] == "" and name != "timeout")}
-        written = {name: value for name, value in entry.items() if value is not None or name not in fields}
-        function = validated({**written, **{name: defaults[name] for name in left_out}})
-        _check_fields(function, given)
+        kind = KINDS[_kind_of(entry["name"], program="exec" in entry)]
+        frees = {"frees": kind.frees} if kind.frees else {}
+        function = validated({**frees, "timeout": kind.timeout, "entryPoint": entry["name"], **entry})
+        _check_fields(function, entry)
         return function
 
 
@@ -208,18 +184,17 @@ def _kind_of(name: str, *, program: bool) -> FunctionKind:
     return by_name or (FunctionKind.PROGRAM if program else FunctionKind.PLUGIN)
 
 
-def _check_fields(function: FunctionEntry, given: Sequence[str]) -> None:
-    """Raises ValueError where the fields are not those of the kind. `given`: the fields besides the name."""
+def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
+    """Raises ValueError where the fields that are given are not those of the kind."""
     if function.name in BUILT_IN:
         raise ValueError("is built in; it needs no entry")
     if function.kind != function.name and ("exec" in given) == ("plugin" in given):
-        both = "both were given" if "exec" in given else "neither was given"
-        built_in = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
-        raise ValueError(f"must have either exec or plugin, but {both}; only {built_in} need neither")
+        without = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
+        raise ValueError(f"must have either exec or plugin; only {without} have neither")
     kind = KINDS[function.kind]
     allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
     for field in given:
-        if field not in allowed:
+        if field not in ("name", *allowed):
             raise ValueError(f"{field}: is not a field of this kind of function; allowed are {', '.join(allowed)}")
     for field in kind.needed:
         if field not in given:
@@ -258,6 +233,9 @@ class UsedAtStart:
 
 
 NeedsRestart = Annotated[Value, UsedAtStart()]
+_RuntimeEndpoint = Annotated[str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))]
+_Entries = Annotated[list[FilesystemEntry], Field(max_length=MOST_FILESYSTEMS)]
+_Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 
 
 class ConfigurationFile(StrictModel):
@@ -280,21 +258,21 @@ class ConfigurationFile(StrictModel):
     """Where the kubelet keeps the logs of pods. Not followed if it is a symlink."""
     container_logs_dir: NeedsRestart[texts.LogDirectory] = setting("containerLogsDir", "/var/log/containers")
     """Where the symlinks to container logs are."""
-    runtime_endpoint: NeedsRestart[str] = setting("containerRuntimeEndpoint", "")
+    runtime_endpoint: NeedsRestart[_RuntimeEndpoint] = setting("containerRuntimeEndpoint", "")
     """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: this machine has no
     runtime."""
-    image_endpoint: NeedsRestart[str] = setting("imageServiceEndpoint", "")
+    image_endpoint: NeedsRestart[texts.Endpoint] = setting("imageServiceEndpoint", "")
     """The image service's socket. Empty: the runtime's."""
     kubelet_url: str = setting("kubeletEndpoint", AUTO)
     """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way automatically. Empty:
     do not ask."""
-    kubelet_token_file: texts.AbsolutePathOrEmpty = setting("kubeletTokenFile", "")
+    kubelet_token_file: texts.PathOrEmpty = setting("kubeletTokenFile", "")
     """The file with the bearer token for the kubelet."""
-    kubelet_certificate_file: texts.AbsolutePathOrEmpty = setting("kubeletCertificateFile", "")
+    kubelet_certificate_file: texts.PathOrEmpty = setting("kubeletCertificateFile", "")
     """The file with the client certificate for the kubelet, in PEM."""
-    kubelet_key_file: texts.AbsolutePathOrEmpty = setting("kubeletKeyFile", "")
+    kubelet_key_file: texts.PathOrEmpty = setting("kubeletKeyFile", "")
     """The file with the key of that certificate. Empty: the key is in the same file."""
-    kubelet_ca_file: texts.AbsolutePathOrEmpty = setting("kubeletCAFile", "")
+    kubelet_ca_file: texts.PathOrEmpty = setting("kubeletCAFile", "")
     """The file with the certificate authorities trusted for the kubelet's certificate, in PEM."""
     kubelet_server_name: str = setting("kubeletServerName", "")
     """The name in the kubelet's certificate, if it is not the address."""
@@ -339,7 +317,7 @@ class ConfigurationFile(StrictModel):
     """How many dead containers to keep on the node. Negative: no limit."""
     periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
     """True: run the kubelet's periodic garbage collection too; for a machine on which no kubelet does."""
-    keep_images: texts.Texts = setting("keepImages", list)
+    keep_images: Annotated[KeepList, read_as(list[str], parse_keep_list)] = setting("keepImages", list)
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
@@ -364,7 +342,7 @@ class ConfigurationFile(StrictModel):
     """How many removals run in parallel."""
     removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
-    lead: texts.LeadOrNone = setting("lead", "auto")
+    lead: texts.Lead = setting("lead", "auto")
     """auto: a pass begins before its mark is reached when recent removals took longer than the time left until the
     kubelet's mark. 0s: never before its mark."""
     poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")
@@ -385,11 +363,11 @@ class ConfigurationFile(StrictModel):
     """The socket on which commands reach the daemon. Empty: none."""
     metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
-    filesystems: NeedsRestart[
-        Annotated[Mapping[FilesystemRole, str], read_as(list[FilesystemEntry], read_filesystems)]
-    ] = setting("filesystems", list, json_schema_extra={"maxItems": 8})
+    filesystems: NeedsRestart[Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]] = setting(
+        "filesystems", list
+    )
     """Filesystems of your own, besides the kubelet's."""
-    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(list[FunctionEntry], tuple)]] = setting(
+    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(_Functions, tuple)]] = setting(
         "reclaimFunctions", list
     )
     """Functions of your own. Each is called only where a row of reclaimTable names it."""

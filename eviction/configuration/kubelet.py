@@ -12,8 +12,8 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
 
 Since Kubernetes 1.25 a kubelet without a file has no default thresholds; here it has them, as before.
 
-Only the fields that reclaimd needs are read. Values that the kubelet rejects are rejected here too
-(`pkg/kubelet/apis/config/validation/validation.go`), with all problems in one sentence.
+Only the fields that reclaimd needs are read, and only what it uses is checked: the thresholds here, and what our own
+configuration inherits with that (`effective`). Whatever else is wrong is between the file and its kubelet.
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet process was started
 with; else the usual file. Anybody may call a program `kubelet`, and the settings read here move the marks of a root
@@ -49,9 +49,8 @@ from eviction.configuration.kubelet_versions import (
     OLDEST,
     KubeletVersion,
 )
-from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, read_as, setting
-from eviction.configuration.strict_yaml import ConfigurationError, first_problem, read_document_of, unfit_texts
-from eviction.configuration.text_forms import read_log_directory
+from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
+from eviction.configuration.strict_yaml import ConfigurationError, first_problem, quoted, read_document_of, unfit_texts
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     FieldError,
@@ -61,7 +60,7 @@ from eviction.configuration.threshold_config import (
 from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.trust import trusts
-from signals.quantity import parse_duration
+from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
@@ -73,9 +72,6 @@ LARGEST_COMMAND_LINE_BYTES = 1 << 20
 SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
 ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
-DEFAULT_POD_LOGS_DIR = "/var/log/pods"
-RESERVED = ("system-reserved", "kube-reserved")
-ENFORCEABLE = ("none", "pods", *RESERVED, *(f"{kind}-compressible" for kind in RESERVED))
 EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
 
 
@@ -86,24 +82,20 @@ def host_at(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _overridden(name: str, default: Any, flag: str) -> Any:
+def _overridden(name: str, default: Any, flag: str, **constraints: Any) -> Any:
     """A field that this flag of the kubelet's command line overrides."""
-    return setting(name, default, json_schema_extra={"flag": flag})
-
-
-def _seconds(default: float) -> Any:
-    """A duration; 0 means the default, as in the kubelet."""
-    return read_as(str, lambda text: parse_duration(text) or default)
+    return setting(name, default, json_schema_extra={"flag": flag}, **constraints)
 
 
 class KubeletConfiguration(Model):
-    """The settings of this node's kubelet that reclaimd needs. Durations in seconds.
+    """The settings of this node's kubelet that reclaimd needs.
 
-    `name`: of the file. `written`: the fields that files and flags set. `root_directory`: its `--root-dir`, empty if
-    not known. `read_only_port`: 0 is off. `depends_on_version`: whether kubelets of other versions read other settings.
+    `name`: of the file. `settings`: the fields that are set, as written, and its default thresholds; an empty text and
+    a duration of 0 count as not set. `root_directory`: its `--root-dir`, empty if not known. `read_only_port`: 0 is
+    off. `depends_on_version`: whether kubelets of other versions read other settings.
     """
 
-    model_config = ConfigDict(extra="ignore", validate_default=True)
+    model_config = ConfigDict(extra="ignore")
 
     eviction_hard: dict[str, str] = _overridden("evictionHard", dict, "eviction-hard")
     eviction_soft: dict[str, str] = _overridden("evictionSoft", dict, "eviction-soft")
@@ -112,33 +104,28 @@ class KubeletConfiguration(Model):
     )
     eviction_minimum_reclaim: dict[str, str] = _overridden("evictionMinimumReclaim", dict, "eviction-minimum-reclaim")
     merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
-    transition_period_seconds: Annotated[float, _seconds(300.0)] = _overridden(
-        "evictionPressureTransitionPeriod", "0s", "eviction-pressure-transition-period"
+    transition_period: str = _overridden("evictionPressureTransitionPeriod", "", "eviction-pressure-transition-period")
+    image_gc_high_threshold_percent: int = _overridden(
+        "imageGCHighThresholdPercent", 85, "image-gc-high-threshold", ge=0, le=100
     )
-    image_gc_high_threshold_percent: int = _overridden("imageGCHighThresholdPercent", 85, "image-gc-high-threshold")
-    image_gc_low_threshold_percent: int = _overridden("imageGCLowThresholdPercent", 80, "image-gc-low-threshold")
-    image_minimum_gc_age_seconds: Annotated[float, _seconds(120.0)] = _overridden(
-        "imageMinimumGCAge", "0s", "minimum-image-ttl-duration"
+    image_gc_low_threshold_percent: int = _overridden(
+        "imageGCLowThresholdPercent", 80, "image-gc-low-threshold", ge=0, le=100
     )
-    image_maximum_gc_age_seconds: Annotated[float, _seconds(0.0)] = setting("imageMaximumGCAge", "0s")
-    enforce_node_allocatable: Annotated[tuple[str, ...], read_as(list[str], tuple)] = _overridden(
-        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
-    )
-    cgroups_per_qos: bool = _overridden("cgroupsPerQOS", True, "cgroups-per-qos")
-    system_reserved_cgroup: str = _overridden("systemReservedCgroup", "", "system-reserved-cgroup")
-    kube_reserved_cgroup: str = _overridden("kubeReservedCgroup", "", "kube-reserved-cgroup")
+    image_minimum_gc_age: str = _overridden("imageMinimumGCAge", "", "minimum-image-ttl-duration")
+    image_maximum_gc_age: str = setting("imageMaximumGCAge", "")
+    enforce_node_allocatable: list[str] = _overridden("enforceNodeAllocatable", ["pods"], "enforce-node-allocatable")
     feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
     runtime_endpoint: str = _overridden("containerRuntimeEndpoint", "", "container-runtime-endpoint")
     image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
-    pod_logs_dir: Annotated[str, read_as(str, lambda path: path or DEFAULT_POD_LOGS_DIR)] = setting("podLogsDir", "")
+    pod_logs_dir: str = setting("podLogsDir", "")
     healthz_bind_address: str = _overridden("healthzBindAddress", "", "healthz-bind-address")
     healthz_port: int = _overridden("healthzPort", 10248, "healthz-port")
     address: str = _overridden("address", "", "address")
-    port: Annotated[int, read_as(int, lambda port: port or DEFAULT_PORT)] = _overridden("port", 0, "port")
+    port: int = _overridden("port", 0, "port")
     read_only_port: int = _overridden("readOnlyPort", 0, "read-only-port")
     tls_cert_file: str = _overridden("tlsCertFile", "", "tls-cert-file")
     name: Annotated[str, not_read] = ""
-    written: Annotated[frozenset[str], not_read] = frozenset()
+    settings: Annotated[Mapping[str, Any], not_read] = {}
     thresholds: Annotated[ParsedThresholds, not_read] = ParsedThresholds(())
     root_directory: Annotated[str, not_read] = ""
     depends_on_version: Annotated[bool, not_read] = False
@@ -148,11 +135,6 @@ class KubeletConfiguration(Model):
         """The feature gate KubeletSeparateDiskGC, on by default since 1.31."""
         return self.feature_gates.get("KubeletSeparateDiskGC", True)
 
-    @property
-    def healthz_endpoint(self) -> str:
-        """The address and port on this node at which it serves `/healthz`; empty if it does not."""
-        return f"{host_at(self.healthz_bind_address)}:{self.healthz_port}" if self.healthz_port else ""
-
 
 KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias}
 
@@ -161,12 +143,12 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything else replaced; null
     removes a key."""
     result: dict[str, Any] = {}
-    for number, document in enumerate(documents):
+    for document in documents:
         for key, value in document.items():
             held = result.get(key)
             if value is None:
                 result.pop(key, None)
-            elif isinstance(value, dict) and number:
+            elif isinstance(value, dict):
                 result[key] = merged([held if isinstance(held, dict) else {}, value])
             else:
                 result[key] = value
@@ -248,7 +230,6 @@ def kubelet_configuration(
     Raises ConfigurationError.
     """
     flags = flags or {}
-    set_by_somebody = merged([file, *drop_ins]).keys() | flags.keys()
     document, newest, oldest = (settings_in(file, drop_ins, flags, each) for each in (version, NEWEST, OLDEST))
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
@@ -256,71 +237,25 @@ def kubelet_configuration(
         found = KubeletConfiguration.model_validate(document)
         thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
     except ValidationError as error:
-        raise ConfigurationError(first_problem(error, name, KubeletConfiguration)) from None
+        raise ConfigurationError(first_problem(error, name)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    if problems := "; ".join(map(str, _problems(found))):
-        raise ConfigurationError(f"{name}: {problems}")
     if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
-        again = tuple(("allocatableMemory.available", text) for _, text in thresholds.hard_memory)
-        thresholds = replace(thresholds, left_to_kubelet=thresholds.left_to_kubelet + again)
-    written = frozenset(KUBELETS_FIELDS.keys() & set_by_somebody)
-    derived = {"name": name, "written": written, "thresholds": thresholds, "depends_on_version": newest != oldest}
+        left = thresholds.left_to_kubelet
+        hard = [text for signal, text in left if signal == "memory.available" and not text.endswith(" (soft)")]
+        again = [("allocatableMemory.available", text) for text in hard]
+        thresholds = replace(thresholds, left_to_kubelet=(*left, *again))
+    settings = {field: value for field, value in document.items() if value != "" and not is_zero(value)}
+    derived = {"name": name, "settings": settings, "thresholds": thresholds, "depends_on_version": newest != oldest}
     return found.model_copy(update=derived)
 
 
-def _problems(found: KubeletConfiguration) -> Iterator[FieldError]:
-    """All problems that the kubelet's validation finds."""
-    ages = found.image_minimum_gc_age_seconds, found.image_maximum_gc_age_seconds
-    yield from image_gc_problems(found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent, *ages)
+def is_zero(value: Any) -> bool:
+    """Whether a value is the text of a duration of 0."""
     try:
-        read_log_directory(found.pod_logs_dir)
-    except ValueError as error:
-        yield FieldError("podLogsDir", str(error))
-    if found.image_maximum_gc_age_seconds != 0 and not found.feature_gates.get("ImageMaximumGCAge", True):
-        yield FieldError("imageMaximumGCAge", "must be 0 while the feature gate ImageMaximumGCAge is off")
-    for problem in _node_allocatable_problems(found):
-        yield FieldError("enforceNodeAllocatable", problem)
-
-
-def _node_allocatable_problems(found: KubeletConfiguration) -> Iterator[str]:
-    enforced = found.enforce_node_allocatable
-    entries = dict.fromkeys(enforced)
-    for entry in entries:
-        if entry not in ENFORCEABLE:
-            yield f"unknown entry {entry!r}; allowed are {', '.join(ENFORCEABLE)}"
-    for entry in entries:
-        if enforced.count(entry) > 1:
-            yield f"{entry!r} is listed twice"
-    if "none" in enforced and len(enforced) > 1:
-        yield "'none' must stand alone"
-    for kind, field, cgroup in (
-        ("system-reserved", "systemReservedCgroup", found.system_reserved_cgroup),
-        ("kube-reserved", "kubeReservedCgroup", found.kube_reserved_cgroup),
-    ):
-        forms = [entry for entry in (kind, f"{kind}-compressible") if entry in enforced]
-        if forms and not cgroup:
-            yield f"{forms[0]!r} needs {field}"
-        if len(forms) > 1:
-            yield f"{forms[0]!r} and {forms[1]!r} must not stand together"
-    if not found.cgroups_per_qos and any(entry != "none" for entry in enforced):
-        yield "needs cgroupsPerQOS, unless it is ['none'] or empty"
-
-
-def image_gc_problems(high: int, low: int, minimum_age: float, maximum_age: float) -> Iterator[FieldError]:
-    """All problems that the kubelet's validation finds in these settings of image GC; ages in seconds."""
-    for field, percent in (("imageGCHighThresholdPercent", high), ("imageGCLowThresholdPercent", low)):
-        if not 0 <= percent <= 100:
-            yield FieldError(field, f"must be between 0 and 100, but it was {percent}")
-    if low >= high:
-        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
-        yield FieldError("imageGCLowThresholdPercent", problem)
-    for field, age in (("imageMinimumGCAge", minimum_age), ("imageMaximumGCAge", maximum_age)):
-        if age < 0:
-            yield FieldError(field, f"must not be negative, but it was {age:g}s")
-    if 0 < maximum_age <= minimum_age:
-        problem = f"must be above imageMinimumGCAge ({minimum_age:g}s), but it was {maximum_age:g}s"
-        yield FieldError("imageMaximumGCAge", problem)
+        return isinstance(value, str) and parse_duration(value) == 0
+    except QuantityError:
+        return False
 
 
 KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
@@ -349,7 +284,6 @@ FLAGS = {
 }
 """Flag -> the field that it overrides."""
 PATHS = ("config", "config-dir", "root-dir")
-WITHOUT_VALUE = "cgroups-per-qos"
 
 
 def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
@@ -361,11 +295,9 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
     for statement in filter(None, text.split(",")):
         name, found, value = (part.strip() for part in statement.partition(operator))
         if not found or not name or not value:
-            shown = repr(statement if len(statement) <= 60 else statement[:60] + "…")
-            raise ConfigurationError(
-                f"--{flag}: {shown} is not of the form signal{operator}value, "
-                f"for example nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
-            )
+            example = f"nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
+            form = f"signal{operator}value, for example {example}"
+            raise ConfigurationError(f"--{flag}: {quoted(statement)} is not of the form {form}")
         pairs[name] = value
     return pairs
 
@@ -412,9 +344,9 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         entry = os.path.join(proc, str(pid))
         try:
-            if _text_of(entry, "comm") != f"{NAME}\n":  # reading this never waits for the process
+            if _read(entry, "comm") != b"kubelet\n":  # reading this never waits for the process
                 continue
-            arguments = [part.decode() for part in _bytes_of(entry, "cmdline").split(b"\0")[:-1]]
+            arguments = [part.decode() for part in _read(entry, "cmdline").split(b"\0")[:-1]]
             if not arguments or os.path.basename(arguments[0]) != NAME:
                 continue
             parents[pid] = _check(entry)
@@ -433,7 +365,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
 
 def _check(entry: str) -> int:
     """The parent's id of a process that may be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
-    lines = [line.partition(":") for line in _text_of(entry, "status").splitlines()]
+    lines = [line.partition(":") for line in _read(entry, "status").decode().splitlines()]
     status = {name: values.split() for name, _, values in lines}
     users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
     others = [uid for uid in users if not trusts(uid)]
@@ -444,7 +376,7 @@ def _check(entry: str) -> int:
     try:
         executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
     except PermissionError:
-        groups = _text_of(entry, "cgroup").splitlines()
+        groups = _read(entry, "cgroup").decode(errors="replace").splitlines()
         if not any(SERVICE in group.split("/") for group in groups):
             raise _LeftAloneError(f"its executable may not be read, and it does not run in {SERVICE}") from None
     else:
@@ -471,8 +403,6 @@ def _meant(field: str, values: Sequence[str]) -> Any:
     """The value of a field whose flag was given with these texts. Lists and maps add them up. Raises
     ConfigurationError, ValueError."""
     match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
-        case bool():
-            return _truth(values[-1])
         case int():
             return int(values[-1])
         case list():
@@ -503,7 +433,7 @@ def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
         if not argument.startswith("--") or name not in (*FLAGS, *PATHS):
             continue
         if not equals:
-            value = "true" if name == WITHOUT_VALUE else rest.pop() if rest else ""
+            value = rest.pop() if rest else ""
         given.setdefault(name, []).append(value)
     return given
 
@@ -528,12 +458,7 @@ def _same(theirs: str, ours: str) -> bool:
         return False
 
 
-def _text_of(entry: str, name: str) -> str:
-    """Raises OSError, ValueError."""
-    return _bytes_of(entry, name).decode(errors="replace")
-
-
-def _bytes_of(entry: str, name: str) -> bytes:
+def _read(entry: str, name: str) -> bytes:
     """A file of a process. Raises OSError; ValueError if it is longer than any command line should be."""
     path = os.path.join(entry, name)
     with open(path, "rb") as file:

@@ -55,19 +55,16 @@ LARGEST_TOKEN_BYTES = 64 * 1024
 LARGEST_PEM_BYTES = 1024 * 1024
 USUAL_PORTS = {"http": 10255, "https": 10250}  # kubelet: readOnlyPort where it was on by default, port
 
-_URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>localhost|[0-9.]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII
-)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:_-]{0,252})", re.ASCII)
-_FILES = ("token_file", "certificate_file", "key_file", "ca_file")
 _READ_AT_ONCE_BYTES = 64 * 1024
 _FIRST_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
-_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_REFUSED = (401, 403)
 _REMEDIES = {
     400: "is this an https port?",
-    _UNAUTHORIZED: "it accepts tokens only with authentication.webhook.enabled, and certificates only of its "
+    401: "it accepts tokens only with authentication.webhook.enabled, and certificates only of its "
     "clientCAFile; is the given one valid?",
+    403: "is the identity allowed to get {permission}?",
     404: "is this the kubelet's port? The one for /healthz does not list pods",
 }
 _OUT_OF_REACH = {
@@ -85,8 +82,8 @@ _PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises FieldError with the name of the attribute. No message quotes a value, as a URL
-    may hold a password where none belongs. Empty texts are unset; no file is read here.
+    """Validated when it is made: raises FieldError with the field of our configuration. No message quotes a value, as a
+    URL may hold a password where none belongs. Empty texts are unset; no file is read here.
 
     `url`: scheme, IP address (or localhost, which is 127.0.0.1 and is not looked up) and port; or unix:// and a path.
     The client connects only to an address of this node.
@@ -113,24 +110,19 @@ class KubeletEndpoint:
         if not self.socket:
             _address_of(self.url)
         if not self.secure:
-            for each in fields(self):
-                if each.name != "url" and getattr(self, each.name):
-                    raise FieldError(each.name, "is for https only, and the URL of the kubelet is not")
+            if any(getattr(self, each.name) for each in fields(self) if each.name != "url"):
+                raise FieldError("kubeletEndpoint", "must be https:// for an identity, a CA file or a server name")
             return
-        for name in _FILES:
-            path = getattr(self, name)
-            if path and not (path.startswith("/") and path.isprintable()):
-                raise FieldError(name, "must be an absolute path or empty")
         if self.token_file and self.certificate_file:
-            raise FieldError("token_file", "and a client certificate are two identities: give only one of them")
+            raise FieldError("kubeletTokenFile", "and a client certificate are two identities: give only one of them")
         if self.key_file and not self.certificate_file:
-            raise FieldError("key_file", "needs the client certificate that it belongs to")
+            raise FieldError("kubeletKeyFile", "needs the client certificate that it belongs to")
         if self.ca_file and self.insecure_skip_verify:
-            raise FieldError("insecure_skip_verify", "contradicts the CA file: give only one of them")
+            raise FieldError("kubeletInsecureSkipVerify", "contradicts the CA file: give only one of them")
         if not self.ca_file and not self.insecure_skip_verify and not self.pinned_files:
-            raise FieldError("ca_file", "is needed to verify the kubelet's certificate, unless that is waived")
+            raise FieldError("kubeletCAFile", "is needed to verify the kubelet's certificate, unless that is waived")
         if self.server_name and not _SERVER_NAME.fullmatch(self.server_name):
-            raise FieldError("server_name", "must be a host name or an IP address, or empty")
+            raise FieldError("kubeletServerName", "must be a host name or an IP address, or empty")
 
     @property
     def socket(self) -> str:
@@ -147,34 +139,27 @@ class KubeletEndpoint:
         """IP address and port; without a port the kubelet's usual one."""
         return _address_of(self.url)
 
-    @property
-    def expected_name(self) -> str:
-        """The name or address that the certificate has to contain."""
-        return self.server_name or self.address[0]
-
 
 def _address_of(url: str) -> tuple[str, int]:
     """IP address and port. Raises FieldError."""
     import ipaddress
 
-    match = _URL.fullmatch(url)
-    if match is None:
-        raise FieldError(
-            "url",
-            "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
-            "https://127.0.0.1:10250, without a user, a path or a query; unix:// and the path of its socket; or auto",
-        )
-    port = int(match["port"] or USUAL_PORTS[match["scheme"]])
-    if not 0 < port < 65536:
-        raise FieldError("url", "has a port that is not between 1 and 65535")
-    host = "127.0.0.1" if match["host"] == "localhost" else match["host"]
+    from eviction.configuration.text_forms import parse_address
+
+    scheme, _, place = url.removesuffix("/").partition("://")
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
+        written = place if re.search(r":[0-9]+$", place) else f"{place}:{USUAL_PORTS.get(scheme)}"
+        host, port = parse_address(written) or ("", 0)
+        address = ipaddress.ip_address(host)
+        if scheme in USUAL_PORTS and port and not (address.is_unspecified or address.is_multicast or "%" in host):
+            return host, port
     except ValueError:
-        raise FieldError("url", "has a host that is not an IP address") from None
-    if (address.version == 6) != host.startswith("[") or address.is_unspecified or address.is_multicast:
-        raise FieldError("url", "has an address at which no kubelet can be asked")
-    return host.strip("[]"), port
+        pass
+    raise FieldError(
+        "kubeletEndpoint",
+        "must be http:// or https://, an IP address of this node (or localhost) and a port, like "
+        "https://127.0.0.1:10250, without a user, a path or a query; unix:// and the path of its socket; or auto",
+    )
 
 
 def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
@@ -220,8 +205,7 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
             refused=True,
         ) from None
     except ConnectionRefusedError:
-        hint = "" if endpoint.secure else " (the read-only port is off unless readOnlyPort is set)"
-        raise KubeletUnavailable(f"{kubelet} refuses connections: is it running, and is this its port{hint}?") from None
+        raise KubeletUnavailable(f"{kubelet} refuses connections: is it running, and is this its port?") from None
     except OSError as error:
         if error.errno in _OUT_OF_REACH:
             raise KubeletUnavailable(f"{kubelet} is not asked: {_OUT_OF_REACH[error.errno]}", refused=True) from None
@@ -241,7 +225,7 @@ def _connected(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, until:
             yield plain
             return
         plain.settimeout(_left(until))
-        with context.wrap_socket(plain, server_hostname=endpoint.expected_name) as secured:
+        with context.wrap_socket(plain, server_hostname=endpoint.server_name or endpoint.address[0]) as secured:
             if endpoint.pinned_files:
                 _check_pinned(endpoint, secured.getpeercert(binary_form=True))
             yield secured
@@ -249,8 +233,8 @@ def _connected(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, until:
 
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
     if response.status != 200:
-        refused = response.status in (_UNAUTHORIZED, _FORBIDDEN)
-        raise KubeletUnavailable(f"{kubelet} answered {_status(response.status, path)}", refused=refused)
+        words = f"{kubelet} answered {_status(response.status, path)}"
+        raise KubeletUnavailable(words, refused=response.status in _REFUSED)
     if response.length is None and not response.chunked:
         # It would end with the connection, so a part would look like the whole. Go's server always sends the length.
         raise KubeletUnavailable(f"{kubelet} gave an answer without its length")
@@ -266,16 +250,9 @@ def _status(code: int, path: str) -> str:
     """The status with the standard's phrase, never the server's, and a hint what to check."""
     from http.client import responses
 
-    if code not in responses:
-        return str(code)
-    remedy = (
-        f"is the identity allowed to get {_PERMISSIONS.get(path, 'nodes/proxy')}?"
-        if code == _FORBIDDEN
-        else _REMEDIES.get(code, "")
-    )
-    if 300 <= code < 400:
-        remedy = "redirects are not followed"
-    return f"{code} {responses[code]}" + (f": {remedy}" if remedy else "")
+    remedy = _REMEDIES.get(code, "redirects are not followed" if 300 <= code < 400 else "")
+    words = (f"{code} {responses.get(code, '')}".rstrip(), remedy.format(permission=_PERMISSIONS[path]))
+    return ": ".join(filter(None, words))
 
 
 class _Timed(io.RawIOBase):

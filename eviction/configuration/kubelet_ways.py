@@ -52,7 +52,6 @@ REFUSED_LATER_SECONDS = 60.0  # where a way was accepted before: a certificate w
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
 PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
-CONFIGZ_SECONDS = 2.0  # for all ways together; and for the version
 
 Answer = TypeVar("Answer")
 
@@ -185,6 +184,13 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
     raise KubeletUnavailable(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True)
 
 
+def asked_once(access: KubeletAccess, path: str, seconds: float = ANSWER_SECONDS) -> tuple[KubeletEndpoint, bytes]:
+    """The same for all ways but the kubelet's socket, which answers nothing but its pods. Takes at most `seconds`, or
+    2 s more if a file of the identity hangs. Raises KubeletUnavailable."""
+    until = time.monotonic() + seconds
+    return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path), seconds)()
+
+
 def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
     """The ways to the list of pods: also the kubelet's socket, which answers nothing else."""
     if isinstance(place, KubeletPlace) and os.path.exists(socket := os.path.join(place.root_directory, PODS_SOCKET)):
@@ -201,15 +207,14 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     host = host_at(place.address)
     url = f"https://{host}:{place.port}"
     usual = (os.path.join(pki, "kubelet-server-current.pem"), os.path.join(pki, "kubelet.crt"), *files.serving)
-    serving = [path for path in ((place.tls_cert_file,) if place.tls_cert_file else usual) if os.path.exists(path)]
+    serving = (place.tls_cert_file,) if place.tls_cert_file else usual
     pinned = tuple(path for path in serving if _refusal(path) is None)
     if pinned:
         yield from _with_identities(place, partial(_way, url=url, pinned_files=pinned))
-    elif serving:
-        yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {serving[0]} {_refusal(serving[0])}")
     else:
-        names = place.tls_cert_file or f"{usual[0]} and {usual[1]}"
-        yield KubeletWay("anyone", None, f"the kubelet cannot be verified without its certificate ({names})")
+        refused = (f"{path} {_refusal(path)}" for path in serving if os.path.exists(path))
+        why = next(refused, f"there is no {' or '.join(serving)}")
+        yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {why}")
     if place.read_only_port:
         yield _way("anyone on its read-only port", f"http://{host}:{place.read_only_port}")
 
@@ -240,7 +245,9 @@ def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Ite
 
 def _identity_in(path: str) -> dict[str, str]:
     """The identity in a kubeconfig's current context, as fields of an endpoint. Raises ConfigurationError."""
-    user = _current_user(read_document(path))
+    document = read_document(path)
+    context = _named(document.get("contexts"), document.get("current-context"), "context")
+    user = _named(document.get("users"), context.get("user"), "user")
     texts = {name: value for name, value in user.items() if isinstance(value, str)}
     files = {name: os.path.join(os.path.dirname(path), text) if text else "" for name, text in texts.items()}
     pem = _decoded(texts, "client-certificate-data") + _decoded(texts, "client-key-data")
@@ -254,13 +261,8 @@ def _identity_in(path: str) -> dict[str, str]:
     raise ConfigurationError(f"it has neither a client certificate nor a token file, but {held}")
 
 
-def _current_user(document: dict[str, Any]) -> dict[str, Any]:
-    """The user of the current context; empty if the document does not have that form."""
-    contexts = _named(document.get("contexts"), document.get("current-context"), "context")
-    return _named(document.get("users"), contexts.get("user"), "user")
-
-
 def _named(entries: Any, name: Any, field: str) -> dict[str, Any]:
+    """The field of the entry with this name; empty if there is none of that form."""
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(field), dict):
             found: dict[str, Any] = entry[field]
@@ -294,53 +296,35 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
     try:
         return KubeletWay(identity, KubeletEndpoint(url, **fields))
     except FieldError as error:
-        return KubeletWay(identity, None, f"{error.field} {error.problem}")
+        return KubeletWay(identity, None, str(error))
 
 
-def asked_of_kubelet(access: KubeletAccess | None, remark: str) -> tuple[KubeletConfiguration | None, str]:
-    """The configuration that the kubelet itself reports, if it is asked for its pods; else None, and a sentence that
-    begins with `remark` (why none of its files is known) and says why not. Takes at most 2 s.
+def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
+    """The configuration that the kubelet itself reports. Takes at most 4 s. Raises ConfigurationError.
 
     `GET /configz` answers with the whole configuration in force, with defaults, drop-ins and flags
     (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). An identity that may get the pods
     need not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
-
-    A wrong answer does not prevent a start: the kubelet's defaults are used, as without an answer.
     """
-    if access is None:
-        return None, remark
     try:
-        _, body = asked_by_the_first(kubelet_ways(access), time.monotonic() + CONFIGZ_SECONDS, CONFIGZ)
-        return kubelet_configuration(_document(body), TOLD_BY_THE_KUBELET), ""
+        _, body = asked_once(access, CONFIGZ)
+        match json.loads(body):
+            case {"kubeletconfig": dict(document)}:
+                return kubelet_configuration(document, TOLD_BY_THE_KUBELET)
+        why = "has no object kubeletconfig"
     except KubeletUnavailable as error:
-        why = f"{TOLD_BY_THE_KUBELET} was not available: {error}"
-    except ConfigurationError as error:  # no kubelet would have started with it
-        why = str(error)
-    except ValueError as error:
-        why = f"{TOLD_BY_THE_KUBELET} cannot be read: {error}"
-    return None, f"{remark}, and {why}"
+        why = f"was not available: {error}"
+    except (ValueError, RecursionError):
+        why = "is not JSON"
+    raise ConfigurationError(f"{TOLD_BY_THE_KUBELET} {why}")
 
 
 def version_of_kubelet(access: KubeletAccess | None) -> KubeletVersion:
-    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why. Takes at most 4 s,
-    even if a file of the identity hangs."""
+    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why. Takes at most 4 s."""
     if access is None:
         return KubeletVersion()
-    until = time.monotonic() + CONFIGZ_SECONDS
     try:
-        _, body = answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, METRICS), CONFIGZ_SECONDS)()
+        _, body = asked_once(access, METRICS)
     except KubeletUnavailable as error:
         return KubeletVersion(assumed=str(error))
     return version_in(body) or KubeletVersion(assumed="its metrics do not tell it")
-
-
-def _document(body: bytes) -> dict[str, object]:
-    """Raises ValueError."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
-    match answer:
-        case {"kubeletconfig": dict(document)}:
-            return document
-    raise ValueError("it has no object kubeletconfig")

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter as TypeAdapter
 from pydantic import ValidationError as ValidationError
 from pydantic import model_validator as model_validator
 from pydantic.alias_generators import to_camel as to_camel
+from pydantic_core import PydanticCustomError as PydanticCustomError
 
 
 class Model(BaseModel):

@@ -7,7 +7,6 @@ from eviction.configuration.kubelet_versions import SAYS_USAGE
 from eviction.types import Extent
 from reclaim.containers import ContainerGCPolicy
 from reclaim.function import Policies
-from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy
 
 
@@ -25,7 +24,7 @@ def policies_of(configuration: Configuration) -> Policies:
             max_age_seconds=configuration.image_maximum_gc_age_seconds,
             high_threshold_percent=configuration.image_gc_high_threshold_percent,
             low_threshold_percent=configuration.image_gc_low_threshold_percent,
-            keep=parse_keep_list(configuration.keep_images),
+            keep=configuration.keep_images,
             keep_not_pulled=configuration.keep_images_not_pulled,
             pod_start_seconds=configuration.pod_start_seconds,
             keep_newest_per_repository=configuration.keep_newest_per_repository,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
-from eviction.configuration.models import ConfigDict, Model, ValidationError
+from eviction.configuration.models import ConfigDict, Model, PydanticCustomError, ValidationError, model_validator
 from eviction.types import EvictionError
 from reclaim.execution.workers import in_time
 from reclaim.trust import file_refusal
@@ -37,15 +37,23 @@ class StrictModel(Model):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unknown_fields(cls, document: Any) -> Any:
+        """The same document. Raises PydanticCustomError, which pydantic's own check would do without the names."""
+        fields = [info.alias or name for name, info in cls.model_fields.items()]
+        for name in document if isinstance(document, Mapping) else ():
+            if name not in fields:
+                raise PydanticCustomError("unknown_field", "unknown field", {"field": name, "fields": fields})
+        return document
+
 
 class _StrictLoader(yaml.SafeLoader):
     """The safe loader without guessed types. (The C loader composes in C, where aliases cannot be rejected.)"""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML keeps resolvers on the class
 
-    def __init__(self, stream: str):
-        super().__init__(stream)
-        self._depth = 0
+    _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -117,12 +125,11 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     """The mapping in a YAML text. `name`: for messages. Raises ConfigurationError."""
     try:
         documents = list(islice(yaml.load_all(text, Loader=_StrictLoader), 2))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise ConfigurationError(f"{name}: not readable as YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{name}: not readable as YAML: {' '.join(str(error).split())}") from None
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        why = problem or " ".join(str(error).split())
+        raise ConfigurationError(f"{name}: not readable as YAML{where}: {why}") from None
     if len(documents) > 1:
         raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
     document = documents[0] if documents else None
@@ -168,45 +175,31 @@ _PROBLEMS: Mapping[str, str] = {
 """pydantic's type of a problem -> what is allowed, with names from the problem's context."""
 
 
-GONE_FIELDS: Mapping[str, str] = {
-    "xfsHelperSocket": "there is no helper for XFS any more; the mount option allocsize=64k bounds what XFS allocates "
-    "ahead",
-}
-"""Fields that an earlier version had, and what to know about them. A file that has one is rejected, as what it asks for
-would not be done."""
-
-
-def first_problem(error: ValidationError, name: str, model: type[Model]) -> str:
+def first_problem(error: ValidationError, name: str) -> str:
     """The first problem that pydantic found, as one sentence with the field and what is allowed."""
-    return sentence_about(error.errors(include_url=False)[0], name, model)
+    return sentence_about(error.errors(include_url=False)[0], name)
 
 
-def sentence_about(problem: Any, name: str, model: type[Model]) -> str:
+def sentence_about(problem: Any, name: str) -> str:
     """A problem that pydantic found, as such a sentence."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
-    field = ".".join(parts) or "the document"
+    if problem["type"] == "unknown_field":
+        field, fields = ".".join([*parts, problem["ctx"]["field"]]), problem["ctx"]["fields"]
+        every = EVERY_FIELD if len(fields) > MANY else f"allowed are {', '.join(fields)}"
+        return f"{name}: {unknown('field', field, fields, every)}"
+    return f"{name}: {'.'.join(parts) or 'the document'}: {end_of_sentence(problem)}"
+
+
+def end_of_sentence(problem: Any) -> str:
+    """What pydantic found wrong with a field, without its name."""
     match problem["type"]:
-        case "extra_forbidden" if parts[-1] in GONE_FIELDS:
-            return f"{name}: the field {field!r} is gone: remove it ({GONE_FIELDS[parts[-1]]})"
-        case "extra_forbidden":
-            fields = _fields_at(model, [part for part in parts[:-1] if not part.isdigit()])
-            every = EVERY_FIELD if len(fields) > MANY else fields and f"allowed are {', '.join(fields)}"
-            return f"{name}: {unknown('field', field, fields, every or '')}"
-        case "missing":
-            return f"{name}: {field} is missing"
         case "value_error":
-            return f"{name}: {field}: {problem['msg'].removeprefix('Value error, ')}"
+            return str(problem["ctx"]["error"])
+        case "missing":
+            return "is missing"
         case kind:
             allowed = _PROBLEMS.get(kind, problem["msg"]).format(**problem.get("ctx", {}))
-            return f"{name}: {field}: {allowed}, but it was {quoted(problem['input'])}"
-
-
-def _fields_at(annotation: Any, place: Sequence[str]) -> list[str]:
-    """The fields of a model, or of those that an annotation names, at a place in it: fields, and keys of maps."""
-    if not (isinstance(annotation, type) and issubclass(annotation, Model)):
-        return [name for each in get_args(annotation) for name in _fields_at(each, place)]
-    fields = {info.alias or name: info.annotation for name, info in annotation.model_fields.items()}
-    return _fields_at(fields.get(place[0], annotation), place[1:]) if place else list(fields)
+            return f"{allowed}, but it was {quoted(problem['input'])}"
 
 
 def unknown(what: str, name: str, allowed: Collection[str], otherwise: str) -> str:
@@ -250,11 +243,5 @@ def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from unfit_texts(each, field)
-    elif isinstance(value, str) and (what := _unfit_character(value)):
-        yield field, f"must hold no {what}, but it was {quoted(value)}"
-
-
-def _unfit_character(text: str) -> str:
-    if "\0" in text:
-        return "NUL"
-    return "lone surrogate (a character that is not UTF-8)" if any("\ud800" <= c <= "\udfff" for c in text) else ""
+    elif isinstance(value, str) and any(each == "\0" or "\ud800" <= each <= "\udfff" for each in value):
+        yield field, f"must hold no NUL and no lone surrogate (what is not UTF-8), but it was {quoted(value)}"

@@ -16,13 +16,14 @@ import math
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.models import Field, read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
+from eviction.configuration.threshold_config import read_duration as read_duration
 from eviction.types import Extent, ThresholdValue
+from reclaim.cri.client import socket_path
 from reclaim.types import ImageOrder
 from signals.quantity import (
     AMOUNT_PATTERN,
@@ -30,7 +31,6 @@ from signals.quantity import (
     LONGEST_TEXT,
     PERCENTAGE_PATTERN,
     QUANTITY_PATTERN,
-    parse_duration,
     parse_quantity,
     whole,
 )
@@ -40,16 +40,12 @@ ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [
 HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
 LARGEST_PORT = 65535
 WHETHER: Any = {"enum": [True, False, "auto"]}
-UNIX = "unix://"
-LONGEST_SOCKET_PATH_BYTES = 107  # unix(7): sun_path, without the NUL at its end
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
-COUNT_OF_BYTES = 1 << 10  # from here on a number without a unit is taken for a count of bytes
-UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 BY_SIGNAL = "bySignal"
-LARGEST_PERCENT = {"margin": 50, "imageStoreLimit": 0}  # to suggest for a bare number; 99 for a mark, as 100% is none
 
-_BARE = re.compile(r"\+?(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<part>[num]?)", re.ASCII)
+_PORT = re.compile("[0-9]{1,5}")
+_BARE = re.compile(r"\+?(?=[0.]*[1-9])[0-9]*(?:\.[0-9]*)?[num]?", re.ASCII)  # not zero; `5m` is five thousandths
 
 Number = TypeVar("Number", int, float)
 
@@ -69,9 +65,6 @@ def map_by_signal(*others: str, amounts: bool = False) -> Any:
 Duration = Annotated[str, text_form(DURATION_PATTERN, examples=("30s", "1m30s", "250ms"))]
 """A Go duration, not negative."""
 
-Lead = Annotated[str, text_form("auto", "0s")]
-"""`auto`, or `0s` for none."""
-
 Quantity = Annotated[str, text_form(QUANTITY_PATTERN, examples=("500Mi", "1.5Gi", "1e9"))]
 """A Kubernetes quantity, not negative."""
 
@@ -89,14 +82,6 @@ Marks = Annotated[dict[str, QuantityOrPercentage], map_by_signal(*LEFT_TO_KUBELE
 
 GracePeriods = Annotated[dict[str, Duration], map_by_signal(*LEFT_TO_KUBELET)]
 """Signal -> how long its soft threshold must have been met."""
-
-
-def read_duration(text: str) -> float:
-    """Seconds, not negative. Raises ValueError."""
-    seconds = parse_duration(text)
-    if seconds < 0:
-        raise ValueError(f"must not be negative, but it was {text!r}")
-    return seconds
 
 
 def read_size(text: str) -> int:
@@ -118,21 +103,6 @@ def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Ca
     return read_within
 
 
-def read_rate(text: str) -> int:
-    """Bytes per second, above 0. Raises ValueError."""
-    rate = read_size(text)
-    if rate <= 0:
-        raise ValueError(f"must be above 0 bytes per second, but it was {text!r}")
-    return rate
-
-
-def read_lead(text: str) -> bool:
-    """Whether a pass may begin before its mark is reached. Raises ValueError."""
-    if text not in ("auto", "0s"):
-        raise ValueError(f"must be auto or 0s, but it was {text!r}")
-    return text == "auto"
-
-
 def matching(pattern: str, allowed: str) -> Callable[[str], str]:
     """A function that returns a text if all of it matches this pattern. `allowed`: the pattern in words."""
     form = re.compile(pattern, re.ASCII | re.DOTALL)
@@ -150,17 +120,16 @@ read_path = matching("/.*", "an absolute path")
 
 def read_log_directory(path: str) -> str:
     """The path of a directory that the kubelet's validation accepts for logs. Raises ValueError."""
-    read_path(path)
-    if posixpath.normpath(path) != path or path.startswith("//"):
-        raise ValueError(f"must be a path without '..', '.', double or trailing slashes, but it was {quoted(path)}")
-    if not path.isascii():
-        raise ValueError(f"must hold ASCII characters only, but it was {quoted(path)}")
+    if posixpath.normpath(path) != path or not path.startswith("/") or path.startswith("//") or not path.isascii():
+        allowed = "an absolute path in ASCII without '..', '.', double or trailing slashes"
+        raise ValueError(f"must be {allowed}, but it was {quoted(path)}")
     return path
 
 
-def read_address(text: str) -> str:
-    """An address as it was written. Raises ValueError."""
-    parse_address(text)
+def read_endpoint(text: str) -> str:
+    """A socket as it was written, or the empty text. Raises ValueError."""
+    if text:
+        socket_path(text)
     return text
 
 
@@ -169,13 +138,7 @@ def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
 
     Raises ValueError.
     """
-    if text.startswith(UNIX):
-        path = text.removeprefix(UNIX)
-        size = len(path.encode(errors="surrogateescape"))
-        if not path.startswith("/") or "\0" in path or size > LONGEST_SOCKET_PATH_BYTES:
-            raise ValueError(f"must be {HEALTHZ_FORMS}, but it was {quoted(text)}")
-        return path
-    return parse_address(text, HEALTHZ_FORMS)
+    return socket_path(text) if text.startswith("unix://") else parse_address(text, HEALTHZ_FORMS)
 
 
 def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | None:
@@ -186,17 +149,15 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
     """
     if not text:
         return None
-    host, colon, port = text.rpartition(":")
+    host, _, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else "127.0.0.1" if host == "localhost" else host
     try:
-        address = ipaddress.ip_address(host)
+        fits = bracketed == (ipaddress.ip_address(host).version == 6)
     except ValueError:
-        raise ValueError(f"must be {forms}, but it was {quoted(text)}") from None
-    if not colon or bracketed != (address.version == 6) or not (port.isascii() and port.isdigit() and len(port) <= 5):
+        fits = False
+    if not fits or not _PORT.fullmatch(port) or int(port) > LARGEST_PORT:
         raise ValueError(f"must be {forms}, but it was {quoted(text)}")
-    if int(port) > LARGEST_PORT:
-        raise ValueError(f"the port must be between 0 and {LARGEST_PORT}, but it was {port}")
     return host, int(port)
 
 
@@ -217,33 +178,26 @@ HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 StoreLimit = Annotated[
     int, read_as(Annotated[str, text_form(AMOUNT_PATTERN, examples=("200Gi",))], within(read_size, "0"))
 ]
-Rate = Annotated[int, read_as(Quantity, read_rate)]
+Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
-LeadOrNone = Annotated[bool, read_as(Lead, read_lead)]
+Lead = Annotated[bool, read_as(Literal["auto", "0s"], lambda text: text == "auto")]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
 Order = Annotated[ImageOrder, read_as(Literal["lru", "cost"], ImageOrder)]
 Directory = Annotated[str, read_as(AbsolutePath, read_path)]
 LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
 PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
-Address = Annotated[str, read_as(str, read_address)]
+Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
+Endpoint = Annotated[str, read_as(str, read_endpoint)]
 HealthzEndpoint = Annotated[tuple[str, int] | str | None, read_as(str, parse_healthz_endpoint)]
 WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
-Texts = Annotated[tuple[str, ...], read_as(list[str], tuple)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The amounts of disk space without a unit: each with its field, and the end of a sentence about it that suggests
-    what may have been meant."""
+    """The amounts of disk space without a unit: each with its field, and the end of a sentence about it."""
     for field, place, signal, value in _amounts(document):
-        text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-        match = _BARE.fullmatch(text) if len(text) <= LONGEST_TEXT else None
-        if match is None or not signal.endswith(AVAILABLE) or signal in LEFT_TO_KUBELET:
-            continue
-        number = Fraction(match["number"])
-        if match["part"] or number:
-            what = "counts parts of a byte" if match["part"] else "has no unit"
-            yield field, f"{place}{quoted(value)} {what}: {_meant(number, LARGEST_PERCENT.get(field, 99))}?"
+        if signal.endswith(AVAILABLE) and signal not in LEFT_TO_KUBELET and _BARE.fullmatch(str(value)):
+            yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"
 
 
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
@@ -261,25 +215,3 @@ def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]
 
 def _entries(value: Any) -> list[tuple[str, Any]]:
     return [(str(key), each) for key, each in value.items()] if isinstance(value, Mapping) else []
-
-
-def _meant(number: Fraction, most_percent: int) -> str:
-    """What a number without a unit may have been meant to be; below 1 it may be a share. `most_percent`: the largest
-    percentage to suggest."""
-    if number >= COUNT_OF_BYTES:
-        return _in_units(number)
-    percent = number * 100 if number < 1 else number
-    first = f"{_decimal(percent)}%" if 0 < percent <= most_percent else f"{_decimal(number)}Mi"
-    return f"{first} or {_decimal(number)}Gi"
-
-
-def _in_units(number: Fraction) -> str:
-    """Bytes in the largest unit in which they are a whole number; if there is none, rounded in the largest one."""
-    sizes = [(1 << 10 * power, unit) for power, unit in enumerate(UNITS, 1) if number >= 1 << 10 * power]
-    whole_ones = [f"{number // size}{unit}" for size, unit in sizes if number % size == 0]
-    size, unit = sizes[-1]
-    return whole_ones[-1] if whole_ones else f"{float(number / size):.1f}{unit}"
-
-
-def _decimal(number: Fraction) -> str:
-    return f"{float(number):.10f}".rstrip("0").rstrip(".")

@@ -60,7 +60,6 @@ class FieldError(EvictionError, ValueError):
     def __init__(self, field: str, problem: str, key: str | None = None):
         super().__init__(f"{field}: {problem}")
         self.field = field
-        self.problem = problem
         self.key = key
 
 
@@ -71,15 +70,6 @@ class ParsedThresholds:
 
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def hard_memory(self) -> tuple[tuple[str, str], ...]:
-        """The hard memory thresholds, (signal, value): configured as hard, or as soft with a grace period of 0."""
-        return tuple(
-            (name, text)
-            for name, text in self.left_to_kubelet
-            if name == "memory.available" and not text.endswith(" (soft)")
-        )
 
 
 def parse_threshold_config(
@@ -98,7 +88,7 @@ def parse_threshold_config(
     names = (*signals, *LEFT_TO_KUBELET)
     hard_values = _read_map("evictionHard", hard, names, read_value, _OFF)
     soft_values = _read_map("evictionSoft", soft, names, read_value, _OFF)
-    graces = _read_map("evictionSoftGracePeriod", grace_periods, names, _read_grace)
+    graces = _read_map("evictionSoftGracePeriod", grace_periods, names, read_duration)
     reclaims = _read_map("evictionMinimumReclaim", minimum_reclaims, names, read_minimum_reclaim)
     for name in soft_values:
         if name not in graces:
@@ -120,58 +110,54 @@ def _read_map(
     field: str,
     written: Mapping[str, str],
     names: Sequence[str],
-    read: Callable[[str, str, str], Value],
+    read: Callable[[str], Value],
     left_out: Sequence[str] = (),
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
             raise FieldError(field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name)
-    return {
-        name: read(field, name, written[name]) for name in names if name in written and written[name] not in left_out
-    }
+    found: dict[str, Value] = {}
+    for name in names:
+        if name in written and written[name] not in left_out:
+            try:
+                found[name] = read(written[name])
+            except ValueError as error:
+                raise FieldError(field, f"{name}: {error}", name) from None
+    return found
 
 
-def _read_grace(field: str, name: str, text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except QuantityError as error:
-        raise FieldError(field, f"{name}: {error}", name) from None
+def read_duration(text: str) -> float:
+    """Seconds, not negative. Raises ValueError, as all of these do, with the end of a sentence about the field."""
+    seconds = parse_duration(text)
     if seconds < 0:
-        raise _refused(field, name, "must not be negative", text)
+        raise ValueError(f"must not be negative, but it was {text!r}")
     return seconds
 
 
-def read_value(field: str, name: str, text: str) -> ThresholdValue:
-    """The value of a threshold. Raises FieldError."""
-    value = _read(field, name, text)
+def read_value(text: str) -> ThresholdValue:
+    """The value of a threshold. Raises ValueError."""
+    value = _read(text)
     if value.percentage is not None and not 0 <= value.percentage.fraction <= 1:
-        raise _refused(field, name, "must be between 0% and 100%", text)
+        raise ValueError(f"must be between 0% and 100%, but it was {text!r}")
     if value.quantity is not None and value.quantity <= 0:
-        raise _refused(field, name, "must be above 0 (0% switches the signal off)", text)
+        raise ValueError(f"must be above 0 (0% switches the signal off), but it was {text!r}")
     return value
 
 
-def read_minimum_reclaim(field: str, name: str, text: str) -> ThresholdValue:
-    """The value of a minimum reclaim. Raises FieldError."""
-    value = _read(field, name, text)
+def read_minimum_reclaim(text: str) -> ThresholdValue:
+    """The value of a minimum reclaim. Raises ValueError."""
+    value = _read(text)
     if value.percentage is not None and value.percentage.fraction <= 0:
-        raise _refused(field, name, "must be above 0%", text)
+        raise ValueError(f"must be above 0%, but it was {text!r}")
     if value.quantity is not None and value.quantity < 0:
-        raise _refused(field, name, "must not be negative", text)
+        raise ValueError(f"must not be negative, but it was {text!r}")
     return value
-
-
-def _refused(field: str, name: str, allowed: str, text: str) -> FieldError:
-    return FieldError(field, f"{name}: {allowed}, but it was {_quoted(text)}", name)
 
 
 def read_margin(text: str) -> ThresholdValue:
     """A share of the capacity, 0% to 50%, or bytes, which raise only the marks of the `available` signals. Raises
     ValueError."""
-    try:
-        margin = _parsed(text)
-    except QuantityError:
-        raise ValueError(f"{_quoted(text)} is neither {PERCENTAGE_FORMS} nor {QUANTITY_FORMS}") from None
+    margin = _read(text)
     if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
         raise ValueError(f"must be between 0% and 50%, but it was {text!r}")
     if margin.quantity is not None and margin.quantity < 0:
@@ -179,18 +165,13 @@ def read_margin(text: str) -> ThresholdValue:
     return margin
 
 
-def _read(field: str, name: str, text: str) -> ThresholdValue:
+def _read(text: str) -> ThresholdValue:
     try:
-        return _parsed(text)
+        if text.endswith("%"):
+            return ThresholdValue(percentage=parse_percentage(text))
+        return ThresholdValue(quantity=parse_quantity(text))
     except QuantityError:
-        problem = f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
-        raise FieldError(field, f"{name}: {problem}", name) from None
-
-
-def _parsed(text: str) -> ThresholdValue:
-    if text.endswith("%"):
-        return ThresholdValue(percentage=parse_percentage(text))
-    return ThresholdValue(quantity=parse_quantity(text))
+        raise ValueError(f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}") from None
 
 
 def _quoted(text: str) -> str:

@@ -67,7 +67,7 @@ class ReclaimOptions(Output):
 def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS) -> ReclaimOptions:
     """The options, from their names on the command line (`-` as `_`). `signals`: those that the node can have.
 
-    Raises RequestRefused or FieldError with one sentence.
+    Raises RequestRefused with one sentence.
     """
     output = read_output(given, "reclaim", {"signal", "until", "all", "dry_run", "now", "room", "on"})
     name, until, flag = given.get("signal"), given.get("until"), "--until"
@@ -80,7 +80,10 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
     signal = None if name is None else Signal(name)
     mark = None
     if signal is not None and until is not None:
-        mark = Threshold(signal, read_value(flag, signal, until), origin=flag)
+        try:
+            mark = Threshold(signal, read_value(until), origin=flag)
+        except ValueError as error:
+            raise RequestRefused(f"{flag}: {error}") from None
         if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
             raise RequestRefused(f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}")
     return ReclaimOptions(

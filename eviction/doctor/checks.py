@@ -581,7 +581,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_unresolved_images(runtime),
         *check_containerd_frees_late(runtime),
         *check_store(imagefs, *_snapshotters(imagefs), observations),
-        *check_keeps(configuration.keep_images, runtime),
+        *check_keeps(configuration.keep_images.entries, runtime),
         *check_pulls(configuration.keep_images_not_pulled, runtime, node.records.records, pulls),
         *check_clock(node.clock.wall(), runtime),
         *check_separate_disk_gc(kubelet, observations.layout, runtime),

@@ -682,7 +682,7 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
     try:
         return part.model_validate(document)
     except ValidationError as error:
-        raise ScenarioError(first_problem(error, path, part)) from None
+        raise ScenarioError(first_problem(error, path)) from None
 
 
 def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:

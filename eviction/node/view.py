@@ -67,13 +67,13 @@ class NodeView:
         """
         if not self.configuration.has_runtime:
             return None
-        if self.endpoint.tried and self.summary.paths.imagefs is None:
+        if self.endpoint.remark and self.summary.paths.imagefs is None:
             self.endpoint = choose_endpoint(self.configuration, self._usual_endpoints)
             self.client.use(self.endpoint.runtime, self.endpoint.image)
         try:
             info = self.client.image_fs_info()
         except RuntimeUnavailable as error:
-            unfound = self.endpoint.tried and not self.endpoint.found
+            unfound = self.endpoint.remark and not self.endpoint.found
             self.summary.imagefs_problem = f"{error} ({self.endpoint.remark})" if unfound else str(error)
             return self.summary.imagefs_problem
         paths = paths_of_node(

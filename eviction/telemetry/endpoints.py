@@ -19,7 +19,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.text_forms import parse_address
 from eviction.decision.thresholds import thresholds_met
 from eviction.listener import Listener
 from eviction.node.hold_off import Holds
@@ -177,9 +176,8 @@ class DaemonEndpoints(Listener):
         self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
 
-    def start(self, metrics_address: str, listening: socket.socket | None = None) -> None:
+    def start(self, address: tuple[str, int] | None, listening: socket.socket | None = None) -> None:
         """Serves the pages if an address is given, on the socket `listening` if systemd has opened one."""
-        address = parse_address(metrics_address)
         if address is None:
             return
         from eviction.telemetry.metrics import Metrics

@@ -87,7 +87,7 @@ def _parse(text: str) -> str:
         if NAME.fullmatch(text) and not text.startswith("sha256:"):
             return normalized(text) if ":" in text.rpartition("/")[2] else repository_of(normalized(text))
     raise PolicyError(
-        f"keepImages: {text[:80]!r}{'…' * (len(text) > 80)} cannot be used; allowed are, in at most {LONGEST_ENTRY} "
+        f"{text[:80]!r}{'…' * (len(text) > 80)} cannot be used; allowed are, in at most {LONGEST_ENTRY} "
         "characters, a reference (registry/repository:tag) and a repository, both in lower case, a digest (sha256: and "
         "64 hexadecimal digits, also behind a reference and @), and a glob (registry/team/*: letters, digits, ._:/@- "
         "and *)"

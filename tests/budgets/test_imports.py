@@ -37,6 +37,7 @@ HOMES = {
     "pyinotify": {"signals/watcher.py"},
     "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {"eviction/configuration/models.py"},
+    "pydantic_core": {"eviction/configuration/models.py"},
     "yaml": {"eviction/configuration/strict_yaml.py"},
     "tenacity": {"reclaim/inventory.py"},
 }

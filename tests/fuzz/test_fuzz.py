@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.file import KIND
 from eviction.configuration.strict_yaml import ConfigurationError, parse_document
-from eviction.configuration.threshold_config import FieldError, read_minimum_reclaim, read_value
+from eviction.configuration.threshold_config import read_minimum_reclaim, read_value
 from eviction.node.state_file import Moment, records_from_json, records_json
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
@@ -107,14 +107,14 @@ def test_durations(text: str) -> None:
 @given(texts)
 def test_values_of_thresholds(text: str) -> None:
     """No value is negative or infinite, no quantity 0, no percentage above 100."""
-    with contextlib.suppress(FieldError):
-        value = read_value("field", "name", text)
+    with contextlib.suppress(ValueError):
+        value = read_value(text)
         assert value.amount(10**12) >= 0
         assert value.percentage is None or value.percentage.of(10**12) <= 10**12
         assert value.quantity is None or 0 < value.quantity <= LARGEST
         assert str(value)
-    with contextlib.suppress(FieldError):
-        reclaim = read_minimum_reclaim("field", "name", text)
+    with contextlib.suppress(ValueError):
+        reclaim = read_minimum_reclaim(text)
         assert reclaim.amount(10**12) >= 0
         assert str(reclaim)
 

@@ -86,7 +86,7 @@ def describe_pressure(pressure: Pressure) -> str:
     small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
     images = "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
     names = {"where": pressure.where, "pod": pressure.pod, "small": small, "images": images}
-    file = "" if pressure.file is FileEnd.CLOSED else f" ({pressure.file} file)"
+    file = "" if pressure.file == "closed" else f" ({pressure.file} file)"
     who = GROWS[pressure.grows].format(file=file, **names)
     return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
 

@@ -338,7 +338,7 @@ def report_of(document: Any, name: str) -> Report:
         # As JSON: strict validation makes dataclasses of JSON objects, and not of dictionaries.
         return TypeAdapter(Report).validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        raise ReportError(first_problem(error, name, Model)) from None
+        raise ReportError(first_problem(error, name)) from None
 
 
 def read_report(path: str) -> Report:

@@ -15,9 +15,9 @@ from eviction.configuration.effective import Configuration, ConfigurationError, 
 from eviction.configuration.file import KIND
 from eviction.configuration.kubelet import parse_pairs
 from eviction.configuration.kubelet_ways import KubeletPlace
-from eviction.configuration.threshold_config import FieldError, read_minimum_reclaim, read_value
+from eviction.configuration.threshold_config import read_minimum_reclaim, read_value
 from eviction.types import API_VERSION, Extent
-from signals.quantity import parse_percentage, parse_quantity
+from signals.quantity import parse_percentage
 from signals.types import Signal
 from tests.pure.values import GIB, MIB, value
 
@@ -72,7 +72,7 @@ def test_the_other_defaults() -> None:
     assert found.assumed_fill_rate == 500 * MIB
     assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
     assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
-    assert (found.keep_images, found.state_file) == ((), "/var/lib/reclaimd/images.json")
+    assert (found.keep_images.entries, found.state_file) == ((), "/var/lib/reclaimd/images.json")
     assert (found.kubelet_access, found.keep_newest_per_repository) == (KubeletPlace("/var/lib/kubelet"), 0)
 
 
@@ -128,8 +128,8 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("margin: 7\n", "c.yaml: margin: 7 has no unit: 7% or 7Gi?"),
-        ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a percentage such as 10% or 7.5% nor a Kubernetes"),
+        ("margin: 7\n", "c.yaml: margin: needs a unit, as in 10Gi or 10%, but it was 7"),
+        ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a Kubernetes quantity such as"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
         ("terminatedPodAge: 9s\n", "c.yaml: terminatedPodAge: must be at least 10s, but it was '9s'"),
@@ -141,17 +141,18 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is auto"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
         ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to verify the kubelet"),
-        ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: is for https only"),
+        ("kubeletEndpoint: http://127.0.0.1\nkubeletTokenFile: /t\n", "c.yaml: kubeletEndpoint: must be https://"),
         ("stateFile: images.json\n", "c.yaml: stateFile: must be an absolute path or empty, but it was 'images.json'"),
-        ("podLogsDir: ''\n", "c.yaml: podLogsDir: must be an absolute path, but it was ''"),
-        ("podLogsDir: var/log\n", "c.yaml: podLogsDir: must be an absolute path, but it was 'var/log'"),
-        ("podLogsDir: /var/../log\n", "c.yaml: podLogsDir: must be a path without '..', '.', double or trailing"),
-        ("containerLogsDir: /var/log/\n", "c.yaml: containerLogsDir: must be a path without '..', '.', double or"),
-        ("podLogsDir: /var/l\xf6g\n", "c.yaml: podLogsDir: must hold ASCII characters only, but it was '/var/l\xf6g'"),
+        ("podLogsDir: ''\n", "c.yaml: podLogsDir: must be an absolute path in ASCII without '..',"),
+        ("podLogsDir: var/log\n", "c.yaml: podLogsDir: must be an absolute path in ASCII without '..',"),
+        ("podLogsDir: /var/../log\n", "c.yaml: podLogsDir: must be an absolute path in ASCII without '..',"),
+        ("containerLogsDir: /var/log/\n", "c.yaml: containerLogsDir: must be an absolute path in ASCII without"),
+        ("podLogsDir: /var/l\xf6g\n", "c.yaml: podLogsDir: must be an absolute path in ASCII without '..',"),
         ("imageMaximumGCAge: 2m\n", "c.yaml: imageMaximumGCAge: must be above imageMinimumGCAge (120s), but"),
         ("imageMaximumGCAge: -1s\n", "c.yaml: imageMaximumGCAge: must not be negative, but it was '-1s'"),
         ("keepImages: pause\n", "c.yaml: keepImages: must be a list, but it was 'pause'"),
         ("keepImages: [1]\n", "c.yaml: keepImages.0: must be a text, in quotes where YAML would read it otherwise"),
+        ("keepImages: [a, A]\n", "c.yaml: keepImages: 'A' cannot be used: repositories are written in lower case;"),
         ("periodicGC: 1\n", "c.yaml: periodicGC: must be true or false, but it was 1"),
         ("maximumDeadContainers: '5'\n", "c.yaml: maximumDeadContainers: must be a whole number, but it"),
         ("evictionSoft: {nodefs.available: 5%}\n", "c.yaml: evictionSoft: nodefs.available: needs a grace period"),
@@ -164,7 +165,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("pollFlor: 1s\n", "c.yaml: unknown field 'pollFlor'; did you mean pollFloor?"),
         (
             "filesystems: [{name: x, path: /x, pth: /y}]\n",
-            "c.yaml: unknown field 'filesystems.0.pth'",
+            "c.yaml: unknown field 'filesystems.0.pth'; did you mean path?",
         ),
         (
             "reclaimFunctions: [{name: x, timout: 1s}]\n",
@@ -174,9 +175,11 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
             "reclaimTable: {nodefs.available: [{function: x, over: 1%}]}\n",
             "c.yaml: unknown field 'reclaimTable.nodefs.available.0.over'; allowed are function, below",
         ),
-        ("xfsHelperSocket: /s\n", "c.yaml: the field 'xfsHelperSocket' is gone: remove it ("),
-        ("xfsHelperSocket: null\n", "c.yaml: the field 'xfsHelperSocket' is gone: remove it ("),
-        ("lead: 1s\n", "c.yaml: lead: must be auto or 0s, but it was '1s'"),
+        (
+            "filesystems: [{name: x, path: /x, pth: null}]\n",
+            "c.yaml: unknown field 'filesystems.0.pth'; did you mean path?",
+        ),
+        ("lead: 1s\n", "c.yaml: lead: must be 'auto' or '0s', but it was '1s'"),
         ("rootDirectory: var\n", "c.yaml: rootDirectory: must be an absolute path, but it was 'var'"),
         ("extent: some\n", "c.yaml: extent: must be 'enough' or 'all', but it was 'some'"),
         ("imageMinimumGCAge: 1d\n", "c.yaml: imageMinimumGCAge: '1d' is not a Go duration such as 30s"),
@@ -184,7 +187,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("holdOffAfterStart: 5\n", "c.yaml: holdOffAfterStart: must be a text, in quotes"),
         ("pollFloor: 20s\n", "c.yaml: pollFloor: must be at least 1ms and not above pollCeiling"),
         ("pollFloor: 0s\n", "c.yaml: pollFloor: must be at least 1ms and not above pollCeiling"),
-        ("assumedFillRate: '0'\n", "c.yaml: assumedFillRate: must be above 0 bytes per second, but it was '0'"),
+        ("assumedFillRate: '0'\n", "c.yaml: assumedFillRate: must be at least 1, but it was '0'"),
         ("assumedFillRate: fast\n", "c.yaml: assumedFillRate: 'fast' is not a Kubernetes quantity"),
         (
             "keepNewestPerRepository: -1\n",
@@ -198,7 +201,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("imageGCLowThresholdPercent: 85\n", "c.yaml: imageGCLowThresholdPercent: must be below imageGCHigh"),
         ("evictionHard: [a]\n", "c.yaml: evictionHard: must be a mapping of names to values, but it was ['a']"),
         ("evictionHard: {nodefs.inodesfree: 1%}\n", "c.yaml: evictionHard: unknown signal 'nodefs.inodesfree'"),
-        ("evictionHard: {nodefs.available: 1}\n", "c.yaml: evictionHard: nodefs.available: 1 has no unit: 1% or 1Gi?"),
+        ("evictionHard: {nodefs.available: 1}\n", "c.yaml: evictionHard: nodefs.available: needs a unit, as in"),
         ("evictionHard: {nodefs.available: x}\n", "c.yaml: evictionHard: nodefs.available: 'x' is neither a"),
         ("evictionHard: {nodefs.available: '0'}\n", "c.yaml: evictionHard: nodefs.available: must be above 0 (0%"),
         ("evictionHard: {nodefs.available: 101%}\n", "evictionHard: nodefs.available: must be between 0% and 100%"),
@@ -241,7 +244,10 @@ def test_a_file_says_what_it_is(tmp_path: Path, head: str, problem: str) -> None
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ({"margin": "x"}, "flags: margin: 'x' is neither a percentage such as 10% or 7.5% nor a Kubernetes quantity"),
+        (
+            {"margin": "x"},
+            "flags: margin: 'x' is neither a Kubernetes quantity such as",
+        ),
         ({"evictionHard": {"nodefs.available": "0"}}, "flags: evictionHard: nodefs.available: must be above 0"),
         ({"evictionHard": {"memory": "1"}}, "flags: evictionHard: unknown signal 'memory'; allowed"),
         ({"evictionHard": {"memory.available": "0"}}, "flags: evictionHard: memory.available: must be above 0"),
@@ -275,8 +281,8 @@ def test_a_minimum_reclaim_may_be_0_and_above_100_percent(
 ) -> None:
     """A threshold may be neither; nothing may be negative."""
     for read, allowed in ((read_value, as_threshold), (read_minimum_reclaim, as_minimum_reclaim)):
-        with contextlib.nullcontext() if allowed else pytest.raises(FieldError, match=r"^field: name: must "):
-            assert read("field", "name", text) == value(text)
+        with contextlib.nullcontext() if allowed else pytest.raises(ValueError, match=r"^must "):
+            assert read(text) == value(text)
 
 
 def test_a_minimum_reclaim_belongs_to_its_signal() -> None:
@@ -356,49 +362,40 @@ def test_events_are_only_logged_unless_switched_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "signal", "value", "problem"),
+    ("field", "signal", "value"),
     [
-        ("margin", "", 5, "5 has no unit: 5% or 5Gi?"),
-        ("margin", "", "5", "'5' has no unit: 5% or 5Gi?"),
-        ("margin", "", 60, "60 has no unit: 60Mi or 60Gi?"),
-        ("margin", "", "0.05", "'0.05' has no unit: 5% or 0.05Gi?"),
-        ("margin", "", "5m", "'5m' counts parts of a byte: 5% or 5Gi?"),
-        ("margin", "", 1048575, "1048575 has no unit: 1024.0Ki?"),
-        ("margin", "", "104857600", "'104857600' has no unit: 100Mi?"),
-        ("evictionHard", "nodefs.available", 5368709120, "5368709120 has no unit: 5Gi?"),
-        ("evictionSoft", "nodefs.available", 5368709121, "5368709121 has no unit: 5.0Gi?"),
-        ("evictionHard", "nodefs.available", 10, "10 has no unit: 10% or 10Gi?"),
-        ("evictionHard", "nodefs.available", "10", "'10' has no unit: 10% or 10Gi?"),
-        ("evictionHard", "nodefs.available", "0.1", "'0.1' has no unit: 10% or 0.1Gi?"),
-        ("evictionHard", "imagefs.available", 100, "100 has no unit: 100Mi or 100Gi?"),
-        ("evictionSoft", "nodefs.available", "+7.", "'+7.' has no unit: 7% or 7Gi?"),
-        ("evictionMinimumReclaim", "nodefs.available", "2", "'2' has no unit: 2% or 2Gi?"),
-        ("evictionHard", "cache.available", 3, "3 has no unit: 3% or 3Gi?"),
+        ("margin", "", 5),
+        ("margin", "", "5"),
+        ("margin", "", "0.05"),
+        ("margin", "", "5m"),
+        ("margin", "", 1048575),
+        ("margin", "", "104857600"),
+        ("evictionHard", "nodefs.available", 5368709120),
+        ("evictionHard", "nodefs.available", "0.1"),
+        ("evictionHard", "imagefs.available", 100),
+        ("evictionSoft", "nodefs.available", "+7."),
+        ("evictionMinimumReclaim", "nodefs.available", ".2"),
+        ("evictionHard", "cache.available", 3),
+        ("imageStoreLimit", "", 200),
     ],
 )
 def test_a_number_without_a_unit_is_no_amount_of_a_disk(
-    tmp_path: Path, field: str, signal: str, value: int | str, problem: str
+    tmp_path: Path, field: str, signal: str, value: int | str
 ) -> None:
-    """Not in a file, not by a flag; and what is advised is accepted, and is no few bytes."""
-    others = {
-        "filesystems": [{"name": "cache", "path": "/c"}],
-        "evictionSoftGracePeriod": {"nodefs.available": "1m"},
-        "kubeletConfig": "",
-    }
-    document = {**others, field: {signal: value} if signal else value}
+    """Not in a file, and not by a flag."""
+    document = {field: {signal: value} if signal else value}
     path = written(tmp_path, "".join(f"{name}: {json.dumps(each)}\n" for name, each in document.items()))
-    sentence = f"{field}: {signal}: {problem}" if signal else f"{field}: {problem}"
-    assert refusal(path) == f"{path}: {sentence}"
-    assert refusal(None, document) == f"flags: {sentence}"
-    for advised in problem.rpartition(": ")[2].rstrip("?").split(" or "):
-        assert isinstance(load(None, {}, {**others, field: {signal: advised} if signal else advised}), Configuration)
-        assert advised.endswith("%") or parse_quantity(advised) >= MIB
+    place = f"{field}: {signal}: " if signal else f"{field}: "
+    assert refusal(path) == f"{path}: {place}needs a unit, as in 10Gi or 10%, but it was {value!r}"
+    assert refusal(None, document) == f"flags: {place}needs a unit, as in 10Gi or 10%, but it was {value!r}"
 
 
 def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
     """`below` is an amount of the signal's filesystem."""
     path = written(tmp_path, "reclaimTable: {nodefs.available: [{function: DeleteUnusedImages, below: 3}]}\n")
-    assert refusal(path).endswith("c.yaml: reclaimTable: nodefs.available: below: 3 has no unit: 3% or 3Gi?")
+    assert refusal(path).endswith(
+        "c.yaml: reclaimTable: nodefs.available: below: needs a unit, as in 10Gi or 10%, but it was 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -423,5 +420,5 @@ def test_the_flags_need_units_too() -> None:
     pairs = parse_pairs("eviction-hard", "nodefs.available<10", "<")
     assert (
         refusal(None, {"evictionHard": pairs})
-        == "flags: evictionHard: nodefs.available: '10' has no unit: 10% or 10Gi?"
+        == "flags: evictionHard: nodefs.available: needs a unit, as in 10Gi or 10%, but it was '10'"
     )

@@ -15,6 +15,9 @@ from signals.types import KUBELET_SIGNALS, ROLE_NAMES_ALLOWED, FilesystemRole, S
 
 CACHE = {"name": "buildcache", "path": "/var/lib/buildkit"}
 PRUNE = {"name": "prune", "exec": ["/usr/local/bin/prune", "--all"], "frees": "buildcache"}
+EITHER = (
+    "must have either exec or plugin; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have neither"
+)
 BYTES, INODES = Signal("buildcache.available"), Signal("buildcache.inodesFree")
 
 
@@ -61,23 +64,32 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
 @pytest.mark.parametrize(
     ("filesystems", "problem"),
     [
-        ([{"name": "nodefs", "path": "/a"}], "nodefs: is one of the kubelet's own names; choose another"),
-        ([{"name": "memory", "path": "/a"}], "memory: is one of the kubelet's own names; choose another"),
+        ([{"name": "nodefs", "path": "/a"}], "nodefs: has a meaning of its own; choose another name"),
+        ([{"name": "memory", "path": "/a"}], "memory: has a meaning of its own; choose another name"),
+        ([{"name": "imagestore", "path": "/a"}], "imagestore: has a meaning of its own; choose another name"),
         (
             [{"name": "Cache", "path": "/a"}],
-            f"name: must be {ROLE_NAMES_ALLOWED}, but it was 'Cache'",
+            f"0: name: 'Cache' is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}",
         ),
         ([CACHE, CACHE], "buildcache: occurs twice"),
-        ([{"name": "cache", "path": "a"}], "cache: path must be absolute, but it was 'a'"),
-        (
-            [{"name": f"cache{n}", "path": "/a"} for n in range(9)],
-            "there may be at most 8, but there were 9",
-        ),
+        ([{"name": "cache", "path": "a"}], "cache: path: must be an absolute path, but it was 'a'"),
     ],
 )
 def test_a_filesystem_that_cannot_be_is_refused(filesystems: list[dict[str, str]], problem: str) -> None:
     """With the name, what it was, and what is allowed."""
     assert refused(filesystems=filesystems) == f"filesystems: {problem}"
+
+
+def test_what_cannot_be_counted_on_is_refused() -> None:
+    """More filesystems and functions than metrics have values for, one function twice, and fewer logs than none."""
+    twice = refused(filesystems=[CACHE], reclaimFunctions=[PRUNE, PRUNE])
+    assert twice == "reclaimFunctions: prune: occurs twice"
+    nine = [{"name": f"cache{number}", "path": "/a"} for number in range(9)]
+    assert refused(filesystems=nine).startswith("filesystems: must have at most 8 of them, but it was [{name: 'cache0'")
+    thirty = [{**PRUNE, "name": f"prune{number}"} for number in range(30)]
+    assert refused(reclaimFunctions=thirty).startswith("reclaimFunctions: must have at most 29 of them")
+    logs = refused(reclaimFunctions=[{"name": "DeleteRotatedLogs", "keep": -1}])
+    assert logs == "reclaimFunctions.0.keep: must be at least 0, but it was -1"
 
 
 def test_each_kind_of_function_is_read() -> None:
@@ -103,7 +115,7 @@ def test_each_kind_of_function_is_read() -> None:
     assert (program.argv, program.user, program.frees) == (("/usr/local/bin/prune", "--all"), User(0, 0), "buildcache")
     assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (60.0, 300.0, False)
     assert (plugin.distribution, plugin.entry_point) == ("reclaimd-cache", "PruneCache")
-    assert plugin.options == (("olderThan", "1h"),)
+    assert plugin.options == {"olderThan": "1h"}
     assert (ballast.path, ballast.size_bytes, ballast.frees) == ("/var/lib/kubelet/reclaimd.ballast", 1 << 30, "nodefs")
     assert (logs.keep, logs.frees) == (2, "nodefs")
     assert (garbage.timeout_seconds, garbage.frees) == (60.0, "imagefs")
@@ -114,17 +126,11 @@ def test_each_kind_of_function_is_read() -> None:
     [
         (
             {"name": "prune", "frees": "nodefs"},
-            (
-                "prune: must have either exec or plugin, but neither was given; only ReleaseBallast, DeleteRotatedLogs "
-                "and CollectContainerdGarbage need neither"
-            ),
+            f"prune: {EITHER}",
         ),
         (
             {"name": "prune", "exec": ["/a"], "plugin": "b", "frees": "nodefs"},
-            (
-                "prune: must have either exec or plugin, but both were given; only ReleaseBallast, DeleteRotatedLogs "
-                "and CollectContainerdGarbage need neither"
-            ),
+            f"prune: {EITHER}",
         ),
         ({"name": "prune", "exec": ["/a"]}, "prune: frees is missing"),
         (
@@ -163,7 +169,6 @@ def test_each_kind_of_function_is_read() -> None:
             {"name": "ReleaseBallast", "file": "a", "size": "1Mi"},
             "ReleaseBallast: file: must be the absolute path of a file, but it was 'a'",
         ),
-        ({"name": "DeleteRotatedLogs", "keep": -1}, "DeleteRotatedLogs: keep: must not be negative, but it was -1"),
         (
             {"name": "DeleteRotatedLogs", "cooldown": ""},
             "DeleteRotatedLogs: cooldown: '' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms",
@@ -179,7 +184,7 @@ def test_each_kind_of_function_is_read() -> None:
         ({"name": "DeleteUnusedImages"}, "DeleteUnusedImages: is built in; it needs no entry"),
         (
             {"name": "a b", "exec": ["/a"], "frees": "nodefs"},
-            "name: must be a letter, and up to 62 letters, digits, underscores, dots and hyphens, but it was 'a b'",
+            "0: name: must be a letter, and up to 62 letters, digits, underscores, dots and hyphens, but it was 'a b'",
         ),
     ],
 )
@@ -226,7 +231,7 @@ def test_rows_are_read_with_the_marks_below_which_alone_they_call() -> None:
         ({"nodefs.available": ["prune", {"function": "prune"}]}, "nodefs.available: prune occurs twice"),
         (
             {"nodefs.available": [{"function": "prune", "below": "1x"}]},
-            ("nodefs.available: prune: below: nodefs.available: '1x' is neither"),
+            "nodefs.available: prune: below: '1x' is neither",
         ),
     ],
 )
@@ -243,7 +248,7 @@ def test_a_row_that_can_never_run_is_refused(table: dict[str, Any], problem: str
             {"nodefs.available": [1]},
             "reclaimTable.nodefs.available.0: must be a function's name, or function and below",
         ),
-        ({"nodefs.available": [{"below": "1%"}]}, "reclaimTable.nodefs.available.0.function is missing"),
+        ({"nodefs.available": [{"below": "1%"}]}, "reclaimTable.nodefs.available.0.function: is missing"),
         (
             {"nodefs.available": [{"function": "a", "over": "1%"}]},
             "unknown field 'reclaimTable.nodefs.available.0.over'",
@@ -311,5 +316,12 @@ def test_rows_and_functions_are_shown_as_they_would_be_written() -> None:
     )
     assert found.effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
     assert found.effective["reclaimTable"] == {"nodefs.available": ["DeleteRotatedLogs"]}
+    nothing = [{"name": "DeleteRotatedLogs", "keep": None, "cooldown": None}]
+    assert loaded(reclaimFunctions=nothing).effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
+    assert refused(reclaimFunctions=[{"name": None}]) == "reclaimFunctions: 0: name: is missing"
+    assert refused(filesystems=[{"name": None, "path": "/a"}]) == "filesystems: 0: name: is missing"
+    row = [{"function": None, "below": "1%"}]
+    missing = refused(reclaimTable={"nodefs.available": row})
+    assert missing == "reclaimTable: nodefs.available: 0: function: is missing"
     assert found.origins["reclaimTable.nodefs.available"] == "flags"
     assert found.origins["reclaimFunctions"] == "flags"

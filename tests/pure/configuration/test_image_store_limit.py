@@ -50,8 +50,7 @@ def test_the_maps_of_thresholds_apply_to_it_as_to_any_signal() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"imageStoreLimit": "200"}, "flags: imageStoreLimit: '200' has no unit: 200Mi or 200Gi?"),
-        ({"imageStoreLimit": "50"}, "flags: imageStoreLimit: '50' has no unit: 50Mi or 50Gi?"),
+        ({"imageStoreLimit": "200"}, "flags: imageStoreLimit: needs a unit, as in 10Gi or 10%, but it was '200'"),
         ({"imageStoreLimit": "-1Gi"}, "imageStoreLimit: must be at least 0, but it was '-1Gi'"),
         ({"imageStoreLimit": "80%"}, "imageStoreLimit: '80%' is not a Kubernetes quantity"),
         ({"imageStoreLimit": 200}, "imageStoreLimit"),
@@ -65,7 +64,7 @@ def test_the_maps_of_thresholds_apply_to_it_as_to_any_signal() -> None:
         ),
         (
             {"filesystems": [{"name": "imagestore", "path": "/a"}]},
-            "imagestore: is the name of what imageStoreLimit limits; choose another",
+            "imagestore: has a meaning of its own; choose another name",
         ),
         (
             {"imageStoreLimit": "1Gi", "evictionMinimumReclaim": {"imagestore.available": "0%"}},

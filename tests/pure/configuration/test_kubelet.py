@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eviction.configuration.effective import Configuration, load
 from eviction.configuration.kubelet import (
     API_VERSION,
     KIND,
     drop_ins,
-    image_gc_problems,
     kubelet_configuration,
     kubelets_drop_ins,
     merged,
     read_kubelet_configuration,
 )
 from eviction.configuration.strict_yaml import ConfigurationError
+from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from signals.types import Signal
 from tests.pure.values import threshold
 
@@ -60,11 +60,10 @@ def refusal(kubelets: Path) -> str:
 
 
 def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None:
-    """SetDefaults_KubeletConfiguration: 5 minutes, 2 minutes, 85 and 80 percent, the thresholds of Linux."""
+    """SetDefaults_KubeletConfiguration: 85 and 80 percent, the thresholds of Linux."""
     found = read(kubelets)
-    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
     assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (85, 80)
-    assert (found.runtime_endpoint, found.image_endpoint, found.written) == ("", "", frozenset())
+    assert found.settings == {"evictionHard": KUBELET_EVICTION_HARD}
     assert marks(found) == {
         "nodefs.available": "10%",
         "nodefs.inodesFree": "5%",
@@ -96,10 +95,15 @@ def test_what_is_written_is_in_force(kubelets: Path) -> None:
     assert hard.same_as(threshold(Signal.NODEFS_AVAILABLE, "1Gi"))
     assert soft.same_as(threshold(Signal.IMAGEFS_AVAILABLE, "20%", grace_seconds=90.0))
     assert str(soft.min_reclaim) == "2Gi"
-    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (30.0, 60.0)
     assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (70, 60)
-    assert (found.runtime_endpoint, found.image_endpoint) == ("unix:///run/a.sock", "unix:///run/b.sock")
-    assert {"evictionHard", "imageMinimumGCAge", "containerRuntimeEndpoint"} <= found.written
+    texts = {name: text for name, text in found.settings.items() if isinstance(text, str)}
+    assert texts == {
+        "evictionPressureTransitionPeriod": "30s",
+        "imageMinimumGCAge": "1m",
+        "imageMaximumGCAge": "24h",
+        "containerRuntimeEndpoint": "unix:///run/a.sock",
+        "imageServiceEndpoint": "unix:///run/b.sock",
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_drop_ins_override_the_file_in_the_order_of_their_names(kubelets: Path) 
     assert drop_ins(str(kubelets / "conf.d")) == [str(kubelets / "conf.d" / n) for n in ("10-a.conf", "9-b.conf")]
     found = read(kubelets)
     assert marks(found) == {"nodefs.available": "3Gi", "imagefs.available": "1Gi"}
-    assert found.image_minimum_gc_age_seconds == 180.0
+    assert found.settings["imageMinimumGCAge"] == "3m"
     assert marks(read(kubelets, with_drop_ins=False))["nodefs.available"] == "1Gi"
 
 
@@ -150,7 +154,7 @@ def test_null_in_a_drop_in_removes_a_value(kubelets: Path) -> None:
     )
     found = read(kubelets)
     assert marks(found) == {"imagefs.available": "1Gi"}
-    assert found.image_minimum_gc_age_seconds == 120.0
+    assert "imageMinimumGCAge" not in found.settings
 
 
 DEFAULTS = {
@@ -206,9 +210,9 @@ def test_the_directories_below_a_drop_in_directory_are_walked(kubelets: Path) ->
     (other / "99.conf").write_text(HEAD + "imageMinimumGCAge: 99m\n")
     (conf / "99-linked").symlink_to(other)
     assert [os.path.relpath(path, conf) for path in kubelets_drop_ins(str(conf))] == names
-    assert read(kubelets).image_minimum_gc_age_seconds == 4 * 60
+    assert read(kubelets).settings["imageMinimumGCAge"] == "4m"
     (conf / "99.conf").symlink_to(other / "99.conf")
-    assert read(kubelets).image_minimum_gc_age_seconds == 99 * 60
+    assert read(kubelets).settings["imageMinimumGCAge"] == "99m"
 
 
 def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> None:
@@ -216,8 +220,8 @@ def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> 
     (kubelets / "conf.d" / "1.conf").write_text(HEAD + "imageMinimumGCAge: 7m\n")
     (kubelets / "link").symlink_to("conf.d")
     file, link = str(kubelets / "config.yaml"), str(kubelets / "link")
-    assert read_kubelet_configuration(file, link).image_minimum_gc_age_seconds == 120.0
-    assert read_kubelet_configuration(file, f"{link}/").image_minimum_gc_age_seconds == 420.0
+    assert "imageMinimumGCAge" not in read_kubelet_configuration(file, link).settings
+    assert read_kubelet_configuration(file, f"{link}/").settings["imageMinimumGCAge"] == "7m"
 
 
 @pytest.mark.parametrize(
@@ -244,11 +248,11 @@ def test_documents_are_merged_by_key(documents: list[dict[str, Any]], result: di
 
 @pytest.mark.parametrize("text", ["0s", "0", "0m0s"])
 def test_a_transition_period_of_0_counts_as_not_set(kubelets: Path, text: str) -> None:
-    """SetDefaults_KubeletConfiguration: 0 becomes 5 minutes; so do the 2 minutes of imageMinimumGCAge."""
+    """SetDefaults_KubeletConfiguration: 0 becomes 5 minutes, and 2 minutes for imageMinimumGCAge."""
     (kubelets / "config.yaml").write_text(
         HEAD + f"evictionPressureTransitionPeriod: '{text}'\nimageMinimumGCAge: '{text}'\n"
     )
-    found = read(kubelets)
+    found = load(None, {}, {"kubeletConfig": str(kubelets / "config.yaml")})
     assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
 
 
@@ -262,11 +266,12 @@ def test_other_fields_are_ignored(kubelets: Path) -> None:
     ("text", "problem"),
     [
         ("imageGCHighThresholdPercent: '85'\n", "imageGCHighThresholdPercent: must be a whole number, but it"),
+        ("imageGCHighThresholdPercent: 101\n", "imageGCHighThresholdPercent: must be at most 100, but it was 101"),
+        ("imageGCLowThresholdPercent: -1\n", "imageGCLowThresholdPercent: must be at least 0, but it was -1"),
         ("imageGCHighThresholdPercent: true\n", "imageGCHighThresholdPercent: must be a whole number"),
         ("evictionHard: {nodefs.available: 10}\n", "evictionHard.nodefs.available: must be a text, in quotes"),
         ("evictionHard: [a]\n", "evictionHard: must be a mapping of names to values"),
         ("evictionPressureTransitionPeriod: 30\n", "evictionPressureTransitionPeriod: must be a text, in quotes"),
-        ("evictionPressureTransitionPeriod: 1d\n", "evictionPressureTransitionPeriod: '1d' is not a Go duration"),
         ("mergeDefaultEvictionSettings: 'true'\n", "mergeDefaultEvictionSettings: must be true or false"),
         ("containerRuntimeEndpoint: 5\n", "containerRuntimeEndpoint: must be a text"),
         ("evictionHard: {nodefs.available: '0'}\n", "evictionHard: nodefs.available: must be above 0"),
@@ -280,47 +285,55 @@ def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, pro
     assert refusal(kubelets).startswith(f"{kubelets / 'config.yaml'}: {problem}")
 
 
+INHERITED = [
+    ("imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 0\n", ""),
+    ("imageMaximumGCAge: 121s\n", ""),
+    ("imageGCHighThresholdPercent: 80\n", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (80)"),
+    ("imageGCLowThresholdPercent: 86\n", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (85)"),
+    ("imageMinimumGCAge: -1s\n", "imageMinimumGCAge: must not be negative, but it was '-1s'"),
+    ("imageMaximumGCAge: -1s\n", "imageMaximumGCAge: must not be negative, but it was '-1s'"),
+    ("imageMaximumGCAge: 2m\n", "imageMaximumGCAge: must be above imageMinimumGCAge (120s), but it was 120s"),
+    ("evictionPressureTransitionPeriod: 1d\n", "evictionPressureTransitionPeriod: '1d' is not a Go duration"),
+    ("podLogsDir: logs\n", "podLogsDir: must be an absolute path in ASCII without"),
+    ("podLogsDir: /srv/./logs\n", "podLogsDir: must be an absolute path in ASCII without"),
+    ("podLogsDir: //srv\n", "podLogsDir: must be an absolute path in ASCII without"),
+    ("podLogsDir: /srv/l\xf6gs\n", "podLogsDir: must be an absolute path in ASCII without"),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), INHERITED)
+def test_what_is_inherited_is_validated_as_by_the_kubelet(kubelets: Path, text: str, problem: str) -> None:
+    """ValidateKubeletConfiguration: low below high, ages not negative, the maximum above the minimum, where logs are.
+
+    The sentence names the kubelet's file; a value of our own takes the place of one that is wrong.
+    """
+    path = str(kubelets / "config.yaml")
+    (kubelets / "config.yaml").write_text(HEAD + text)
+    if not problem:
+        assert isinstance(load(None, {}, {"kubeletConfig": path}), Configuration)
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        load(None, {}, {"kubeletConfig": path})
+    assert str(refused.value).startswith(f"{path}: {problem}")
+    defaults = load(None, {}, {"kubeletConfig": ""}).effective
+    own = {name: defaults[name] for name in defaults if name.startswith("image") or name == "podLogsDir"}
+    own |= {"kubeletConfig": path, "evictionPressureTransitionPeriod": "1m"}
+    assert isinstance(load(None, {}, own), Configuration)
+
+
+@pytest.mark.regression
 @pytest.mark.parametrize(
-    ("high", "low", "minimum", "maximum", "fields"),
+    "text",
     [
-        (85, 80, 120.0, 0.0, []),
-        (100, 0, 0.0, 0.0, []),
-        (1, 0, 0.0, 1.0, []),
-        (101, 80, 0.0, 0.0, ["High"]),
-        (85, -1, 0.0, 0.0, ["Low"]),
-        (80, 80, 0.0, 0.0, ["Low"]),
-        (0, 0, 0.0, 0.0, ["Low"]),
-        (79, 80, 0.0, 0.0, ["Low"]),
-        (85, 80, -1.0, 0.0, ["Minimum"]),
-        (85, 80, 0.0, -1.0, ["Maximum"]),
-        (85, 80, 120.0, 120.0, ["Maximum"]),
-        (85, 80, 120.0, 121.0, []),
-        (-5, 105, -1.0, -2.0, ["High", "Low", "Low", "Minimum", "Maximum"]),
+        "enforceNodeAllocatable: [pods, of-a-later-kubelet]\n",
+        "enforceNodeAllocatable: [system-reserved]\n",
+        "cgroupsPerQOS: false\n",
     ],
 )
-def test_validation_of_image_gc(high: int, low: int, minimum: float, maximum: float, fields: list[str]) -> None:
-    """ValidateKubeletConfiguration: 0 to 100, low below high, ages not negative, the maximum above the minimum."""
-    problems = [str(problem) for problem in image_gc_problems(high, low, minimum, maximum)]
-    assert len(problems) == len(fields)
-    for problem, word in zip(problems, fields, strict=True):
-        assert problem.startswith(
-            f"imageGC{word}ThresholdPercent: " if word in ("High", "Low") else f"image{word}GCAge"
-        )
-
-
-def test_all_problems_of_validation_are_reported_together(kubelets: Path) -> None:
-    """ValidateKubeletConfiguration collects: one sentence with all of them."""
-    (kubelets / "config.yaml").write_text(
-        HEAD + "imageGCHighThresholdPercent: 101\nimageGCLowThresholdPercent: 102\n"
-        "imageMinimumGCAge: -1s\nimageMaximumGCAge: -1s\n"
-    )
-    assert refusal(kubelets) == (
-        f"{kubelets / 'config.yaml'}: imageGCHighThresholdPercent: must be between 0 and 100, but it was 101; "
-        "imageGCLowThresholdPercent: must be between 0 and 100, but it was 102; "
-        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (101), but it was 102; "
-        "imageMinimumGCAge: must not be negative, but it was -1s; "
-        "imageMaximumGCAge: must not be negative, but it was -1s"
-    )
+def test_what_reclaimd_does_not_use_is_left_to_the_kubelet(kubelets: Path, text: str) -> None:
+    """A value that only a later kubelet knows must not keep the node without relief."""
+    (kubelets / "config.yaml").write_text(HEAD + text)
+    assert len(marks(read(kubelets))) == 4
 
 
 @pytest.mark.parametrize("where", ["config.yaml", "conf.d/1.conf"])
@@ -363,23 +376,10 @@ def test_any_documents_are_read_or_refused(documents: list[dict[str, Any]]) -> N
 
 
 @pytest.mark.parametrize(
-    ("written", "directory", "problem"),
-    [
-        ("", "/var/log/pods", ""),
-        ("podLogsDir: ''\n", "/var/log/pods", ""),
-        ("podLogsDir: /srv/logs\n", "/srv/logs", ""),
-        ("podLogsDir: logs\n", "", "podLogsDir: must be an absolute path, but it was 'logs'"),
-        ("podLogsDir: /srv/./logs\n", "", "podLogsDir: must be a path without"),
-        ("podLogsDir: //srv\n", "", "podLogsDir: must be a path without"),
-        ("podLogsDir: /srv/l\xf6gs\n", "", "podLogsDir: must hold ASCII characters only"),
-    ],
+    ("written", "directory"),
+    [("", "/var/log/pods"), ("podLogsDir: ''\n", "/var/log/pods"), ("podLogsDir: /srv/logs\n", "/srv/logs")],
 )
-def test_the_directory_of_pod_logs(tmp_path: Path, written: str, directory: str, problem: str) -> None:
-    """Kubelet: ValidateKubeletConfiguration; empty is the default, as SetDefaults_KubeletConfiguration fills it in."""
-    file = tmp_path / "kubelet.yaml"
-    file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + written)
-    if problem:
-        with pytest.raises(ConfigurationError, match=re.escape(problem)):
-            read_kubelet_configuration(str(file))
-    else:
-        assert read_kubelet_configuration(str(file)).pod_logs_dir == directory
+def test_the_directory_of_pod_logs(kubelets: Path, written: str, directory: str) -> None:
+    """Empty is the default, as SetDefaults_KubeletConfiguration fills it in."""
+    (kubelets / "config.yaml").write_text(HEAD + written)
+    assert load(None, {}, {"kubeletConfig": str(kubelets / "config.yaml")}).pod_logs_dir == directory

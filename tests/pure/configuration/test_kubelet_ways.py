@@ -59,7 +59,7 @@ def test_without_the_kubelets_certificate_nothing_is_asked_over_https(node: Node
     node.token.write_text("secret")
     (way,) = node.ways()
     assert way.endpoint is None
-    assert f"{node.pki}/kubelet-server-current.pem and {node.pki}/kubelet.crt" in way.problem
+    assert f"{node.pki}/kubelet-server-current.pem or {node.pki}/kubelet.crt" in way.problem
 
 
 def test_all_identities_in_their_order(node: NodeFiles) -> None:

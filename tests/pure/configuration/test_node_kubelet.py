@@ -155,6 +155,8 @@ LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "another root": ({"root": "/proc"}, "it has another root directory"),
     "no working directory": ({"arguments": ["--config=x"], "cwd": ""}, "x is relative to its working directory"),
     "no file": ({"arguments": ["--config=/nowhere/k.yaml"]}, "its /nowhere/k.yaml is not visible here"),
+    "no directory": ({"arguments": ["--config-dir=/nowhere"]}, "its /nowhere is not visible here"),
+    "a wrong gate": ({"arguments": ["--feature-gates=A=maybe"]}, "its command line cannot be read ('maybe' is neither"),
     "a wrong flag": ({"arguments": ["--healthz-port=x"]}, "its command line cannot be read"),
 }
 
@@ -273,7 +275,7 @@ def test_a_mark_of_a_few_bytes_in_the_kubelets_file_is_warned_of(machine: Machin
     [
         (["--config", "/a", "--", "--config", "/b"], {"config": ["/a"]}),
         (["--config"], {"config": [""]}),
-        (["--cgroups-per-qos", "--config=/a"], {"cgroups-per-qos": ["true"], "config": ["/a"]}),
+        (["--cgroups-per-qos", "--config=/a"], {"config": ["/a"]}),
         (["--config-dir", "--config"], {"config-dir": ["--config"]}),
         (["-v", "2", "config=/a", "--other", "/b", "--config=/a=b"], {"config": ["/a=b"]}),
     ],

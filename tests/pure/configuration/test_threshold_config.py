@@ -262,10 +262,11 @@ def test_memory_and_pid_thresholds_are_checked_and_left_to_the_kubelet() -> None
 def test_a_soft_memory_threshold_with_a_grace_of_0_is_hard_everywhere() -> None:
     """Hard means a grace of 0: it is not reported as soft, and it is copied for what pods may use."""
     found = parsed({}, {"memory.available": "300Mi"}, {"memory.available": "0s"})
-    assert found.left_to_kubelet == found.hard_memory == (("memory.available", "300Mi"),)
+    assert found.left_to_kubelet == (("memory.available", "300Mi"),)
     found = parsed({"memory.available": "100Mi"}, {"memory.available": "300Mi"}, {"memory.available": "0"})
-    assert found.hard_memory == (("memory.available", "100Mi"), ("memory.available", "300Mi"))
-    assert parsed({}, {"memory.available": "300Mi"}, {"memory.available": "1ns"}).hard_memory == ()
+    assert found.left_to_kubelet == (("memory.available", "100Mi"), ("memory.available", "300Mi"))
+    soft = parsed({}, {"memory.available": "300Mi"}, {"memory.available": "1ns"})
+    assert soft.left_to_kubelet == (("memory.available", "300Mi (soft)"),)
 
 
 def test_an_origin_is_what_was_given_or_the_name_of_the_map() -> None:

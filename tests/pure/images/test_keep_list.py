@@ -121,7 +121,7 @@ def test_a_bad_entry_is_refused_in_a_sentence(entry: str) -> None:
     with pytest.raises(PolicyError) as refusal:
         parse_keep_list(["busybox", entry])
     sentence = str(refusal.value)
-    assert sentence.startswith(f"keepImages: {entry[:80]!r}"[:-1])
+    assert sentence.startswith(repr(entry[:80])[:-1])
     for form in ("a reference", "a repository", "a digest", "a glob"):
         assert form in sentence
 

@@ -85,7 +85,7 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
     path.chmod(0o600)
     configuration = load(str(path), {}, {"kubeletConfig": ""})
     assert configuration.effective["margin"] == "8%"
-    assert configuration.keep_images == ("registry.example/base/*",)
+    assert configuration.keep_images.entries == ("registry.example/base/*",)
     assert configuration.runtime_endpoint == "unix:///run/containerd/containerd.sock"
 
 

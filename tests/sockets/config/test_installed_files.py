@@ -105,29 +105,24 @@ def test_the_unit_starts_the_program_that_has_placed_it(root: Path, wheel: Path)
 
 
 def test_once_more_keeps_the_configuration_and_tells_what_changed(root: Path) -> None:
-    """A file that another version had is gone, one that differs is as it should be, and nothing else is told. The
-    installer of 0.1.0 had its record elsewhere."""
+    """A file that another version had is gone, one that differs is as it should be, and nothing else is told."""
     told(root)
     (root / CONFIGURATION.lstrip("/")).write_text("mine")
     units = root / "etc/systemd/system"
-    former = units / "reclaimd-old.service", units / "reclaimd-older.service"
-    for path in (units / "reclaimd.service", *former):
+    former = units / "reclaimd-old.service"
+    for path in (units / "reclaimd.service", former):
         path.write_text("of another version")
     with (root / RECORD.lstrip("/")).open("a") as record:
         record.write("/etc/systemd/system/reclaimd-old.service\n")
-    earlier = "/etc/systemd/system/reclaimd-older.service\n/etc/systemd/system/reclaimd.service\n"
-    (root / "opt/reclaimd/installed-files").write_text(earlier)
     assert told(root) == [
         ("gone", "/etc/systemd/system/reclaimd-old.service"),
-        ("gone", "/etc/systemd/system/reclaimd-older.service"),
-        ("gone", "/opt/reclaimd/installed-files"),
         ("changed", "/etc/systemd/system/reclaimd.service"),
         ("changed", RECORD),
         ("kept", CONFIGURATION),
     ]
     assert (root / CONFIGURATION.lstrip("/")).read_text() == "mine"
     assert (units / "reclaimd.service").read_text() == (UNITS / "reclaimd.service").read_text()
-    assert not [path for path in former if path.exists()]
+    assert not former.exists()
     assert told(root) == [("kept", CONFIGURATION)]
 
 

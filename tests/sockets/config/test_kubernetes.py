@@ -139,7 +139,7 @@ def test_an_operators_own_drop_in_is_added(components: tuple[str, ...], tmp_path
     text = f"{HEAD}margin: 8%\nkeepImages: [registry.example/base/*]\ndryRun: false\n"
     objects = overlay(components, {name: text}, configMapGenerator=[generator])
     found = effective(objects, tmp_path)
-    assert (found.effective["margin"], found.keep_images) == ("8%", ("registry.example/base/*",))
+    assert (found.effective["margin"], found.keep_images.entries) == ("8%", ("registry.example/base/*",))
     assert found.effective["dryRun"] is False
     assert found.effective["metricsAddress"] == "0.0.0.0:9746"
 
@@ -183,7 +183,7 @@ def test_what_the_configuration_names_is_mounted(components: tuple[str, ...], tm
     assert hosts == {name: mounts[name] for name in hosts}, "the same path on the host, as the runtime names it"
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
-        assert configuration.metrics_address in (f"{asked['host']}:{asked['port']}", f"0.0.0.0:{asked['port']}")
+        assert configuration.metrics_address in ((asked["host"], asked["port"]), ("0.0.0.0", asked["port"]))
     command, *options = container["args"]
     command_of(command)[0].parse_args(options)
 
@@ -335,4 +335,6 @@ def test_the_pod_monitor_finds_the_port(components: tuple[str, ...], tmp_path: P
     assert named["instance"] == ["__meta_kubernetes_pod_node_name"], "what alerts and dashboards go by"
     (port,) = ports
     assert port["name"] == endpoint["port"]
-    assert effective(objects, tmp_path).metrics_address.endswith(f":{port['containerPort']}")
+    address = effective(objects, tmp_path).metrics_address
+    assert address is not None
+    assert address[1] == port["containerPort"]

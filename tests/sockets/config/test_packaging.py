@@ -40,7 +40,7 @@ def test_the_example_of_a_drop_in_is_one(tmp_path: Path) -> None:
     """Beside the annotated file: its values win."""
     configuration = load(str(CONFIG / "all-fields.yaml"), {}, {"kubeletConfig": ""}, str(CONFIG / "reclaimd.conf.d"))
     assert configuration.effective["margin"] == "8%"
-    assert configuration.keep_images == ("registry.example/base/*",)
+    assert configuration.keep_images.entries == ("registry.example/base/*",)
     assert configuration.origins["evictionSoft.nodefs.available"].endswith("10-example.conf")
 
 

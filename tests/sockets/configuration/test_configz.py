@@ -68,9 +68,9 @@ def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path:
     [
         ([answer(b"", 401)], "answered 401 Unauthorized"),
         ([answer(b"", 403)], "nodes/configz is enough"),
-        ([answer(b"{")], "cannot be read: it is not JSON"),
-        ([configz([])], "cannot be read: it has no object kubeletconfig"),
-        ([configz({"kubeletconfig": None})], "cannot be read: it has no object kubeletconfig"),
+        ([answer(b"{")], "is not JSON"),
+        ([configz([])], "has no object kubeletconfig"),
+        ([configz({"kubeletconfig": None})], "has no object kubeletconfig"),
         ([configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})], f"{NAME}: imageMinimumGCAge: "),
         ([FOREVER_SECONDS], "gave no complete answer within"),
     ],

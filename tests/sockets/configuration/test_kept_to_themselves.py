@@ -15,6 +15,6 @@ def test_no_configuration_of_a_test_leads_to_a_kubelet_of_the_machine(small_node
     def reached(found: Configuration) -> tuple[object, ...]:
         return found.kubelet_healthz, found.kubelet, found.kubelet_access, found.metrics_address
 
-    assert reached(load(str(write_configuration(tmp_path / "reclaimd.yaml")), {}, {})) == (None, None, None, "")
-    assert reached(load(small_node.configuration(), {}, {})) == (None, None, None, "")
+    assert reached(load(str(write_configuration(tmp_path / "reclaimd.yaml")), {}, {})) == (None, None, None, None)
+    assert reached(load(small_node.configuration(), {}, {})) == (None, None, None, None)
     assert reached(small_node.node().configuration)[:3] == (None, None, None)

@@ -169,8 +169,6 @@ def test_a_kubelet_that_is_not_there() -> None:
     """Refused at once, with what to check."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    plain = str(refused(KubeletEndpoint(f"http://127.0.0.1:{port}")))
-    assert plain.endswith("is it running, and is this its port (the read-only port is off unless readOnlyPort is set)?")
     secure = refused(KubeletEndpoint(f"https://127.0.0.1:{port}", insecure_skip_verify=True))
     assert str(secure).endswith("refuses connections: is it running, and is this its port?")
     assert not secure.late
