@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from glob import iglob
@@ -32,9 +32,10 @@ from eviction.reporting.configuration_warnings import (
 )
 from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
+from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
-from eviction.reporting.tables import amount
+from eviction.reporting.tables import below_sentence
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.execution.workers import LOOK_SECONDS, in_time
@@ -47,7 +48,7 @@ from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from signals.mounts import filesystem_id, mounts_of
-from signals.quantity import format_bytes, format_duration
+from signals.quantity import format_bytes
 from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
 
 SHARE_RESERVED = 0.01
@@ -64,6 +65,7 @@ NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
 MANY_SANDBOXES = 3  # that are asked which image they have
+UNITS = [f"/{directory}/systemd/system/reclaimd.service" for directory in ("etc", "usr/lib", "lib")]
 
 Answer = TypeVar("Answer")
 Unknown = TypeVar("Unknown")
@@ -92,13 +94,15 @@ def check_pressure(
     kubelets = update_container_fs_thresholds(marks_of(kubelet), observations.layout)
     crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
     for threshold in thresholds_met(thresholds, signals, enforce_min_reclaim=False):
-        signal, observation = threshold.signal, signals[threshold.signal]
-        too = signal in crossed
-        beside = f"; {'not ' * (not too)}below the kubelet's own mark{', too' * too}" if kubelet else ""
+        too = (
+            "; below the kubelet's own mark, too"
+            if threshold.signal in crossed
+            else "; not below the kubelet's own mark"
+        )
         yield problem(
             "pressure",
-            f"{signal} is below its mark",
-            f"{amount(signal, observation.available)} < {amount(signal, threshold.mark(observation.capacity))}{beside}",
+            f"{threshold.signal} is below its mark",
+            f"{below_sentence(threshold, observations)}{too * (kubelet is not None)}",
             "reclaimd plan shows what may be removed and what uses the space",
         )
 
@@ -126,9 +130,7 @@ def check_runtime(runtime_problem: str) -> Findings:
 
 def check_socket(path: str, found: os.stat_result | None) -> Findings:
     """Any process that can connect to the CRI socket has root's power on this node."""
-    if found is not None and not stat.S_ISSOCK(found.st_mode):
-        yield problem("socket", "the endpoint is no socket", f"{path} is not a socket", "set containerRuntimeEndpoint")
-    elif found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
+    if found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
         yield risk(
             "socket",
             "users other than root can connect to the runtime's socket, and whoever can is as powerful as root",
@@ -137,20 +139,13 @@ def check_socket(path: str, found: os.stat_result | None) -> Findings:
         )
 
 
-def check_permissions(pods: str, pods_readable: bool | None, unwritable: Iterable[tuple[str, str]]) -> Findings:
-    """Directories that cannot be read or written though they must be. `unwritable`: each with the reason."""
-    if pods_readable is False:
-        yield problem(
-            "permissions",
-            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains are kept",
-            f"{pods} cannot be listed",
-            "run as root, and set rootDirectory to the kubelet's --root-dir",
-        )
-    for path, reason in unwritable:
+def check_permissions(unwritable: Iterable[str]) -> Findings:
+    """Directories of our files, and of the pods' logs, that cannot be written."""
+    for path in unwritable:
         yield risk(
             "permissions",
             f"{path} cannot be written",
-            reason,
+            "no permission to write there, or it is mounted read-only, or does not answer",
             "run as root, and let the unit write there (ReadWritePaths)",
         )
 
@@ -162,7 +157,8 @@ def check_pod_directories(doubt: str) -> Findings:
             "pod-directories",
             "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
             doubt,
-            "mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
+            "run as root, mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set "
+            "kubeletEndpoint",
         )
 
 
@@ -219,24 +215,18 @@ def check_thresholds(
             sentence,
             f"lower evictionHard or evictionMinimumReclaim of {signal}",
         )
-    if has_no_threshold(thresholds):
+    none = has_no_threshold(thresholds)
+    active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
+    mine = {role: active.intersection(signals_about(role)) for role in observations.filesystems}
+    idle = [role for role, marked in mine.items() if not marked and role is not FilesystemRole.CONTAINERFS]
+    if none or idle:
+        what = f"{', '.join(idle)} has no threshold, so nothing relieves it"
         yield problem(
             "thresholds-none",
-            "no disk signal has a threshold, so nothing is ever reclaimed",
-            f"evictionHard of {kubelet.name} and of our own files" if kubelet else "evictionHard",
-            "set evictionHard; once a kubelet's file sets it, none of its default thresholds apply",
+            "no disk signal has a threshold, so nothing is ever reclaimed" if none else what,
+            f"evictionHard of {kubelet.name if kubelet else 'no kubelet'}, and of our own files",
+            "set evictionHard; once a kubelet's file sets it, none of its defaults apply, and 0% switches a signal off",
         )
-        return
-    active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
-    for role in observations.filesystems:
-        mine = [signal for signal in signals_about(role) if signal in signals]
-        if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
-            yield problem(
-                "thresholds-none",
-                f"{role} has no threshold, so nothing relieves it",
-                f"neither {' nor '.join(mine)} has a mark",
-                f"set evictionHard {mine[0]}, or remove the 0% that switches it off",
-            )
 
 
 def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
@@ -371,17 +361,13 @@ def check_pulls(
 def check_clock(wall: float, runtime: Runtime | None) -> Findings:
     """The ages of containers depend on the wall clock."""
     created = [] if runtime is None else [container.created_at_ns for container in runtime.listing.containers]
-    ahead = max(created, default=0) / 1e9 - wall
-    if wall < EARLIEST_WALL:
-        evidence = f"it is {wall:.0f} s after 1970"
-        remedy = "set it and keep it set (chrony, systemd-timesyncd)"
-        yield problem("clock", "the clock is wrong, so ages are unknown", evidence, remedy)
-    elif ahead > LARGEST_SKEW_SECONDS:
-        yield risk(
+    newest, wrong = max(created, default=0) / 1e9, wall < EARLIEST_WALL
+    if wrong or newest - wall > LARGEST_SKEW_SECONDS:
+        yield (problem if wrong else risk)(
             "clock",
-            "the clock was set back, so objects created before that count as too young for longer",
-            f"the newest container was created {format_duration(ahead)} in the future",
-            "keep the clock in step (chrony, systemd-timesyncd)",
+            "the clock is wrong, or was set back, so objects count as too young for longer",
+            f"it says {timestamp(wall)}{f'; the newest container is of {timestamp(newest)}' * bool(created)}",
+            "set it and keep it in step (chrony, systemd-timesyncd)",
         )
 
 
@@ -425,20 +411,14 @@ def check_inodes(observations: SignalObservations) -> Findings:
 
 def check_reserve(observations: SignalObservations) -> Findings:
     """Space that ext4 reserves for root: freed space refills the reserve before any of it becomes available."""
-    for device, (role, *_) in roles_by_device(observations).items():
+    for role, *_ in roles_by_device(observations).values():
         identity, stats = observations.filesystems[role]
-        reserved = stats.free_bytes - stats.available_bytes
-        if stats.available_bytes == 0 and stats.free_bytes > 0:
-            yield risk(
+        reserved, into_it = stats.free_bytes - stats.available_bytes, not stats.available_bytes and stats.free_bytes > 0
+        if into_it or reserved > stats.capacity_bytes * SHARE_RESERVED:
+            yield (risk if into_it else note)(
                 "reserve",
-                f"{role} is filled into the reserve for root, so freed space does not become available at first",
-                f"0B available and {format_bytes(stats.free_bytes)} free on {identity.path} (device {device})",
-                "reclaimd measures it all the same; if nothing may be removed, free some space by hand",
-            )
-        elif reserved > stats.capacity_bytes * SHARE_RESERVED:
-            yield note(
-                "reserve",
-                f"{role} reserves space for root, which counts as capacity, but never as available",
+                f"{role} reserves space for root, which counts as capacity, but never as available"
+                f"{', and is filled into it: freed space does not become available at first' * into_it}",
                 f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {identity.path} "
                 f"({identity.type or '?'})",
                 "tune2fs -m 1 on a data disk gives most of it back",
@@ -474,20 +454,13 @@ def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings
         )
 
 
-def check_inotify(limit: int | None, used: int | None) -> Findings:
+def check_inotify(limit: int | None, used: int) -> Findings:
     """Without an inotify instance, reclaimd only polls at intervals, which is enough for all its promises."""
-    if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
-        yield risk(
+    if limit is not None and (used >= limit * SHARE_IN_USE or limit <= FEW_INOTIFY_INSTANCES):
+        yield (risk if used >= limit * SHARE_IN_USE else note)(
             "inotify",
-            "this user's inotify instances are nearly used up; the kubelet and pods need them too",
+            "this user may have few more inotify instances, or few at all; the kubelet and pods need them too",
             f"{used} of {limit} (fs.inotify.max_user_instances)",
-            "raise the limit in /etc/sysctl.d, to 1024 for example",
-        )
-    elif limit is not None and limit <= FEW_INOTIFY_INSTANCES:
-        yield note(
-            "inotify",
-            "the limit on inotify instances is the kernel's small default",
-            f"fs.inotify.max_user_instances is {limit}",
             "raise the limit in /etc/sysctl.d, to 1024 for example",
         )
 
@@ -503,14 +476,14 @@ def check_history(history_problem: str) -> Findings:
         )
 
 
-def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
-    """Whether a daemon watches this node, and may remove anything."""
+def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: bool) -> Findings:
+    """Whether a daemon watches this node, and may remove anything. `installed`: systemd has a unit for it."""
     if daemon_problem:
         yield note(
             "daemon",
             "no daemon answers: nothing watches this node, unless one runs without a control socket",
             daemon_problem,
-            "systemctl enable --now reclaimd",
+            f"{'' if installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd",
         )
     if held_off:
         yield risk(
@@ -537,11 +510,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
     imagefs, pods = node.summary.paths.imagefs, f"{configuration.root_directory}/pods"
     log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
-    endpoint, at_endpoint, pods_readable = "", None, None
-    if configuration.has_runtime:
-        endpoint = socket_path(node.endpoint.runtime)
-        at_endpoint = answer_of(lambda: os.stat(endpoint), None)
-        pods_readable = answer_of(lambda: os.access(pods, os.R_OK | os.X_OK), None)
+    endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
     daemon_problem, brief = _ask_daemon(configuration.control_socket)
     said = brief.get("pod_directories", {})
     doubts: list[tuple[str | None, str]] = [(said.get("why"), said.get("sentence"))]
@@ -554,7 +523,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
             pulls = node.pull_records(runtime.listing.containers)
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)
-    doubted = [sentence for why, sentence in doubts if pods_readable and why not in (None, *NO_TROUBLE)]
+    doubted = [sentence for why, sentence in doubts if why not in (None, *NO_TROUBLE)]
     held = ""
     if runtime is not None and node.pod_state_source != "kubelet" and not configuration.terminated_by_evidence:
         held = held_by_stopped_pods(runtime.listing, pods)
@@ -562,8 +531,8 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_pressure(thresholds, kubelet, observations),
         *check_readings(observations, runtime_problem),
         *check_runtime(runtime_problem),
-        *check_socket(endpoint, at_endpoint),
-        *check_permissions(pods, pods_readable, _unwritable(configuration)),
+        *check_socket(endpoint, answer_of(lambda: os.stat(endpoint), None)),
+        *check_permissions(_unwritable(configuration)),
         *check_pod_directories("".join(doubted[:1])),
         *check_log_directories(log_directories),
         *check_kubelet_list((runtime and node.pods.list_problem) or "", held, expected=configuration.expects_kubelet),
@@ -592,7 +561,9 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_filesystem_numbers(filesystems),
         *check_inotify(number_of(MAX_USER_INSTANCES), inotify_instances()),
         *check_history(answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER)),
-        *check_daemon(daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run"))),
+        *check_daemon(
+            daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run")), any(map(os.path.exists, UNITS))
+        ),
     ]
     return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level))), filesystems
 
@@ -625,16 +596,13 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return str(error), {}
 
 
-def inotify_instances(proc: str = "/proc") -> int | None:
-    """The number of inotify instances of this user's readable processes; None if no process is readable."""
-    links = []
+def inotify_instances(proc: str = "/proc") -> int:
+    """The number of inotify instances of this user's readable processes."""
+    found = 0
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
-        try:
-            if os.lstat(descriptor).st_uid == os.geteuid():
-                links.append(os.readlink(descriptor))
-        except OSError:  # it ended, or may not be read
-            continue
-    return sum(link in INOTIFY for link in links) if links else None
+        with suppress(OSError):  # it ended, or may not be read
+            found += os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
+    return found
 
 
 def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
@@ -674,24 +642,18 @@ def _has_volumes(directory: str) -> bool:
     return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
 
 
-def _unwritable(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """The directories that cannot be written, each with the reason. In place of a missing directory, the nearest one
-    above it is checked; a missing log directory is left out."""
-    pod_logs_dir = configuration.pod_logs_dir
-
-    def problem_of(path: str) -> str:
-        nearest = path
-        while not os.path.exists(nearest) and nearest != "/":
-            nearest = os.path.dirname(nearest)
-        missing_logs = path == pod_logs_dir and nearest != path
-        if missing_logs or os.access(nearest, os.W_OK | os.X_OK):
-            return ""
-        return f"no permission to write {nearest}, or it is mounted read-only"
-
+def _unwritable(configuration: Configuration) -> list[str]:
+    """The directories of our files and of the pods' logs that cannot be written."""
     files = configuration.state_file, configuration.history_file
-    for path in dict.fromkeys(filter(None, (*map(os.path.dirname, files), pod_logs_dir))):
-        if why := answer_of(partial(problem_of, path), NO_ANSWER):
-            yield path, why
+    directories = dict.fromkeys(filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir)))
+    return [path for path in directories if not answer_of(partial(_is_writable, path), False)]
+
+
+def _is_writable(path: str) -> bool:
+    """In place of a missing directory, the nearest one above it counts."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.access(path, os.W_OK | os.X_OK)
 
 
 def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
