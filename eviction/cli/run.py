@@ -83,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = LoadedConfiguration(arguments, log, notifier)
     configuration = loaded.read()
     held.enter_context(hold_node(configuration, log))
-    log.write_on_a_thread(STDERR)
+    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+        log.write_on_a_thread(STDERR)
     node = Node(configuration, stopping=stopping)
     if node.endpoint.remark:
         log.info(node.endpoint.remark)

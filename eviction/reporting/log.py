@@ -16,12 +16,12 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from enum import IntEnum
-from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TextIO
+from queue import SimpleQueue
+from typing import Any, TextIO
 
 from eviction.reporting.observations_json import timestamp
+from reclaim.execution.workers import Workers
 from signals.clock import Clock
 
 MOST_BYTES = 4 << 20
@@ -60,12 +60,9 @@ class Log:
         self._writer: LogWriter | None = None
 
     def write_on_a_thread(self, descriptor: int) -> None:
-        """From now on, lines are queued and written to the descriptor on a thread; no event waits for the reader."""
-        writer = LogWriter(descriptor, self._wall, self._dropped_line)
-        started = writer.start()
-        self._writer = writer
-        if not started:
-            self.warning("no thread can be started for the log; lines that nobody reads are dropped")
+        """From now on, lines are queued and written to the descriptor on a thread; no event waits for the reader.
+        Raises NoThread."""
+        self._writer = LogWriter(descriptor, self._wall, self._dropped_line)
 
     @property
     def dropped(self) -> int:
@@ -78,8 +75,7 @@ class Log:
             self._writer.finish()
 
     def _dropped_line(self, lines: int, since: float) -> str:
-        were = "line was" if lines == 1 else "lines were"
-        sentence = f"{lines} {were} dropped since {timestamp(since)}: the log was not read, or could not be written"
+        sentence = f"lines dropped since {timestamp(since)}: {lines}; the log was not read, or could not be written"
         return self._line(Level.WARNING, sentence, {})
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
@@ -153,21 +149,12 @@ class ThrottledLog:
         return self._written.pop(key, None) is not None
 
 
-class _Dropped(NamedTuple):
-    """An entry of the queue in place of dropped lines: how many, and since when (wall seconds)."""
-
-    lines: int
-    since: float
-
-
-END = _Dropped(0, 0.0)
-"""The entry that ends the thread."""
-
-
 class LogWriter:
-    """The queue of one log. All methods may be called from any thread; only `finish` waits.
+    """The queue of one log, and the thread that writes it. All methods may be called from any thread; only `finish`
+    waits. The constructor raises NoThread.
 
-    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds).
+    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds); it comes after those
+    that were queued before.
     """
 
     def __init__(
@@ -182,68 +169,47 @@ class LogWriter:
         self._instead = instead
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[bytes | _Dropped] = SimpleQueue()
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()  # None ends the thread
         self._bytes = 0  # of the lines that are not written yet
-        self._gap: _Dropped | None = None  # dropped lines that no line has mentioned yet
+        self._untold, self._since = 0, 0.0  # dropped lines that no line has mentioned yet, and since when
         self._torn = False  # the last line was only partly written
-        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         self.dropped = 0  # lines, since the start
-
-    def start(self) -> bool:
-        """Starts the thread. False if it cannot be started; `put` then writes the lines that can be written at once."""
-        thread = threading.Thread(target=self._write_lines, name="log", daemon=True)
-        with suppress(RuntimeError):
-            thread.start()
-            self._thread = thread
-        return self._thread is not None
+        Workers("the log", 1).run(self._write_lines, self._ended.set)
 
     def put(self, text: str) -> None:
         """Queues a line, given without its newline, or drops it."""
         line = text.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
             if self._bytes + len(line) > self._most_bytes:
-                self._drop(line)
+                self._drop()
             else:
                 self._bytes += len(line)
-                if self._gap is not None:
-                    self._queue.put(self._gap)
-                    self._gap = None
                 self._queue.put(line)
-        with suppress(Empty):
-            while self._thread is None and _has_room(self._descriptor, 0):
-                self._write_entry(self._queue.get_nowait())
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
         """Waits until the queued lines are written, at most `seconds`, and ends the thread. True if all are written."""
-        if self._thread is not None:
-            self._queue.put(END)
-            self._thread.join(seconds)
+        self._queue.put(None)
+        self._ended.wait(seconds)
         return not self._bytes
 
-    def _drop(self, entry: bytes | _Dropped) -> None:
-        """Counts dropped lines. The caller holds the lock."""
-        if isinstance(entry, bytes):
-            self.dropped += 1
-            entry = _Dropped(1, self._wall())
-        gap = self._gap or _Dropped(0, entry.since)
-        self._gap = _Dropped(gap.lines + entry.lines, min(gap.since, entry.since))
+    def _drop(self) -> None:
+        """Counts a dropped line. The caller holds the lock."""
+        self._since = self._since if self._untold else self._wall()
+        self._untold += 1
+        self.dropped += 1
 
     def _write_lines(self) -> None:
-        while (entry := self._queue.get()) is not END:
-            self._write_entry(entry)
+        while (line := self._queue.get()) is not None:
+            written = self._write(line)
             with self._lock:
-                if not self._queue.empty() or self._gap is None:
-                    continue
-                gap, self._gap = self._gap, None
-            self._write_entry(gap)
-
-    def _write_entry(self, entry: bytes | _Dropped) -> None:
-        line = entry if isinstance(entry, bytes) else self._instead(*entry).encode() + b"\n"
-        written = self._write(line)
-        with self._lock:
-            self._bytes -= len(line) if line is entry else 0
-            if not written:
-                self._drop(entry)
+                self._bytes -= len(line)
+                if not written:
+                    self._drop()
+                untold, since = 0 if self._bytes else self._untold, self._since
+            if untold and self._write(self._instead(untold, since).encode() + b"\n"):
+                with self._lock:
+                    self._untold -= untold
 
     def _write(self, text: bytes) -> bool:
         """Waits for the reader. True if the whole line was written."""
@@ -253,20 +219,14 @@ class LogWriter:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
                 except BlockingIOError:  # another process that shares it made it non-blocking
-                    _has_room(self._descriptor)
+                    waiting = select.poll()
+                    waiting.register(self._descriptor, select.POLLOUT)
+                    waiting.poll()
         except OSError:
             self._torn = self._torn or 0 < len(rest) < len(text)
             return False
         self._torn = False
         return True
-
-
-def _has_room(descriptor: int, milliseconds: int | None = None) -> bool:
-    """Whether PIPE_BUF bytes (4 KiB) can be written without blocking. `milliseconds`: how long to wait; None: for
-    ever."""
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLOUT)
-    return bool(waiting.poll(milliseconds))
 
 
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
