@@ -34,7 +34,7 @@ from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.status import Status
 from eviction.reporting.tables import NOTHING_IS_REMOVED
-from eviction.telemetry.announcements import LogSink
+from eviction.telemetry.announcements import log_event
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
@@ -229,20 +229,24 @@ def started_on(configuration: Configuration) -> str:
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
-def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[LogSink, Callable[[], object]]:
-    """The sink for events: the log, and the API server if that is switched on; and a function that ends sending."""
+def start_events(
+    configuration: Configuration, log: Log, node: Node
+) -> tuple[Callable[[GCEvent], None], Callable[[], None]]:
+    """What to call with events: it logs them, and sends them to the API server if that is switched on; and a function
+    that ends sending."""
     if not configuration.kubernetes_events:
-        return LogSink(log), lambda: None
+        return partial(log_event, log), lambda: None
     from eviction.telemetry.kubernetes_events import event_recorder
 
     recorder = event_recorder(configuration, log, node.clock)
     recorder.start()
 
-    def send(event: GCEvent) -> None:
+    def announce(event: GCEvent) -> None:
+        log_event(log, event)
         if not node.dry_run:
             recorder.warn(event)
 
-    return LogSink(log, also=send), lambda: recorder.finish(LAST_EVENT_SECONDS)
+    return announce, lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 def start_control(

@@ -28,29 +28,19 @@ SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
-class LogSink:
-    """Logs events, with the reason as a field; repeated ones only at debug level.
-
-    `also`: called with each event afterwards; must neither raise nor wait.
-    """
-
-    def __init__(self, log: Log, also: Callable[[GCEvent], None] = lambda _: None):
-        self._log = log
-        self._also = also
-
-    def warn(self, event: GCEvent) -> None:
-        level = Level.DEBUG if event.repeated else Level.WARNING
-        self._log.event(level, event.message, event=str(event.reason), **event.values)
-        self._also(event)
+def log_event(log: Log, event: GCEvent) -> None:
+    """Logs an event, with the reason as a field; a repeated one only at debug level."""
+    level = Level.DEBUG if event.repeated else Level.WARNING
+    log.event(level, event.message, event=str(event.reason), **event.values)
 
 
 class Announcements(Listener):
-    """Writes the log lines of a node and sends its events. `conditions`: those announced last."""
+    """Writes the log lines of a node. `event`: called with its events. `conditions`: those announced last."""
 
-    def __init__(self, node: Node, log: Log, events: LogSink):
+    def __init__(self, node: Node, log: Log, event: Callable[[GCEvent], None]):
         self._node = node
         self.log = log
-        self._events = events
+        self._event = event
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
         self._unsuccessful: set[str] = set()  # keys of the warnings about passes during this pressure
@@ -154,7 +144,7 @@ class Announcements(Listener):
         sentence = explain.reclaiming_sentence(threshold, seen)
         repeated = sentence in self._reclaiming
         self._reclaiming.add(sentence)
-        self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
+        self._event(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
 
     def program_line(self, function: str, line: str) -> None:
         """A line that a configured program has printed. May be called from any thread."""

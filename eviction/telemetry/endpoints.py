@@ -54,18 +54,9 @@ class Page:
     content_type: str = PLAIN
 
 
-def livez(why_not: str | None) -> Page:
-    """Whether the daemon works as it should. `why_not`: the reason if it does not, else None."""
+def health(why_not: str | None) -> Page:
+    """The page for a probe. `why_not`: why it fails, None if all is well."""
     return Page(200, b"ok\n") if why_not is None else Page(503, f"{why_not}\n".encode())
-
-
-def readyz(*, located: bool, held_off: str | None) -> Page:
-    """Whether pressure would be relieved now: the runtime reported its image filesystem, and nothing is held off."""
-    if not located:
-        return Page(503, b"the container runtime has not said where its images are\n")
-    if held_off is not None:
-        return Page(503, f"held off: {held_off}\n".encode())
-    return Page(200, b"ok\n")
 
 
 class HttpServer:
@@ -184,12 +175,11 @@ class DaemonEndpoints(Listener):
             return
         from eviction.telemetry.metrics import Metrics
 
-        node, held_off = self._node, self._hold_off.why
-        metrics = Metrics(self._status, node.functions, lambda: self._log.dropped, self._history_counts)
+        metrics = Metrics(self._status, self._node.functions, lambda: self._log.dropped, self._history_counts)
         pages: dict[str, Callable[[], Page]] = {
             "/metrics": metrics.page,
-            "/livez": lambda: livez(self._why_not_alive()),
-            "/readyz": lambda: readyz(located=node.summary.paths.imagefs is not None, held_off=held_off()),
+            "/livez": lambda: health(self._why_not_alive()),
+            "/readyz": lambda: health(self._why_not_ready()),
         }
         try:
             server = HttpServer(address, pages, listening)
@@ -198,7 +188,14 @@ class DaemonEndpoints(Listener):
             return
         self._log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        node.listeners.add(metrics)
+        self._node.listeners.add(metrics)
+
+    def _why_not_ready(self) -> str | None:
+        """Why pressure would not be relieved now."""
+        if self._node.summary.paths.imagefs is None:
+            return "the container runtime has not said where its images are"
+        held_off = self._hold_off.why()
+        return None if held_off is None else f"held off: {held_off}"
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd, and feeds its watchdog unless a pass is stuck. The service is ready after

@@ -28,13 +28,13 @@ class Notifier:
     """
 
     def __init__(self, environment: Mapping[str, str], process_id: int):
-        self._path = _socket_address(environment.get("NOTIFY_SOCKET", ""))
-        self.watchdog_seconds = _watchdog_seconds(environment, process_id) if self._path is not None else None
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._path = f"\0{path[1:]}" if path.startswith("@") else path  # `@`: the abstract socket of that name
+        self.watchdog_seconds = _watchdog_seconds(environment, process_id) if path else None
         # Made at the start: a process without a free descriptor must still feed the watchdog.
         self._descriptor: int | None = None
-        if self._path is not None:
-            with suppress(OSError):
-                self._descriptor = socket.socket(socket.AF_UNIX, DATAGRAMS).detach()
+        with suppress(OSError):
+            self._descriptor = socket.socket(socket.AF_UNIX, DATAGRAMS).detach()
         self._kept_alive_at = float("-inf")
         self._status = ""
 
@@ -69,9 +69,7 @@ class Notifier:
         return seconds if self.watchdog_seconds is None else min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
 
     def _send(self, *lines: str) -> None:
-        if self._path is None:
-            return
-        with suppress(OSError):  # no process reads there, or its buffer is full
+        with suppress(OSError):  # there is no such socket, no process reads there, or its buffer is full
             sender = socket.socket(socket.AF_UNIX, DATAGRAMS, 0, self._descriptor)
             try:
                 sender.sendto("\n".join(lines).encode(errors="replace"), self._path)
@@ -95,13 +93,6 @@ def listening_socket(environment: Mapping[str, str], process_id: int, name: str)
             except OSError:  # not open, or no socket
                 return None
     return None
-
-
-def _socket_address(text: str) -> str | None:
-    """A path or an abstract name (`@…`), see sd_notify(3); None for any other text."""
-    if text.startswith("/") and len(os.fsencode(text)) <= 107:
-        return text
-    return "\0" + text[1:] if text.startswith("@") and 1 < len(os.fsencode(text)) <= 107 else None
 
 
 def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float | None:
