@@ -6,9 +6,7 @@ Each state is announced when it changes; a warning that repeats is written at mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
-from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
@@ -48,7 +46,7 @@ class Announcements(Listener):
         self._empty_row_due = float("-inf")
         self._explained = self._configuration_examined = False
         self._observations: SignalObservations | None = None  # the last ones
-        self._no_way_to_kubelet: str | None = None
+        self._pods_problem: str | None = None
 
     @property
     def under_pressure(self) -> bool:
@@ -73,22 +71,19 @@ class Announcements(Listener):
     def _condition_changed(
         self, condition: NodeCondition, observations: SignalObservations, decision: Decision
     ) -> None:
-        fields = {"condition": str(condition), "status": condition in decision.conditions}
-        match condition:
-            case NodeCondition.RECLAIM_PRESSURE if fields["status"]:
-                self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
-            case NodeCondition.RECLAIM_PRESSURE:
-                self._reclaiming.clear()
-                self._explained = False
-                self.log.info(tables.OURS_IS_OVER, **fields)
-            case NodeCondition.DISK_PRESSURE if fields["status"]:
-                kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
-                crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
-                self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
-            case NodeCondition.DISK_PRESSURE:
-                self.log.info(tables.KUBELETS_IS_OVER, **fields)
-            case _:
-                assert_never(condition)
+        reported, ours = condition in decision.conditions, condition is NodeCondition.RECLAIM_PRESSURE
+        fields = {"condition": str(condition), "status": reported}
+        if reported and ours:
+            self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
+        elif reported:
+            kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
+            crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
+            self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
+        else:
+            self.log.info(tables.OURS_IS_OVER if ours else tables.KUBELETS_IS_OVER, **fields)
+        if ours and not reported:
+            self._reclaiming.clear()
+            self._explained = False
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
         """Once per configuration, when the layout is known: about rows that cannot relieve their signal, and thresholds
@@ -184,11 +179,8 @@ class Announcements(Listener):
     def parked_ended(self, outcome: Outcome) -> None:
         """A parked removal has been answered at last."""
         verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
-        how = outcome.result or "nothing was sent"
-        error = f": {outcome.error}" if outcome.error else ""
-        self.log.info(
-            f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}{error}", id=verdict.id
-        )
+        how = ": ".join(filter(None, (outcome.result or "nothing was sent", outcome.error)))
+        self.log.info(f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}", id=verdict.id)
 
     def left_unanswered(self) -> None:
         """At exit: the removals that were sent and are still unanswered after the longest wait."""
@@ -213,10 +205,8 @@ class Announcements(Listener):
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
-        if pods_problem is not None and not isinstance(self._node.configuration.kubelet_access, KubeletPlace):
-            self._throttled_log.warn(pods_problem, key="pods")
-        elif pods_problem != self._no_way_to_kubelet:  # there may never be a way, so each message is logged once
-            self._no_way_to_kubelet = pods_problem
+        if pods_problem != self._pods_problem:  # there may never be a way to ask, so each message is logged once
+            self._pods_problem = pods_problem
             if pods_problem is not None:
                 self.log.warning(pods_problem)
             else:

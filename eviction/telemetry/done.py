@@ -14,18 +14,18 @@ import threading
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass
+from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import AmountsJson, BytesJson, PassJson, function_json, pass_summary
 from eviction.reporting.status import FunctionTotalJson, LastCallJson
 from eviction.types import Decision
-from reclaim.types import Kind, Result, RuntimeUnavailable
+from reclaim.types import Kind, Outcome, Result, RuntimeUnavailable
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
 KEPT_PASSES = 20
 MOST_REMEMBERED = 10_000
-MOST_NAMED = 8
 ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
@@ -90,7 +90,7 @@ class Shadow(Listener):
         self._node = node
         self._log = log
         self._lock = threading.Lock()  # over `_planned`
-        self._planned: dict[str, tuple[str, float]] = {}  # id -> kind and name, when it would have gone first
+        self._planned: dict[str, tuple[Outcome, float]] = {}  # by id; when it would have gone first
         self._asked_at = float("-inf")
 
     def observed(self, _: SignalObservations, __: Decision) -> None:
@@ -109,7 +109,7 @@ class Shadow(Listener):
                 verdict = outcome.verdict
                 left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
                 if outcome.result is Result.PLANNED and not left_out:
-                    self._planned.setdefault(verdict.id, (f"{verdict.kind} {verdict.name}", now))
+                    self._planned.setdefault(verdict.id, (outcome, now))
 
     def look(self) -> None:
         """Logs which of the objects are gone by now, and forgets them. Asks the runtime every 10 s at most."""
@@ -128,7 +128,6 @@ class Shadow(Listener):
             gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
             self._planned = {known: planned for known, planned in self._planned.items() if known in there}
         if gone:
-            shown = ", ".join(name for name, _ in gone[:MOST_NAMED])
-            more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+            shown = names_of_removed((outcome for outcome, _ in gone), Result.PLANNED)
             earliest = format_duration(round(now - min(at for _, at in gone), 1))
-            self._log.info(f"something else has removed {shown}{more}; reclaimd would have begun {earliest} earlier")
+            self._log.info(f"something else has removed {shown}; reclaimd would have begun {earliest} earlier")

@@ -19,6 +19,7 @@ from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.listener import Listener
 from eviction.record import Pass
 from eviction.reporting.log import Log
+from eviction.telemetry.announcements import log_event
 from reclaim.images.records import ImageRecords
 from reclaim.types import EventReason, GCEvent
 from signals.types import FsLayout, Signal
