@@ -7,7 +7,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -85,24 +85,22 @@ def run(arguments: argparse.Namespace) -> int:
     held.enter_context(hold_node(configuration, log))
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         log.write_on_a_thread(STDERR)
-    node = Node(configuration, stopping=stopping)
-    if node.endpoint.remark:
-        log.info(node.endpoint.remark)
-    saver = ImageRecordsSaver(node.records, node.record_file, log)
-    saver.load()
-    started, now = node.clock.monotonic(), node.clock.monotonic
-    kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
-    hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
-    pause_file = PauseFile(configuration.state_file, node.clock)
-    pause_problem = pause_file.restore(node.pause)
-    events, finish_events = start_events(configuration, log, node)
-    history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
-
-    ballast = BallastKeeper(node, log, Workers("ballast", 1))
-    manager = Manager(node, log, may_act=hold_off.why, events=events)
-    counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
-    endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
-    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+        node = Node(configuration, stopping=stopping)
+        if node.endpoint.remark:
+            log.info(node.endpoint.remark)
+        saver = ImageRecordsSaver(node.records, node.record_file, log)
+        saver.load()
+        started, now = node.clock.monotonic(), node.clock.monotonic
+        kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
+        hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
+        pause_file = PauseFile(configuration.state_file, node.clock)
+        pause_problem = pause_file.restore(node.pause)
+        events, finish_events = start_events(configuration, log, node)
+        history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
+        counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
+        ballast = BallastKeeper(node, log, Workers("ballast", 1))
+        manager = Manager(node, log, may_act=hold_off.why, events=events)
+        endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
         node.prepare()
         node.watch_kubelet()
         manager.prepare()
@@ -136,9 +134,9 @@ def run(arguments: argparse.Namespace) -> int:
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)
     at_end.callback(manager.stop)
-    loaded.reload_when(asked_to_reload, manager)
-    if configuration.periodic_gc:
-        with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+        loaded.reload_when(asked_to_reload, manager)
+        if configuration.periodic_gc:
             PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
@@ -175,10 +173,9 @@ class LoadedConfiguration:
     def read(self) -> Configuration:
         """The configuration of the files and flags as they are now. Raises ConfigurationError."""
         self.fingerprint = {}
-        try:  # before they are read, so that a file that changes meanwhile counts as changed
+        fingerprint: Fingerprint = {}
+        with suppress(OSError):  # before they are read, so that a file that changes meanwhile counts as changed
             fingerprint = fingerprint_of_command(self.arguments)
-        except OSError:
-            fingerprint = {}
         configuration = within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier)
         self.fingerprint = fingerprint
         return configuration
@@ -199,17 +196,14 @@ class LoadedConfiguration:
             self._notifier.ready()
 
     def reload_when(self, asked: threading.Event, manager: Manager) -> None:
-        """Reloads whenever it is asked to, on its own thread: reading may hang."""
+        """Reloads whenever it is asked to, on its own thread: reading may hang. Raises NoThread."""
 
         def wait() -> None:
             while asked.wait():
                 asked.clear()
                 self.reload(manager)
 
-        try:
-            threading.Thread(target=wait, name="reload", daemon=True).start()
-        except RuntimeError:
-            self._log.warning("no thread can be started for reloading: SIGHUP does nothing")
+        Workers("reload", 1).run(wait)
 
 
 def warnings_at_start(node: Node) -> Iterator[str]:

@@ -36,6 +36,7 @@ from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log, ThrottledLog
 from eviction.reporting.observations_json import timestamp
 from eviction.types import EvictionError
+from reclaim.execution.workers import Workers
 from reclaim.trust import file_refusal
 from reclaim.types import EventReason, GCEvent
 from signals.clock import Clock
@@ -169,14 +170,11 @@ class EventRecorder:
         self._throttled_log = ThrottledLog(log, clock)
         self._queue: queue.Queue[tuple[GCEvent, float] | None] = queue.Queue(MOST_QUEUED)
         self._stopping = pause()
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._ended = threading.Event()
 
     def start(self) -> None:
-        """Starts the thread; logs a warning if it cannot."""
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            self._log.warning(f"no events are sent to the API server: {error}")
+        """Starts the thread. Raises NoThread."""
+        Workers("events", 1).run(self._run, self._ended.set)
 
     def warn(self, event: GCEvent) -> None:
         """Queues an event, or drops it if the queue is full. May be called from any thread; takes microseconds."""
@@ -189,8 +187,7 @@ class EventRecorder:
         """Waits at most `seconds` for the queued events, and as long for room in the queue; then stops sending."""
         with suppress(queue.Full):
             self._queue.put(None, timeout=seconds)
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        self._ended.wait(seconds)
         self._stopping.set()
 
     def _run(self) -> None:
