@@ -241,6 +241,7 @@ class Ticket:
     answer: Future[Answer] = field(default_factory=Future)
 
 
+@dataclass(eq=False)
 class ReclaimQueue:
     """The requests that wait for their turn. Any thread may call.
 
@@ -248,20 +249,13 @@ class ReclaimQueue:
     those that the node can have.
     """
 
-    def __init__(
-        self,
-        wake: Callable[[], None],
-        doing: Callable[[], str | None],
-        turn_seconds: float = TURN_SECONDS,
-        signals: Sequence[Signal] = KUBELET_SIGNALS,
-    ):
-        self._signals = signals
-        self._wake = wake
-        self._doing = doing
-        self._turn_seconds = turn_seconds
-        self._waiting: list[Ticket] = []
-        self._lock = threading.Lock()
-        self._closed = False
+    wake: Callable[[], None]
+    doing: Callable[[], str | None]
+    turn_seconds: float = TURN_SECONDS
+    signals: Sequence[Signal] = KUBELET_SIGNALS
+    _waiting: list[Ticket] = field(default_factory=list, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def ask(self, options: ReclaimOptions) -> Ticket:
         """Adds a request. Raises RequestRefused if four are waiting already, and after `close`."""
@@ -272,7 +266,7 @@ class ReclaimQueue:
             if len(self._waiting) >= MOST_WAITING:
                 raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
             self._waiting.append(ticket)
-        self._wake()
+        self.wake()
         return ticket
 
     @property
@@ -296,20 +290,20 @@ class ReclaimQueue:
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the client's too. Raises
         RequestRefused."""
-        ticket = self.ask(read_options(options_of_client(request, loaded), self._signals))
+        ticket = self.ask(read_options(options_of_client(request, loaded), self.signals))
         waited = 0.0
 
         def withdrawn() -> bool:
             return self.take(lambda each: each is ticket) is not None
 
         try:
-            yield {"accepted": True, "busy": self._doing()}
+            yield {"accepted": True, "busy": self.doing()}
             while not wait([ticket.answer], HEARTBEAT_SECONDS).done:
                 waited += HEARTBEAT_SECONDS
-                busy = self._doing()
-                if waited >= self._turn_seconds and withdrawn():
+                busy = self.doing()
+                if waited >= self.turn_seconds and withdrawn():
                     raise RequestRefused(
-                        f"its turn did not come within {self._turn_seconds:g} s: it is {busy or 'busy'}"
+                        f"its turn did not come within {self.turn_seconds:g} s: it is {busy or 'busy'}"
                     )
                 yield {"accepted": True, "busy": busy}
             yield ticket.answer.result().line()

@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -38,31 +39,23 @@ class Level(IntEnum):
     DEBUG = 7
 
 
+@dataclass(eq=False)
 class Log:
     """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins with its priority,
     such as `<4>`, which journald strips and stores (sd-daemon(3)), and has no time, which journald adds."""
 
-    def __init__(
-        self,
-        wall: Callable[[], float],
-        *,
-        as_json: bool = False,
-        verbosity: int = 0,
-        stream: TextIO | None = None,
-        journal: bool = False,
-    ):
-        self._wall = wall
-        self._as_json = as_json
-        self._verbosity = verbosity
-        self._stream = stream or sys.stderr
-        self._journal = journal
-        self._lock = threading.Lock()
-        self._writer: LogWriter | None = None
+    wall: Callable[[], float]
+    as_json: bool = field(default=False, kw_only=True)
+    verbosity: int = field(default=0, kw_only=True)
+    stream: TextIO = field(default_factory=lambda: sys.stderr, kw_only=True)
+    journal: bool = field(default=False, kw_only=True)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _writer: LogWriter | None = field(default=None, init=False)
 
     def write_on_a_thread(self, descriptor: int) -> None:
         """From now on, lines are queued and written to the descriptor on a thread; no event waits for the reader.
         Raises NoThread."""
-        self._writer = LogWriter(descriptor, self._wall, self._dropped_line)
+        self._writer = LogWriter(descriptor, self.wall, self._dropped_line)
 
     @property
     def dropped(self) -> int:
@@ -80,7 +73,7 @@ class Log:
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
         """Writes one line. A log that cannot be written (closed pipe, full disk) is ignored."""
-        if level is Level.DEBUG and self._verbosity < 1:
+        if level is Level.DEBUG and self.verbosity < 1:
             return
         line = self._line(level, sentence, fields)
         if self._writer is not None:
@@ -88,25 +81,25 @@ class Log:
             return
         try:
             with self._lock:
-                self._stream.write(line + "\n")
-                self._stream.flush()
+                self.stream.write(line + "\n")
+                self.stream.flush()
         except (OSError, ValueError):
             pass
 
     def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
         """Writes one line, except in JSON, where a field of another line has the same content."""
-        if not self._as_json:
+        if not self.as_json:
             self.event(level, sentence, **fields)
 
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
-        time = timestamp(self._wall())
-        if self._as_json:
+        time = timestamp(self.wall())
+        if self.as_json:
             line = json.dumps({"time": time, "level": level.name.lower(), "message": sentence, **fields}, default=str)
-        elif self._journal:
+        elif self.journal:
             line = f"{escaped(sentence)}{_as_text(fields)}"
         else:
             line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
-        if self._journal:
+        if self.journal:
             line = f"<{level.value}>{line}"
         return line
 
@@ -149,6 +142,7 @@ class ThrottledLog:
         return self._written.pop(key, None) is not None
 
 
+@dataclass(eq=False)
 class LogWriter:
     """The queue of one log, and the thread that writes it. All methods may be called from any thread; only `finish`
     waits. The constructor raises NoThread.
@@ -157,17 +151,12 @@ class LogWriter:
     that were queued before.
     """
 
-    def __init__(
-        self,
-        descriptor: int,
-        wall: Callable[[], float],
-        instead: Callable[[int, float], str],
-        most_bytes: int = MOST_BYTES,
-    ):
-        self._descriptor = descriptor
-        self._wall = wall
-        self._instead = instead
-        self._most_bytes = most_bytes
+    descriptor: int
+    wall: Callable[[], float]
+    instead: Callable[[int, float], str]
+    most_bytes: int = MOST_BYTES
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()  # None ends the thread
         self._bytes = 0  # of the lines that are not written yet
@@ -181,7 +170,7 @@ class LogWriter:
         """Queues a line, given without its newline, or drops it."""
         line = text.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
-            if self._bytes + len(line) > self._most_bytes:
+            if self._bytes + len(line) > self.most_bytes:
                 self._drop()
             else:
                 self._bytes += len(line)
@@ -195,7 +184,7 @@ class LogWriter:
 
     def _drop(self) -> None:
         """Counts a dropped line. The caller holds the lock."""
-        self._since = self._since if self._untold else self._wall()
+        self._since = self._since if self._untold else self.wall()
         self._untold += 1
         self.dropped += 1
 
@@ -207,7 +196,7 @@ class LogWriter:
                 if not written:
                     self._drop()
                 untold, since = 0 if self._bytes else self._untold, self._since
-            if untold and self._write(self._instead(untold, since).encode() + b"\n"):
+            if untold and self._write(self.instead(untold, since).encode() + b"\n"):
                 with self._lock:
                     self._untold -= untold
 
@@ -217,10 +206,10 @@ class LogWriter:
         try:
             while rest:
                 try:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                    rest = rest[os.write(self.descriptor, rest) :]
                 except BlockingIOError:  # another process that shares it made it non-blocking
                     waiting = select.poll()
-                    waiting.register(self._descriptor, select.POLLOUT)
+                    waiting.register(self.descriptor, select.POLLOUT)
                     waiting.poll()
         except OSError:
             self._torn = self._torn or 0 < len(rest) < len(text)

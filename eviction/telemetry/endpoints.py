@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -140,6 +140,7 @@ def _is_whole(request: bytearray) -> bool:
     return b"\r\n\r\n" in request or b"\n\n" in request
 
 
+@dataclass(eq=False)
 class DaemonEndpoints(Listener):
     """Serves the pages, and notifies systemd of what is observed and done.
 
@@ -147,26 +148,17 @@ class DaemonEndpoints(Listener):
     records of the history were written, and how many were dropped. All three are called from any thread.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        hold_off: Holds,
-        log: Log,
-        notifier: Notifier,
-        status: Callable[[], NodeStatus],
-        why_not_alive: Callable[[], str | None],
-        history_counts: Callable[[], tuple[int, int]],
-    ):
-        self._node = node
-        self._hold_off = hold_off
-        self._log = log
-        self._notifier = notifier
-        self._status = status
-        self._why_not_alive = why_not_alive
-        self._history_counts = history_counts
-        self._conditions, self._last = "", "watching"
-        self._metrics: Metrics | None = None
-        self._server: HttpServer | None = None
+    node: Node
+    hold_off: Holds
+    log: Log
+    notifier: Notifier
+    status: Callable[[], NodeStatus]
+    why_not_alive: Callable[[], str | None]
+    history_counts: Callable[[], tuple[int, int]]
+    _conditions: str = field(default="", init=False)
+    _last: str = field(default="watching", init=False)
+    _metrics: Metrics | None = field(default=None, init=False)
+    _server: HttpServer | None = field(default=None, init=False)
 
     def start(self, metrics_address: str, listening: socket.socket | None = None) -> None:
         """Serves the pages if an address is given, on the socket `listening` if systemd has opened one."""
@@ -175,40 +167,40 @@ class DaemonEndpoints(Listener):
             return
         from eviction.telemetry.metrics import Metrics
 
-        metrics = Metrics(self._status, self._node.functions, lambda: self._log.dropped, self._history_counts)
+        metrics = Metrics(self.status, self.node.functions, lambda: self.log.dropped, self.history_counts)
         pages: dict[str, Callable[[], Page]] = {
             "/metrics": metrics.page,
-            "/livez": lambda: health(self._why_not_alive()),
+            "/livez": lambda: health(self.why_not_alive()),
             "/readyz": lambda: health(self._why_not_ready()),
         }
         try:
             server = HttpServer(address, pages, listening)
         except CannotListen as error:
-            self._log.warning(f"no metrics: {error}")
+            self.log.warning(f"no metrics: {error}")
             return
-        self._log.info(f"metrics and health are served on {server.address}", address=server.address)
+        self.log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        self._node.listeners.add(metrics)
+        self.node.listeners.add(metrics)
 
     def _why_not_ready(self) -> str | None:
         """Why pressure would not be relieved now."""
-        if self._node.summary.paths.imagefs is None:
+        if self.node.summary.paths.imagefs is None:
             return "the container runtime has not said where its images are"
-        held_off = self._hold_off.why()
+        held_off = self.hold_off.why()
         return None if held_off is None else f"held off: {held_off}"
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd, and feeds its watchdog unless a pass is stuck. The service is ready after
         the first observation."""
-        known = self._node.responder.state.config.kubelets is not None
+        known = self.node.responder.state.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
         first = not self._conditions
         self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
         if first:
-            self._notifier.ready(self._line())
-        self._notifier.status(self._line())
-        if self._why_not_alive() is None:
-            self._notifier.keep_alive(self._node.clock.monotonic())
+            self.notifier.ready(self._line())
+        self.notifier.status(self._line())
+        if self.why_not_alive() is None:
+            self.notifier.keep_alive(self.node.clock.monotonic())
 
     def on_watch_event(self) -> None:
         """Counts an observation that inotify asked for."""
@@ -218,11 +210,11 @@ class DaemonEndpoints(Listener):
     def passed(self, record: Pass) -> None:
         """Shows the pass as the status of the service."""
         self._last = f"last pass {record.result}: {record.reason}"
-        self._notifier.status(self._line())
+        self.notifier.status(self._line())
 
     def _line(self) -> str:
         """What `systemctl status` shows; without amounts and times, as each change is sent."""
-        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self._node.dry_run, self._last])
+        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self.node.dry_run, self._last])
 
     def stop(self) -> None:
         if self._server is not None:

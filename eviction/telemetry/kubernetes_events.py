@@ -29,6 +29,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -147,6 +148,7 @@ class EventNotSent(EvictionError):
         self.retriable = retriable
 
 
+@dataclass(eq=False)
 class EventRecorder:
     """Sends events on a thread of its own.
 
@@ -155,22 +157,17 @@ class EventRecorder:
     `pause` makes the threading.Event that the thread waits on between two tries.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Callable[[Event], None]],
-        node_name: str,
-        log: Log,
-        clock: Clock,
-        pause: Callable[[], threading.Event] = threading.Event,
-    ):
-        self._connect = connect
-        self._correlator = EventCorrelator(node_name)
-        self._log = log
-        self._clock = clock
-        self._throttled_log = ThrottledLog(log, clock)
+    connect: Callable[[], Callable[[Event], None]]
+    node_name: str
+    log: Log
+    clock: Clock
+    pause: Callable[[], threading.Event] = threading.Event
+
+    def __post_init__(self) -> None:
+        self._correlator = EventCorrelator(self.node_name)
+        self._throttled_log = ThrottledLog(self.log, self.clock)
         self._queue: queue.Queue[tuple[GCEvent, float] | None] = queue.Queue(MOST_QUEUED)
-        self._stopping = pause()
-        self._ended = threading.Event()
+        self._stopping, self._ended = self.pause(), threading.Event()
 
     def start(self) -> None:
         """Starts the thread. Raises NoThread."""
@@ -179,7 +176,7 @@ class EventRecorder:
     def warn(self, event: GCEvent) -> None:
         """Queues an event, or drops it if the queue is full. May be called from any thread; takes microseconds."""
         try:
-            self._queue.put_nowait((event, self._clock.wall()))
+            self._queue.put_nowait((event, self.clock.wall()))
         except queue.Full:
             self._throttled_log.warn("events are lost: the API server accepts none, and the queue is full", key="lost")
 
@@ -192,12 +189,12 @@ class EventRecorder:
 
     def _run(self) -> None:
         try:
-            write = self._connect()
+            write = self.connect()
         except EventNotSent as error:
-            self._log.warning(f"events go only to the log: {error}")
+            self.log.warning(f"events go only to the log: {error}")
             return
         while (queued := self._queue.get()) is not None and not self._stopping.is_set():
-            event = self._correlator.correlate(*queued, self._clock.monotonic())
+            event = self._correlator.correlate(*queued, self.clock.monotonic())
             if event is not None:
                 self._send(write, event)
 
@@ -214,7 +211,7 @@ class EventRecorder:
                 return
             else:
                 if self._throttled_log.resolved("server"):
-                    self._log.info("the API server accepts events again")
+                    self.log.info("the API server accepts events again")
                 return
 
 

@@ -82,17 +82,15 @@ def listening_socket(environment: Mapping[str, str], process_id: int, name: str)
 
     With it a service with PrivateNetwork=yes can still serve metrics.
     """
-    count, names = environment.get("LISTEN_FDS", ""), environment.get("LISTEN_FDNAMES", "").split(":")
-    if environment.get("LISTEN_PID") != str(process_id) or not (count.isascii() and count.isdigit()):
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    if environment.get("LISTEN_PID") != str(process_id) or name not in names:
         return None
-    for descriptor in range(FIRST_LISTENING, FIRST_LISTENING + min(int(count), len(names))):
-        if names[descriptor - FIRST_LISTENING] == name:
-            try:
-                os.set_inheritable(descriptor, False)
-                return socket.socket(fileno=descriptor)
-            except OSError:  # not open, or no socket
-                return None
-    return None
+    try:
+        descriptor = FIRST_LISTENING + names.index(name)
+        os.set_inheritable(descriptor, False)
+        return socket.socket(fileno=descriptor)
+    except OSError:  # not open, or no socket
+        return None
 
 
 def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float | None:

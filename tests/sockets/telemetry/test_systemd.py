@@ -352,8 +352,7 @@ def test_without_an_answer_the_kubelet_is_not_healthy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "environment",
-    [{}, {"LISTEN_FDS": "1"}, {"LISTEN_PID": "42", "LISTEN_FDS": "many", "LISTEN_FDNAMES": "metrics"},
-     {"LISTEN_PID": "43", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "metrics"},
+    [{}, {"LISTEN_FDS": "1"}, {"LISTEN_PID": "43", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "metrics"},
      {"LISTEN_PID": "42", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "other"}, {"LISTEN_PID": "42", "LISTEN_FDS": "1"}],
 )  # fmt: skip
 def test_a_socket_that_was_not_opened_for_this_process_is_not_used(environment: dict[str, str]) -> None:
