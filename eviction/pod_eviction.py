@@ -252,15 +252,14 @@ def _used(statistics: Field) -> FsUsage:
 
 
 class Measured(StrEnum):
-    """A kind of usage (fsStatsType)."""
+    """A kind of usage (fsStatsType, without images, which count for no pod)."""
 
-    IMAGES = "images"
     WRITABLE_LAYERS = "writable_layers"
     LOGS = "logs"
     LOCAL_VOLUMES = "local_volumes"
 
 
-COUNTED = (Measured.WRITABLE_LAYERS, Measured.LOGS, Measured.LOCAL_VOLUMES)  # images count for no pod
+COUNTED = tuple(Measured)
 
 
 def counted_kinds(layout: FsLayout, role: FilesystemRole) -> tuple[Measured, ...]:

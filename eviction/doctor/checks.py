@@ -94,38 +94,26 @@ def check_pressure(
     kubelets = update_container_fs_thresholds(marks_of(kubelet), observations.layout)
     crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
     for threshold in thresholds_met(thresholds, signals, enforce_min_reclaim=False):
-        too = (
-            "; below the kubelet's own mark, too"
-            if threshold.signal in crossed
-            else "; not below the kubelet's own mark"
-        )
+        beside = f"; {'below' if threshold.signal in crossed else 'not below'} the kubelet's own mark"
         yield problem(
             "pressure",
             f"{threshold.signal} is below its mark",
-            f"{below_sentence(threshold, observations)}{too * (kubelet is not None)}",
+            f"{below_sentence(threshold, observations)}{beside * (kubelet is not None)}",
             "reclaimd plan shows what may be removed and what uses the space",
         )
 
 
 def check_readings(observations: SignalObservations, runtime_problem: str) -> Findings:
-    for unavailable in observations.unavailable:
-        if unavailable.reason not in runtime_problem:
-            yield problem(
-                "readings",
-                f"{unavailable.role} cannot be read, so pressure on it goes unnoticed",
-                unavailable.reason,
-                "check the disk and its mount",
-            )
+    for one in observations.unavailable:
+        if one.reason not in runtime_problem:
+            what = f"{one.role} cannot be read, so pressure on it goes unnoticed"
+            yield problem("readings", what, one.reason, "check the disk and its mount")
 
 
 def check_runtime(runtime_problem: str) -> Findings:
     if runtime_problem:
-        yield problem(
-            "runtime",
-            "the container runtime does not answer, so nothing can be reclaimed",
-            runtime_problem,
-            "start it, or set containerRuntimeEndpoint to its socket",
-        )
+        what = "the container runtime does not answer, so nothing can be reclaimed"
+        yield problem("runtime", what, runtime_problem, "start it, or set containerRuntimeEndpoint to its socket")
 
 
 def check_socket(path: str, found: os.stat_result | None) -> Findings:
@@ -142,12 +130,8 @@ def check_socket(path: str, found: os.stat_result | None) -> Findings:
 def check_permissions(unwritable: Iterable[str]) -> Findings:
     """Directories of our files, and of the pods' logs, that cannot be written."""
     for path in unwritable:
-        yield risk(
-            "permissions",
-            f"{path} cannot be written",
-            "no permission to write there, or it is mounted read-only, or does not answer",
-            "run as root, and let the unit write there (ReadWritePaths)",
-        )
+        why = "no permission to write there, or it is mounted read-only, or does not answer"
+        yield risk("permissions", f"{path} cannot be written", why, "run as root; the unit needs it in ReadWritePaths")
 
 
 def check_pod_directories(doubt: str) -> Findings:
@@ -166,12 +150,8 @@ def check_log_directories(directories: Mapping[str, str]) -> Findings:
     """A symlink could lead anywhere, so it is not followed. `directories`: by the field that names them."""
     for field, path in directories.items():
         if answer_of(partial(os.path.islink, path), False):
-            yield risk(
-                "log-symlink",
-                "a log directory is a symlink, which is not followed, so nothing in it is removed",
-                f"{field}: {path}",
-                "name the directory that it points to, or mount that there (mount --bind)",
-            )
+            what = "a log directory is a symlink, which is not followed, so nothing in it is removed"
+            yield risk("log-symlink", what, f"{field}: {path}", "name the directory that it points to")
 
 
 def check_kubelet_list(kubelet_problem: str, held: str, expected: bool = True) -> Findings:
@@ -217,8 +197,10 @@ def check_thresholds(
         )
     none = has_no_threshold(thresholds)
     active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
-    mine = {role: active.intersection(signals_about(role)) for role in observations.filesystems}
-    idle = [role for role, marked in mine.items() if not marked and role is not FilesystemRole.CONTAINERFS]
+    seen = {role: signals.keys() & set(signals_about(role)) for role in observations.filesystems}
+    idle = [
+        role for role, of_it in seen.items() if of_it and role is not FilesystemRole.CONTAINERFS and not active & of_it
+    ]
     if none or idle:
         what = f"{', '.join(idle)} has no threshold, so nothing relieves it"
         yield problem(
@@ -232,12 +214,7 @@ def check_thresholds(
 def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
     """`problems`: the configured functions that cannot be called, each with the reason."""
     for name, why in problems:
-        yield problem(
-            "function",
-            f"{name} cannot do anything",
-            why,
-            f"correct it, or remove {name} from reclaimFunctions and reclaimTable",
-        )
+        yield problem("function", f"{name} cannot do anything", why, "correct it, or remove it from reclaimFunctions")
 
 
 def check_sandbox_image(runtime: Runtime | None) -> Findings:
@@ -265,11 +242,10 @@ def check_unresolved_images(runtime: Runtime | None) -> Findings:
     """A container whose image is unknown could use any image, so none is removed."""
     unresolved = () if runtime is None else images_in_use(runtime.listing).unresolved
     if unresolved:
-        shown, more = ", ".join(map(shortened, unresolved[:MOST_SHOWN])), len(unresolved) - MOST_SHOWN
         yield problem(
             "image-unresolved",
             "the image of a container is unknown, so no image is removed",
-            f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
+            f"no image is known for {len(unresolved)}, such as {', '.join(map(shortened, unresolved[:MOST_SHOWN]))}",
             "crictl ps -a shows the container; if it is dead, crictl rm it",
         )
 
@@ -320,11 +296,9 @@ def check_store(
 def check_keeps(entries: Sequence[str], runtime: Runtime | None) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
     for entry in () if runtime is None else parse_keep_list(entries).unmatched(runtime.listing.images):
+        what = "an entry of keepImages matches no image on this node"
         yield risk(
-            "keep-unmatched",
-            "an entry of keepImages matches no image on this node",
-            f"keepImages: {entry!r}",
-            "correct it, or pull the image that it should protect",
+            "keep-unmatched", what, f"keepImages: {entry!r}", "correct it, or pull the image that it should protect"
         )
 
 
@@ -468,12 +442,7 @@ def check_inotify(limit: int | None, used: int) -> Findings:
 def check_history(history_problem: str) -> Findings:
     """A file of somebody else's at the path of the history is left alone."""
     if history_problem:
-        yield risk(
-            "history",
-            "no history is kept: the file at its path is not a usable history",
-            history_problem,
-            "move the file away, and the daemon creates a history there; or set another historyFile",
-        )
+        yield risk("history", "no history is kept", history_problem, "move that file away, or set another historyFile")
 
 
 def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: bool) -> Findings:
@@ -486,19 +455,11 @@ def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: b
             f"{'' if installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd",
         )
     if held_off:
-        yield risk(
-            "held-off",
-            "the daemon removes nothing now",
-            held_off,
-            "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
-        )
+        wait = "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait"
+        yield risk("held-off", "the daemon removes nothing now", held_off, wait)
     if dry_run:
-        yield risk(
-            "dry-run",
-            "the daemon removes nothing, and only reports what it would remove",
-            "dryRun is true",
-            "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove",
-        )
+        remedy = "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove"
+        yield risk("dry-run", "the daemon removes nothing, and only reports", "dryRun is true", remedy)
 
 
 def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:

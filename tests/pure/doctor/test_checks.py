@@ -319,7 +319,7 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kubelets", "ending"),
-    [("1Mi", "; not below the kubelet's own mark"), ("2Gi", "; below the kubelet's own mark, too")],
+    [("1Mi", "; not below the kubelet's own mark"), ("2Gi", "; below the kubelet's own mark")],
 )
 def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
     tmp_path: Path, kubelets: str, ending: str

@@ -78,7 +78,7 @@ def test_a_container_whose_image_is_unknown_is_named(small_node: SmallNode, tmp_
     with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}) as dialect:
         node = small_node.node(evictionHard=MARKS, containerRuntimeEndpoint=dialect.endpoint)
         (finding,) = [one for one in examine(node)[0] if one.check == "image-unresolved"]
-    assert finding.evidence == f"no image is known for container {container}"
+    assert finding.evidence == f"no image is known for 1, such as container {container}"
 
 
 def test_without_a_runtime_the_other_checks_still_run(small_node: SmallNode) -> None:
