@@ -73,19 +73,14 @@ class HttpServer:
         listening: socket.socket | None = None,
     ):
         self._pages = pages
-        server = listening
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
         try:
-            if server is None:
-                server = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                server.bind(address)
-                server.listen(BACKLOG)
+            server = listening or socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
             self.address = _shown(*server.getsockname()[:2])
             too_late = _response(b"GET", Page(408, b"the request did not arrive in time\n"))
             self._clients = Clients("health", server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
         except OSError as error:
-            if server is not None:
-                server.close()
             raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None
 
     def stop(self) -> None:

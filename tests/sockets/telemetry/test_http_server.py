@@ -261,7 +261,7 @@ def test_a_socket_of_systemd_outlives_the_server() -> None:
 def test_a_taken_port_is_refused_with_a_sentence(server: HttpServer) -> None:
     """Address and reason; nothing is left open."""
     host, _, port = server.address.rpartition(":")
-    with pytest.raises(CannotListen, match=rf"^{re.escape(server.address)}: Address already in use$"):
+    with pytest.raises(CannotListen, match=rf"^{re.escape(server.address)}: Address already in use "):
         HttpServer((host, int(port)), PAGES)
 
 
