@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -230,9 +231,11 @@ def start_events(
     that ends sending."""
     if not configuration.kubernetes_events:
         return partial(log_event, log), lambda: None
-    from eviction.telemetry.kubernetes_events import event_recorder
+    from eviction.telemetry.kubernetes_events import EventRecorder, KubernetesEvents
 
-    recorder = event_recorder(configuration, log, node.clock)
+    node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
+    connect = lambda: KubernetesEvents(configuration.kubeconfig).write  # noqa: E731 # on the recorder's thread
+    recorder = EventRecorder(connect, node_name, log, node.clock)
     recorder.start()
 
     def announce(event: GCEvent) -> None:

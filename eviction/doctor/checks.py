@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from glob import iglob
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KubeletConfiguration
@@ -32,6 +32,7 @@ from eviction.reporting.configuration_warnings import (
 )
 from eviction.reporting.explain import late_threshold_sentence, later_than_kubelet, unreachable_sentences
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
+from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
@@ -71,6 +72,19 @@ Answer = TypeVar("Answer")
 Unknown = TypeVar("Unknown")
 Findings = Iterator[Finding]
 Marks = tuple[Threshold, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorJson(Versioned):
+    """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
+
+    kind: Literal["Doctor"] = "Doctor"
+    healthy: bool
+    """Whether all findings are notes, or there are none."""
+    findings: tuple[Finding, ...]
+    """The worst first."""
+    filesystems: tuple[FilesystemFacts, ...]
+    """The filesystems of the signals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,8 +476,8 @@ def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: b
         yield risk("dry-run", "the daemon removes nothing, and only reports", "dryRun is true", remedy)
 
 
-def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:
-    """All findings about a node, the worst first, and the facts about its filesystems."""
+def examine(node: Node) -> DoctorJson:
+    """All findings about a node, and the facts about its filesystems."""
     runtime, runtime_problem, pulls = None, node.locate() or "", NOT_READ
     observations = node.summary.observe()
     configuration, config = node.configuration, node.responder.state.config
@@ -526,11 +540,9 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
             daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run")), any(map(os.path.exists, UNITS))
         ),
     ]
-    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level))), filesystems
-
-
-def healthy(findings: tuple[Finding, ...]) -> bool:
-    return all(finding.level is Severity.NOTE for finding in findings)
+    findings = tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level)))
+    healthy = all(finding.level is Severity.NOTE for finding in findings)
+    return DoctorJson(healthy=healthy, findings=findings, filesystems=filesystems)
 
 
 def marks_of(kubelet: KubeletConfiguration | None) -> Marks:

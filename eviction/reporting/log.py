@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from queue import SimpleQueue
@@ -79,12 +80,9 @@ class Log:
         if self._writer is not None:
             self._writer.put(line)
             return
-        try:
-            with self._lock:
-                self.stream.write(line + "\n")
-                self.stream.flush()
-        except (OSError, ValueError):
-            pass
+        with suppress(OSError, ValueError), self._lock:
+            self.stream.write(line + "\n")
+            self.stream.flush()
 
     def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
         """Writes one line, except in JSON, where a field of another line has the same content."""

@@ -192,7 +192,7 @@ class DaemonEndpoints(Listener):
         first = not self._conditions
         self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
         if first:
-            self.notifier.ready(self._line())
+            self.notifier.ready()
         self.notifier.status(self._line())
         if self.why_not_alive() is None:
             self.notifier.keep_alive(self.node.clock.monotonic())

@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -33,7 +32,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log, ThrottledLog
 from eviction.reporting.observations_json import timestamp
 from eviction.types import EvictionError
@@ -61,13 +59,6 @@ READ_SECONDS = 5.0
 LARGEST_ANSWER_BYTES = 64 * 1024
 THIS_POD = "the service account of this pod"
 REFUSED = f": is the token or certificate valid, and may it create and patch events in the namespace {NAMESPACE}?"
-
-
-def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> EventRecorder:
-    """The configured recorder, which neither connects nor imports anything before it is started. The Node has the
-    configured name, else the host name in lower case, as in the kubelet."""
-    node_name = configuration.node_name or socket.gethostname().strip().lower()
-    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig).write, node_name, log, clock)
 
 
 Event = dict[str, Any]

@@ -38,10 +38,9 @@ class Notifier:
         self._kept_alive_at = float("-inf")
         self._status = ""
 
-    def ready(self, status: str = "") -> None:
+    def ready(self) -> None:
         """The service has started, or has reloaded its configuration."""
-        self._status = status or self._status
-        self._send("READY=1", *_status_line(status))
+        self._send("READY=1")
 
     def reloading(self) -> None:
         """The configuration is being read again; `ready` must follow."""
@@ -51,10 +50,12 @@ class Notifier:
         self._send("STOPPING=1")
 
     def status(self, sentence: str) -> None:
-        """Sets the text that `systemctl status` shows; an unchanged one is not sent again."""
+        """Sets the text that `systemctl status` shows, in one line: text from names must not become another assignment.
+        An unchanged one is not sent again."""
         if sentence != self._status:
             self._status = sentence
-            self._send(*_status_line(sentence))
+            line = "".join(character if character.isprintable() else " " for character in sentence)
+            self._send(f"STATUS={line.encode()[:LONGEST_STATUS_BYTES].decode(errors='ignore')}")
 
     def keep_alive(self, now: float) -> None:
         """An observation finished at `now` (monotonic seconds). Sends at most 4 keep-alives per period."""
@@ -99,9 +100,3 @@ def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float 
     if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) == 0:
         return None
     return int(text) / 1e6 if wanted in ("", str(process_id)) else None
-
-
-def _status_line(sentence: str) -> tuple[str, ...]:
-    """The assignment in one line: text from names must not become another assignment."""
-    line = "".join(character if character.isprintable() else " " for character in sentence)
-    return (f"STATUS={line.encode()[:LONGEST_STATUS_BYTES].decode(errors='ignore')}",) if sentence else ()
