@@ -50,7 +50,7 @@ from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes
-from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
+from signals.types import FilesystemRole, FsLayout, SignalObservations
 
 SHARE_RESERVED = 0.01
 # Snapshotters that keep their data outside their directory, so that statvfs does not show their free space.
@@ -109,12 +109,9 @@ def check_pressure(
     crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
     for threshold in thresholds_met(thresholds, signals, enforce_min_reclaim=False):
         beside = f"; {'below' if threshold.signal in crossed else 'not below'} the kubelet's own mark"
-        yield problem(
-            "pressure",
-            f"{threshold.signal} is below its mark",
-            f"{below_sentence(threshold, observations)}{beside * (kubelet is not None)}",
-            "reclaimd plan shows what may be removed and what uses the space",
-        )
+        seen = f"{below_sentence(threshold, observations)}{beside * (kubelet is not None)}"
+        remedy = "reclaimd plan shows what may be removed and what uses the space"
+        yield problem("pressure", f"{threshold.signal} is below its mark", seen, remedy)
 
 
 def check_readings(observations: SignalObservations, runtime_problem: str) -> Findings:
@@ -133,12 +130,9 @@ def check_runtime(runtime_problem: str) -> Findings:
 def check_socket(path: str, found: os.stat_result | None) -> Findings:
     """Any process that can connect to the CRI socket has root's power on this node."""
     if found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
-        yield risk(
-            "socket",
-            "users other than root can connect to the runtime's socket, and whoever can is as powerful as root",
-            f"{path} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}",
-            "let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
-        )
+        what = "users other than root can connect to the runtime's socket, and whoever can is as powerful as root"
+        seen = f"{path} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}"
+        yield risk("socket", what, seen, "let root own it, with mode 0660 (containerd: [grpc] uid and gid)")
 
 
 def check_permissions(unwritable: Iterable[str]) -> Findings:
@@ -151,13 +145,9 @@ def check_permissions(unwritable: Iterable[str]) -> Findings:
 def check_pod_directories(doubt: str) -> Findings:
     """Pod directories that do not explain what the runtime holds are not the kubelet's."""
     if doubt:
-        yield problem(
-            "pod-directories",
-            "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
-            doubt,
-            "run as root, mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set "
-            "kubeletEndpoint",
-        )
+        what = "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept"
+        remedy = "mount the kubelet's disk; set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint"
+        yield problem("pod-directories", what, doubt, remedy)
 
 
 def check_log_directories(directories: Mapping[str, str]) -> Findings:
@@ -174,19 +164,11 @@ def check_kubelet_list(kubelet_problem: str, held: str, expected: bool = True) -
     configured how the kubelet is asked."""
     allow = "grant an identity get on nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
     if kubelet_problem:
-        yield (risk if expected else note)(
-            "kubelet-list",
-            "the kubelet gives no list of its pods, so what terminated pods hold is kept",
-            kubelet_problem,
-            allow,
-        )
+        what = "the kubelet gives no list of its pods, so what terminated pods hold is kept"
+        yield (risk if expected else note)("kubelet-list", what, kubelet_problem, allow)
     if held:
-        yield risk(
-            "terminated-pods",
-            "only pods that seem to have terminated use these images, and the kubelet has not said that they have",
-            held,
-            allow if kubelet_problem else "set kubeletEndpoint to auto",
-        )
+        what = "only pods that seem to have terminated use these images, and the kubelet has not said that they have"
+        yield risk("terminated-pods", what, held, allow if kubelet_problem else "set kubeletEndpoint to auto")
 
 
 def check_thresholds(
@@ -195,34 +177,24 @@ def check_thresholds(
     """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
     signals = observations.signals
     for later in later_than_kubelet(thresholds, marks_of(kubelet), signals):
-        yield risk(
-            "thresholds-late",
-            "the kubelet acts first, and may evict pods before reclaimd does anything",
-            late_threshold_sentence(later),
-            f"raise evictionHard {later.ours.signal}, or leave it out and use margin",
-        )
+        what = "the kubelet acts first, and may evict pods before reclaimd does anything"
+        remedy = f"raise evictionHard {later.ours.signal}, or leave it out and use margin"
+        yield risk("thresholds-late", what, late_threshold_sentence(later), remedy)
     for sentence in unreachable_sentences(thresholds, observations):
         signal = sentence.partition(":")[0]
-        yield problem(
-            "thresholds-unreachable",
-            f"{signal} stays under pressure whatever is removed",
-            sentence,
-            f"lower evictionHard or evictionMinimumReclaim of {signal}",
-        )
-    none = has_no_threshold(thresholds)
+        what = f"{signal} stays under pressure whatever is removed"
+        remedy = f"lower evictionHard or evictionMinimumReclaim of {signal}"
+        yield problem("thresholds-unreachable", what, sentence, remedy)
     active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
-    seen = {role: signals.keys() & set(signals_about(role)) for role in observations.filesystems}
-    idle = [
-        role for role, of_it in seen.items() if of_it and role is not FilesystemRole.CONTAINERFS and not active & of_it
-    ]
+    left = {signal.filesystem for signal in signals} - {signal.filesystem for signal in active}
+    idle = [role for role in observations.filesystems if role in left - {FilesystemRole.CONTAINERFS}]
+    none = has_no_threshold(thresholds)
     if none or idle:
         what = f"{', '.join(idle)} has no threshold, so nothing relieves it"
-        yield problem(
-            "thresholds-none",
-            "no disk signal has a threshold, so nothing is ever reclaimed" if none else what,
-            f"evictionHard of {kubelet.name if kubelet else 'no kubelet'}, and of our own files",
-            "set evictionHard; once a kubelet's file sets it, none of its defaults apply, and 0% switches a signal off",
-        )
+        what = "no disk signal has a threshold, so nothing is ever reclaimed" if none else what
+        seen = f"evictionHard of {kubelet.name if kubelet else 'no kubelet'}, and of our own files"
+        remedy = "set evictionHard; a kubelet's file that sets it ends its defaults, and 0% switches a signal off"
+        yield problem("thresholds-none", what, seen, remedy)
 
 
 def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
@@ -237,42 +209,29 @@ def check_sandbox_image(runtime: Runtime | None) -> Findings:
         return
     images, name = runtime.listing.images, runtime.sandbox_image
     if name is None and not images_in_use(Listing(images=images)).sandbox_image_known:
-        yield problem(
-            "sandbox-image",
-            "the image that pods need to start is unknown, so no image is removed",
-            "no configured sandbox image, no ready sandbox that names one, no pinned image",
-            PIN,
-        )
+        what = "the image that pods need to start is unknown, so no image is removed"
+        seen = "no configured sandbox image, no ready sandbox that names one, no pinned image"
+        yield problem("sandbox-image", what, seen, PIN)
     elif name is not None and not any(image.pinned for image in images if image.id in ImageIndex(images).find(name)):
-        yield risk(
-            "sandbox-image",
-            "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
-            f"{name} is configured and not pinned",
-            PIN,
-        )
+        what = "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it"
+        yield risk("sandbox-image", what, f"{name} is configured and not pinned", PIN)
 
 
 def check_unresolved_images(runtime: Runtime | None) -> Findings:
     """A container whose image is unknown could use any image, so none is removed."""
     unresolved = () if runtime is None else images_in_use(runtime.listing).unresolved
     if unresolved:
-        yield problem(
-            "image-unresolved",
-            "the image of a container is unknown, so no image is removed",
-            f"no image is known for {len(unresolved)}, such as {', '.join(map(shortened, unresolved[:MOST_SHOWN]))}",
-            "crictl ps -a shows the container; if it is dead, crictl rm it",
-        )
+        what, shown = "the image of a container is unknown, so no image is removed", unresolved[:MOST_SHOWN]
+        seen = f"no image is known for {len(unresolved)}, such as {', '.join(map(shortened, shown))}"
+        yield problem("image-unresolved", what, seen, "crictl ps -a shows the container; if it is dead, crictl rm it")
 
 
 def check_containerd_frees_late(runtime: Runtime | None) -> Findings:
     """containerd 2.0.0 to 2.0.4 answers a removal before the space is free."""
     if runtime is not None and runtime.is_version("containerd", r"2\.0\.[0-4](?:[-+].*)?"):
-        yield risk(
-            "containerd-frees-late",
-            "this containerd answers a removal before the space is free, so more images are removed than needed",
-            f"containerd {runtime.version.version.lstrip('v')}",
-            "update to containerd 2.0.5 or later",
-        )
+        what = "this containerd answers a removal before the space is free, so more images are removed than needed"
+        seen = f"containerd {runtime.version.version.lstrip('v')}"
+        yield risk("containerd-frees-late", what, seen, "update to containerd 2.0.5 or later")
 
 
 def check_store(
@@ -282,38 +241,28 @@ def check_store(
     the number of its snapshots. `content`: the device of its content store."""
     current = (imagefs or "").rpartition(".")[2]
     if current in DATA_ELSEWHERE:
-        yield problem(
-            "store-elsewhere",
-            "the snapshotter keeps its data on block devices, which statvfs does not show",
-            f"images are in {imagefs}",
-            "thresholds on imagefs have no effect here; monitor the snapshotter's own pool",
-        )
+        what = "the snapshotter keeps its data on block devices, which statvfs does not show"
+        remedy = "thresholds on imagefs have no effect here; monitor the snapshotter's own pool"
+        yield problem("store-elsewhere", what, f"images are in {imagefs}", remedy)
     images = observations.filesystems.get(FilesystemRole.IMAGEFS)
     for name, snapshots in snapshotters.items():
         if name != current and snapshots > 0:
-            yield risk(
-                "store-second-snapshotter",
-                "another snapshotter holds content that CRI neither shows nor frees",
-                f"{snapshots} snapshots of {name} besides {imagefs}",
-                "remove its snapshots if no pod or namespace uses them (ctr snapshots --snapshotter)",
-            )
+            what = "another snapshotter holds content that CRI neither shows nor frees"
+            seen = f"{snapshots} snapshots of {name} besides {imagefs}"
+            remedy = "remove its snapshots if no pod or namespace uses them (ctr snapshots --snapshotter)"
+            yield risk("store-second-snapshotter", what, seen, remedy)
     if content is not None and images is not None and content != images[0].device_id:
-        yield risk(
-            "store-split",
-            "images are on two filesystems, and only one of them is watched: not that of their compressed content "
-            "(containerd) or of their layers (CRI-O)",
-            f"{imagefs} is on device {images[0].device_id}, the content store on {content}",
-            "put the runtime's whole root on one filesystem",
-        )
+        what = "images are on two filesystems; that of compressed content (containerd) or layers (CRI-O) is not watched"
+        seen = f"{imagefs} is on device {images[0].device_id}, the content store on {content}"
+        yield risk("store-split", what, seen, "put the runtime's whole root on one filesystem")
 
 
 def check_keeps(entries: Sequence[str], runtime: Runtime | None) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
     for entry in () if runtime is None else parse_keep_list(entries).unmatched(runtime.listing.images):
         what = "an entry of keepImages matches no image on this node"
-        yield risk(
-            "keep-unmatched", what, f"keepImages: {entry!r}", "correct it, or pull the image that it should protect"
-        )
+        remedy = "correct it, or pull the image that it should protect"
+        yield risk("keep-unmatched", what, f"keepImages: {entry!r}", remedy)
 
 
 def check_pulls(
@@ -324,26 +273,17 @@ def check_pulls(
     found = [image for image in images.values() if image.record_key in records and records[image.record_key].not_pulled]
     if found:
         shown = ", ".join(shortened(image.title) for image in found[:MOST_SHOWN]) + ", …" * (len(found) > MOST_SHOWN)
-        yield (note if keep else risk)(
-            "images-not-pulled",
-            "pods have used images that the kubelet did not pull: imported or built here, they may not come back",
-            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {shown}",
-            "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages",
-        )
+        what = "pods have used images that the kubelet did not pull: imported or built here, they may not come back"
+        seen = f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {shown}"
+        remedy = "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages"
+        yield (note if keep else risk)("images-not-pulled", what, seen, remedy)
     if keep is True and pulls.problem and images:
-        yield risk(
-            "images-not-pulled",
-            "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects no new one",
-            pulls.problem,
-            "name the images in keepImages",
-        )
+        what = "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects no new one"
+        yield risk("images-not-pulled", what, pulls.problem, "name the images in keepImages")
     if images and (gone := pulls.names.difference(*map(record_names, images.values()))):
-        yield note(
-            "pull-records",
-            "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself",
-            f"{len(gone)} of {len(pulls.names)} records, a small file each",
-            "nothing: they do no harm, and their number says how many images reclaimd and others have removed",
-        )
+        what = "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself"
+        seen = f"{len(gone)} of {len(pulls.names)} records, a small file each"
+        yield note("pull-records", what, seen, "nothing: they do no harm, and their number says how many images went")
 
 
 def check_clock(wall: float, runtime: Runtime | None) -> Findings:
@@ -351,12 +291,10 @@ def check_clock(wall: float, runtime: Runtime | None) -> Findings:
     created = [] if runtime is None else [container.created_at_ns for container in runtime.listing.containers]
     newest, wrong = max(created, default=0) / 1e9, wall < EARLIEST_WALL
     if wrong or newest - wall > LARGEST_SKEW_SECONDS:
-        yield (problem if wrong else risk)(
-            "clock",
-            "the clock is wrong, or was set back, so objects count as too young for longer",
-            f"it says {timestamp(wall)}{f'; the newest container is of {timestamp(newest)}' * bool(created)}",
-            "set it and keep it in step (chrony, systemd-timesyncd)",
-        )
+        what = "the clock is wrong, or was set back, so objects count as too young for longer"
+        seen = f"it says {timestamp(wall)}{f'; the newest container is of {timestamp(newest)}' * bool(created)}"
+        remedy = "set it and keep it in step (chrony, systemd-timesyncd)"
+        yield (problem if wrong else risk)("clock", what, seen, remedy)
 
 
 def check_separate_disk_gc(
@@ -366,35 +304,27 @@ def check_separate_disk_gc(
     CRI-O."""
     split = layout is FsLayout.SPLIT and runtime is not None and runtime.is_version("cri-o")
     if split and kubelet is not None and not kubelet.separate_disk_gc:
-        yield risk(
-            "separate-disk-gc-off",
-            "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",
-            f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}",
-            "remove the gate from its featureGates (on by default since 1.31); reclaimd works with and without it",
-        )
+        what = "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off"
+        seen = f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}"
+        remedy = "remove the gate from its featureGates (on by default since 1.31); reclaimd works with and without it"
+        yield risk("separate-disk-gc-off", what, seen, remedy)
 
 
 def check_image_gc_off(kubelet: KubeletConfiguration | None) -> Findings:
     """imageGCHighThresholdPercent 100 turns off the kubelet's periodic image garbage collection."""
     if kubelet is not None and kubelet.image_gc_high_threshold_percent == 100:
-        yield note(
-            "image-gc-off",
-            "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
-            f"imageGCHighThresholdPercent is 100 in {kubelet.name}",
-            "this is fine while reclaimd runs; monitor that it does",
-        )
+        what = "the kubelet's periodic image garbage collection is off; only pressure reclaims images"
+        seen = f"imageGCHighThresholdPercent is 100 in {kubelet.name}"
+        yield note("image-gc-off", what, seen, "this is fine while reclaimd runs; monitor that it does")
 
 
 def check_inodes(observations: SignalObservations) -> Findings:
     """A filesystem that does not count inodes has no inode signal."""
     for role, (identity, stats) in observations.filesystems.items():
         if stats.inodes_total == 0:
-            yield note(
-                "no-inode-signal",
-                f"{role} counts no inodes, so thresholds for {role}.inodesFree have no effect",
-                f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all",
-                "nothing, if the filesystem creates inodes as needed (btrfs)",
-            )
+            what = f"{role} counts no inodes, so thresholds for {role}.inodesFree have no effect"
+            seen = f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all"
+            yield note("no-inode-signal", what, seen, "nothing, if the filesystem creates inodes as needed (btrfs)")
 
 
 def check_reserve(observations: SignalObservations) -> Findings:
@@ -403,14 +333,12 @@ def check_reserve(observations: SignalObservations) -> Findings:
         identity, stats = observations.filesystems[role]
         reserved, into_it = stats.free_bytes - stats.available_bytes, not stats.available_bytes and stats.free_bytes > 0
         if into_it or reserved > stats.capacity_bytes * SHARE_RESERVED:
-            yield (risk if into_it else note)(
-                "reserve",
-                f"{role} reserves space for root, which counts as capacity, but never as available"
-                f"{', and is filled into it: freed space does not become available at first' * into_it}",
-                f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {identity.path} "
-                f"({identity.type or '?'})",
-                "tune2fs -m 1 on a data disk gives most of it back",
-            )
+            what = f"{role} reserves space for root, which counts as capacity, but never as available"
+            filled = ", and is filled into it: freed space does not become available at first" * into_it
+            place = f"{identity.path} ({identity.type or '?'})"
+            seen = f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {place}"
+            remedy = "tune2fs -m 1 on a data disk gives most of it back"
+            yield (risk if into_it else note)("reserve", what + filled, seen, remedy)
 
 
 def check_xfs(filesystems: Iterable[FilesystemFacts]) -> Findings:
@@ -419,13 +347,9 @@ def check_xfs(filesystems: Iterable[FilesystemFacts]) -> Findings:
         if filesystem.type != "xfs" or filesystem.options is None:
             continue
         if not any(option.startswith("allocsize=") for option in filesystem.options):
-            yield risk(
-                "xfs-preallocation",
-                f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as used, so images "
-                "are removed and pods evicted for space that nobody uses",
-                "it is mounted without allocsize",
-                "mount it with allocsize=64k",
-            )
+            what = f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as used, so images "
+            what += "are removed and pods evicted for space that nobody uses"
+            yield risk("xfs-preallocation", what, "it is mounted without allocsize", "mount it with allocsize=64k")
 
 
 def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings:
@@ -434,23 +358,17 @@ def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings
         if filesystem.jumps is None or not (filesystem.jumps or filesystem.options):
             continue
         options = ",".join(filesystem.options or ()) or "no option that affects them"
-        yield note(
-            "filesystem-numbers",
-            f"of the numbers of {', '.join(filesystem.filesystems)} this can jump: {filesystem.phrase}",
-            f"{filesystem.type} on {filesystem.path}, mounted with {options}",
-            "nothing; bear it in mind when you read its numbers",
-        )
+        what = f"of the numbers of {', '.join(filesystem.filesystems)} this can jump: {filesystem.phrase}"
+        seen = f"{filesystem.type} on {filesystem.path}, mounted with {options}"
+        yield note("filesystem-numbers", what, seen, "nothing; bear it in mind when you read its numbers")
 
 
 def check_inotify(limit: int | None, used: int) -> Findings:
     """Without an inotify instance, reclaimd only polls at intervals, which is enough for all its promises."""
     if limit is not None and (used >= limit * SHARE_IN_USE or limit <= FEW_INOTIFY_INSTANCES):
-        yield (risk if used >= limit * SHARE_IN_USE else note)(
-            "inotify",
-            "this user may have few more inotify instances, or few at all; the kubelet and pods need them too",
-            f"{used} of {limit} (fs.inotify.max_user_instances)",
-            "raise the limit in /etc/sysctl.d, to 1024 for example",
-        )
+        what = "this user may have few more inotify instances, or few at all; the kubelet and pods need them too"
+        seen, remedy = f"{used} of {limit}", "raise fs.inotify.max_user_instances in /etc/sysctl.d, to 1024 for example"
+        yield (risk if used >= limit * SHARE_IN_USE else note)("inotify", what, seen, remedy)
 
 
 def check_history(history_problem: str) -> Findings:
@@ -462,12 +380,9 @@ def check_history(history_problem: str) -> Findings:
 def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: bool) -> Findings:
     """Whether a daemon watches this node, and may remove anything. `installed`: systemd has a unit for it."""
     if daemon_problem:
-        yield note(
-            "daemon",
-            "no daemon answers: nothing watches this node, unless one runs without a control socket",
-            daemon_problem,
-            f"{'' if installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd",
-        )
+        what = "no daemon answers: nothing watches this node, unless one runs without a control socket"
+        remedy = f"{'' if installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd"
+        yield note("daemon", what, daemon_problem, remedy)
     if held_off:
         wait = "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait"
         yield risk("held-off", "the daemon removes nothing now", held_off, wait)

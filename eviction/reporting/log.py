@@ -113,10 +113,6 @@ class Log:
         """For what keeps the agent from doing its work."""
         self.event(Level.ERROR, sentence, **fields)
 
-    def debug(self, sentence: str, **fields: Any) -> None:
-        """Written only with `-v 1` or more."""
-        self.event(Level.DEBUG, sentence, **fields)
-
 
 class ThrottledLog:
     """Writes each warning at most once a minute. Warnings are the same if their key, by default the sentence, is."""

@@ -80,9 +80,8 @@ class Clients:
             undone.callback(server.close)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             undone.callback(os.close, self._wake)
-            spare = os.dup(self._wake)
-            undone.callback(os.close, spare)
-            self._spare: int | None = spare  # a descriptor for when there is no other
+            self._spare: int | None = os.dup(self._wake)  # a descriptor for when there is no other
+            undone.callback(os.close, self._spare)
             self._selector = undone.enter_context(selectors.DefaultSelector())
             server.setblocking(False)
             self._selector.register(server, selectors.EVENT_READ)
