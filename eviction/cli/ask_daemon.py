@@ -129,8 +129,8 @@ def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
                 if not line.endswith(b"\n"):
                     raise NotAskedError("the daemon hung up")
                 answer = json.loads(line)
-                if "error" in answer or "refused" in answer:
-                    raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
+                if "refused" in answer:
+                    raise NotAskedError(f"the daemon refuses: {answer['refused']}")
                 if "exit_code" in answer:
                     return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
                 busy = answer.get("busy")

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Any, Literal
 
-from eviction.configuration.models import Field, Model, ValidationError
+from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.reporting.log import Log
@@ -34,6 +33,8 @@ ANSWER_SECONDS = 1.0  # less than a client waits for its answer
 
 class Kept(Model):
     """What the file holds: a pause of this many seconds that began at this moment."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     kind: Literal["reclaimd.io/pause"]
     version: Literal[1]
@@ -54,8 +55,6 @@ def left_seconds(text: bytes, now: Moment) -> float:
     except ValidationError:
         raise ValueError("it is not a pause of this version of reclaimd") from None
     begun = kept.begun
-    if not (isfinite(begun.wall) and isfinite(begun.monotonic)):
-        raise ValueError("it is not a possible pause")
     if begun.machine_id and now.machine_id and begun.machine_id != now.machine_id:
         raise ValueError("it is of another machine")
     if begun.boot_id and begun.boot_id == now.boot_id:
