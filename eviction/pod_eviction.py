@@ -414,11 +414,7 @@ def choose_signal(
     """
     mine = [threshold for threshold in thresholds if asked in (None, threshold.signal)]
     readable = usable(observations.signals)
-    judged = [
-        threshold
-        for threshold in mine
-        if threshold.signal in readable and threshold.mark(readable[threshold.signal].capacity) > 0
-    ]
+    judged = [one for one in mine if one.signal in readable and one.mark(readable[one.signal].capacity) > 0]
     met = thresholds_met(judged, readable, enforce_min_reclaim=False)
     for candidates in ([each for each in met if each.hard], met, judged):
         if candidates:

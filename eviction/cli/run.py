@@ -122,11 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
-    log.info(
-        f"started on {started_on(configuration)}; thresholds: "
-        + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
-        endpoint=node.endpoint.runtime,
-    )
+    thresholds = ", ".join(f"{one.signal} {one.text()}" for one in configuration.thresholds)
+    log.info(f"started on {started_on(configuration)}; thresholds: {thresholds}", endpoint=node.endpoint.runtime)
     for sentence in filter(None, (*warnings_at_start(node), pause_problem, problem)):
         log.warning(sentence)
     history.daemon("started")

@@ -166,10 +166,7 @@ def respond_to_client(
 
 
 def request_of(
-    options: ReclaimOptions,
-    observations: SignalObservations,
-    decision: Decision,
-    config: EvictionConfig,
+    options: ReclaimOptions, observations: SignalObservations, decision: Decision, config: EvictionConfig
 ) -> Request | None:
     """The request for the responder; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.all else None

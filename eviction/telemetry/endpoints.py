@@ -54,24 +54,23 @@ class Page:
     content_type: str = PLAIN
 
 
+Pages = Mapping[str, Callable[[], Page]]
+"""The function that makes a page, by its path."""
+
+
 def health(why_not: str | None) -> Page:
     """The page for a probe. `why_not`: why it fails, None if all is well."""
     return Page(200, b"ok\n") if why_not is None else Page(503, f"{why_not}\n".encode())
 
 
 class HttpServer:
-    """Serves pages (path -> function that makes the page) on an address, or on `listening`, a socket that already
+    """Serves pages on an address, or on `listening`, a socket that already
     listens. Raises CannotListen.
 
     `address`: what it listens on, with the port that the kernel assigned.
     """
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        pages: Mapping[str, Callable[[], Page]],
-        listening: socket.socket | None = None,
-    ):
+    def __init__(self, address: tuple[str, int], pages: Pages, listening: socket.socket | None = None):
         self._pages = pages
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -163,7 +162,7 @@ class DaemonEndpoints(Listener):
         from eviction.telemetry.metrics import Metrics
 
         metrics = Metrics(self.status, self.node.functions, lambda: self.log.dropped, self.history_counts)
-        pages: dict[str, Callable[[], Page]] = {
+        pages: Pages = {
             "/metrics": metrics.page,
             "/livez": lambda: health(self.why_not_alive()),
             "/readyz": lambda: health(self._why_not_ready()),
