@@ -54,8 +54,7 @@ class Page:
     content_type: str = PLAIN
 
 
-Pages = Mapping[str, Callable[[], Page]]
-"""The function that makes a page, by its path."""
+Pages = Mapping[str, Callable[[], Page]]  # by path
 
 
 def health(why_not: str | None) -> Page:
