@@ -91,7 +91,7 @@ def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: in
     wanted = 2 * settings.size_bytes + mark_bytes
     if available_bytes >= wanted:
         return None
-    needs = f"it needs twice its size above the mark, {wanted} bytes"
+    needs = f"it needs twice its size above the mark of {mark_bytes} bytes, {wanted} bytes"
     return f"{settings.path} is not made: {needs}, and {available_bytes} bytes are available"
 
 

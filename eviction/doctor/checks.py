@@ -135,10 +135,9 @@ def check_socket(path: str, found: os.stat_result | None) -> Findings:
         yield risk("socket", what, seen, "let root own it, with mode 0660 (containerd: [grpc] uid and gid)")
 
 
-def check_permissions(unwritable: Iterable[str]) -> Findings:
-    """Directories of our files, and of the pods' logs, that cannot be written."""
-    for path in unwritable:
-        why = "no permission to write there, or it is mounted read-only, or does not answer"
+def check_permissions(unwritable: Mapping[str, str]) -> Findings:
+    """Directories of our files, and of the pods' logs, that cannot be written, each with the reason."""
+    for path, why in unwritable.items():
         yield risk("permissions", f"{path} cannot be written", why, "run as root; the unit needs it in ReadWritePaths")
 
 
@@ -530,18 +529,20 @@ def _has_volumes(directory: str) -> bool:
     return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
 
 
-def _unwritable(configuration: Configuration) -> list[str]:
-    """The directories of our files and of the pods' logs that cannot be written."""
+def _unwritable(configuration: Configuration) -> dict[str, str]:
+    """The directories of our files and of the pods' logs that cannot be written, each with the reason."""
     files = configuration.state_file, configuration.history_file
-    directories = dict.fromkeys(filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir)))
-    return [path for path in directories if not answer_of(partial(_is_writable, path), False)]
+    directories = filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir))
+    found = {path: answer_of(partial(_why_unwritable, path), NO_ANSWER) for path in directories}
+    return {path: why for path, why in found.items() if why}
 
 
-def _is_writable(path: str) -> bool:
-    """In place of a missing directory, the nearest one above it counts."""
+def _why_unwritable(path: str) -> str:
+    """In place of a missing directory, the nearest one above it counts; empty if it can be written."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    return os.access(path, os.W_OK | os.X_OK)
+    writable = os.access(path, os.W_OK | os.X_OK)
+    return "" if writable else f"no permission to write {path}, or it is mounted read-only"
 
 
 def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
