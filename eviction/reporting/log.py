@@ -5,7 +5,7 @@ always one line, and a name cannot send commands to a terminal.
 
 The daemon writes its log on a separate thread, from a bounded queue, so a log that nobody reads delays nothing. A line
 that does not fit into the queue or cannot be written (the reader is gone, the disk is full) is dropped and counted. As
-soon as lines can be written again, one says how many were dropped and since when. Lines stay whole and in order.
+soon as the queued lines are written, one says how many were dropped and since when. Lines stay whole and in order.
 """
 
 from __future__ import annotations
