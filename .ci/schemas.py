@@ -11,13 +11,13 @@ from typing import Any
 
 from eviction.ballast import Ballast
 from eviction.cli.config import EffectiveConfiguration
-from eviction.cli.doctor import DoctorJson
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
 from eviction.cli.plan_leaks import Leaks
 from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
+from eviction.doctor.checks import DoctorJson
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import NOT_IN_A_SCENARIO, Scenario
 from eviction.history_file.regret import RegretJson

@@ -91,11 +91,8 @@ def room_problem(available_bytes: int, settings: BallastSettings, mark_bytes: in
     wanted = 2 * settings.size_bytes + mark_bytes
     if available_bytes >= wanted:
         return None
-    above = f" above the mark of {mark_bytes} bytes" if mark_bytes else ""
-    return (
-        f"{settings.path} is not made: it needs twice its size{above}, {wanted} bytes, and {available_bytes} bytes are "
-        "available"
-    )
+    needs = f"it needs twice its size above the mark of {mark_bytes} bytes, {wanted} bytes"
+    return f"{settings.path} is not made: {needs}, and {available_bytes} bytes are available"
 
 
 def read_ballast(settings: BallastSettings) -> Ballast | None:

@@ -253,15 +253,14 @@ def _used(statistics: Field) -> FsUsage:
 
 
 class Measured(StrEnum):
-    """A kind of usage (fsStatsType)."""
+    """A kind of usage (fsStatsType, without images, which count for no pod)."""
 
-    IMAGES = "images"
     WRITABLE_LAYERS = "writable_layers"
     LOGS = "logs"
     LOCAL_VOLUMES = "local_volumes"
 
 
-COUNTED = (Measured.WRITABLE_LAYERS, Measured.LOGS, Measured.LOCAL_VOLUMES)  # images count for no pod
+COUNTED = tuple(Measured)
 
 
 def counted_kinds(layout: FsLayout, role: FilesystemRole) -> tuple[Measured, ...]:
@@ -416,11 +415,7 @@ def choose_signal(
     """
     mine = [threshold for threshold in thresholds if asked in (None, threshold.signal)]
     readable = usable(observations.signals)
-    judged = [
-        threshold
-        for threshold in mine
-        if threshold.signal in readable and threshold.mark(readable[threshold.signal].capacity) > 0
-    ]
+    judged = [one for one in mine if one.signal in readable and one.mark(readable[one.signal].capacity) > 0]
     met = thresholds_met(judged, readable, enforce_min_reclaim=False)
     for candidates in ([each for each in met if each.hard], met, judged):
         if candidates:

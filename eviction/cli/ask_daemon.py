@@ -129,10 +129,8 @@ def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
                 if not line.endswith(b"\n"):
                     raise NotAskedError("the daemon hung up")
                 answer = json.loads(line)
-                if not isinstance(answer, dict):
-                    raise NotAskedError(f"no daemon can be asked on {path}: the answer is not an object")
-                if "error" in answer or "refused" in answer:
-                    raise NotAskedError(f"the daemon refuses: {answer.get('refused') or answer['error']}")
+                if "refused" in answer:
+                    raise NotAskedError(f"the daemon refuses: {answer['refused']}")
                 if "exit_code" in answer:
                     return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
                 busy = answer.get("busy")
@@ -146,7 +144,7 @@ def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
         raise NotAskedError from None
     except TimeoutError:
         raise NotAskedError("the daemon does not answer") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise NotAskedError(f"no daemon can be asked on {path}: {error}") from None
     finally:
         progress.erase()

@@ -5,32 +5,15 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Literal
 
 from eviction.cli.options import add_output, answer, configuration_of, mention_other_configuration
 from eviction.cli.progress import Progress
-from eviction.doctor.checks import examine, healthy
+from eviction.doctor.checks import examine
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import Finding
-from eviction.reporting.filesystem_facts import FilesystemFacts
-from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.log import escaped
 from signals.quantity import counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorJson(Versioned):
-    """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
-
-    kind: Literal["Doctor"] = "Doctor"
-    healthy: bool
-    """Whether all findings are notes, or there are none."""
-    findings: tuple[Finding, ...]
-    """The worst first."""
-    filesystems: tuple[FilesystemFacts, ...]
-    """The filesystems of the signals."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,10 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     mention_other_configuration(arguments, configuration.control_socket)
     doing = "asking the runtime, the kernel and the daemon"
     with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
-        findings, filesystems = examine(node)
-    report = DoctorJson(healthy=healthy(findings), findings=findings, filesystems=filesystems)
+        report = examine(node)
     version = configuration.kubelet_version
-    answer(arguments, report, lambda: [*lines(findings), f"kubelet: {version.version}, {version.origin}"])
+    answer(arguments, report, lambda: [*lines(report.findings), f"kubelet: {version.version}, {version.origin}"])
     return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED
 
 

@@ -43,11 +43,7 @@ def _forgotten(configuration: Configuration) -> str:
 
     clock = SystemClock()
     pause, file = Pause(clock.monotonic, clock.wall), PauseFile(configuration.state_file, clock)
-    problem, until = file.restore(pause), pause.until()
-    if not problem and not until:
+    if not file.restore(pause) and not pause.until():
         return ""
     pause.end()
-    failed = file.keep(pause)
-    if failed:
-        return f"; {problem or failed}"
-    return f"; {file.path} is removed" + (f", which kept a pause until {until}" if until else "")
+    return f"; {file.keep(pause) or f'{file.path} is removed, so its next start is without a pause'}"

@@ -86,10 +86,8 @@ def write_history(configuration: Configuration, record: Pass, ended: Sequence[Ou
     history.passed(record)
     for outcome in ended:
         history.parked_ended(outcome)
-    if not history.finish() and not problems:
-        problems.append("the history is not written: its disk does not answer")
-    for sentence in problems:
-        mention(sentence)
+    written = history.finish()
+    mention("; ".join(problems) or "the history is not written: its disk does not answer" * (not written))
 
 
 def removing(node: Node) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -34,7 +35,7 @@ from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.status import Status
 from eviction.reporting.tables import NOTHING_IS_REMOVED
-from eviction.telemetry.announcements import LogSink
+from eviction.telemetry.announcements import log_event
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
@@ -83,25 +84,24 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = LoadedConfiguration(arguments, log, notifier)
     configuration = loaded.read()
     held.enter_context(hold_node(configuration, log))
-    log.write_on_a_thread(STDERR)
-    node = Node(configuration, stopping=stopping)
-    if node.endpoint.remark:
-        log.info(node.endpoint.remark)
-    saver = ImageRecordsSaver(node.records, node.record_file, log)
-    saver.load()
-    started, now = node.clock.monotonic(), node.clock.monotonic
-    kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
-    hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
-    pause_file = PauseFile(configuration.state_file, node.clock)
-    pause_problem = pause_file.restore(node.pause)
-    events, finish_events = start_events(configuration, log, node)
-    history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
-
-    ballast = BallastKeeper(node, log, Workers("ballast", 1))
-    manager = Manager(node, log, may_act=hold_off.why, events=events)
-    counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
-    endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+        log.write_on_a_thread(STDERR)
+        node = Node(configuration, stopping=stopping)
+        if node.endpoint.remark:
+            log.info(node.endpoint.remark)
+        saver = ImageRecordsSaver(node.records, node.record_file, log)
+        saver.load()
+        started, now = node.clock.monotonic(), node.clock.monotonic
+        kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
+        hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
+        pause_file = PauseFile(configuration.state_file, node.clock)
+        pause_problem = pause_file.restore(node.pause)
+        events, finish_events = start_events(configuration, log, node)
+        history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
+        counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
+        ballast = BallastKeeper(node, log, Workers("ballast", 1))
+        manager = Manager(node, log, may_act=hold_off.why, events=events)
+        endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
         node.prepare()
         node.watch_kubelet()
         manager.prepare()
@@ -122,11 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
-    log.info(
-        f"started on {started_on(configuration)}; thresholds: "
-        + ", ".join(f"{t.signal} {t.text()}" for t in configuration.thresholds),
-        endpoint=node.endpoint.runtime,
-    )
+    thresholds = ", ".join(f"{one.signal} {one.text()}" for one in configuration.thresholds)
+    log.info(f"started on {started_on(configuration)}; thresholds: {thresholds}", endpoint=node.endpoint.runtime)
     for sentence in filter(None, (*warnings_at_start(node), pause_problem, problem)):
         log.warning(sentence)
     history.daemon("started")
@@ -135,9 +132,9 @@ def run(arguments: argparse.Namespace) -> int:
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)
     at_end.callback(manager.stop)
-    loaded.reload_when(asked_to_reload, manager)
-    if configuration.periodic_gc:
-        with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
+        loaded.reload_when(asked_to_reload, manager)
+        if configuration.periodic_gc:
             PeriodicGC(node, log, events, hold_off.why).start()
     manager.run()
     ballast.close()
@@ -174,10 +171,9 @@ class LoadedConfiguration:
     def read(self) -> Configuration:
         """The configuration of the files and flags as they are now. Raises ConfigurationError."""
         self.fingerprint = {}
-        try:  # before they are read, so that a file that changes meanwhile counts as changed
+        fingerprint: Fingerprint = {}
+        with suppress(OSError):  # before they are read, so that a file that changes meanwhile counts as changed
             fingerprint = fingerprint_of_command(self.arguments)
-        except OSError:
-            fingerprint = {}
         configuration = within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier)
         self.fingerprint = fingerprint
         return configuration
@@ -198,17 +194,14 @@ class LoadedConfiguration:
             self._notifier.ready()
 
     def reload_when(self, asked: threading.Event, manager: Manager) -> None:
-        """Reloads whenever it is asked to, on its own thread: reading may hang."""
+        """Reloads whenever it is asked to, on its own thread: reading may hang. Raises NoThread."""
 
         def wait() -> None:
             while asked.wait():
                 asked.clear()
                 self.reload(manager)
 
-        try:
-            threading.Thread(target=wait, name="reload", daemon=True).start()
-        except RuntimeError:
-            self._log.warning("no thread can be started for reloading: SIGHUP does nothing")
+        Workers("reload", 1).run(wait)
 
 
 def warnings_at_start(node: Node) -> Iterator[str]:
@@ -228,20 +221,26 @@ def started_on(configuration: Configuration) -> str:
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
 
-def start_events(configuration: Configuration, log: Log, node: Node) -> tuple[LogSink, Callable[[], object]]:
-    """The sink for events: the log, and the API server if that is switched on; and a function that ends sending."""
+def start_events(
+    configuration: Configuration, log: Log, node: Node
+) -> tuple[Callable[[GCEvent], None], Callable[[], None]]:
+    """What to call with events: it logs them, and sends them to the API server if that is switched on; and a function
+    that ends sending."""
     if not configuration.kubernetes_events:
-        return LogSink(log), lambda: None
-    from eviction.telemetry.kubernetes_events import event_recorder
+        return partial(log_event, log), lambda: None
+    from eviction.telemetry.kubernetes_events import EventRecorder, KubernetesEvents
 
-    recorder = event_recorder(configuration, log, node.clock)
+    node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
+    connect = lambda: KubernetesEvents(configuration.kubeconfig).write  # noqa: E731 # on the recorder's thread
+    recorder = EventRecorder(connect, node_name, log, node.clock)
     recorder.start()
 
-    def send(event: GCEvent) -> None:
+    def announce(event: GCEvent) -> None:
+        log_event(log, event)
         if not node.dry_run:
             recorder.warn(event)
 
-    return LogSink(log, also=send), lambda: recorder.finish(LAST_EVENT_SECONDS)
+    return announce, lambda: recorder.finish(LAST_EVENT_SECONDS)
 
 
 def start_control(

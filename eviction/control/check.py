@@ -58,9 +58,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     reported = node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set())
     if not options.as_json:
         words = conditions_in_words(reported, config.kubelets is not None, below=True)
-        runtime = f"runtime: {node.endpoint.runtime}{' (found)' * node.endpoint.found}"
-        if node.endpoint.remark and not node.endpoint.found:
-            runtime = f"runtime: {node.endpoint.remark}"
+        runtime = f"runtime: {node.endpoint.remark or node.endpoint.runtime}"
         signals = signals_table(observations, thresholds, options.width)
         return Answer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
     document: CheckJson = {

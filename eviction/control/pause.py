@@ -17,29 +17,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Any, Literal
 
-from eviction.configuration.models import Field, Model, ValidationError
+from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.node.state_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
 from eviction.reporting.log import Log
-from eviction.types import EvictionError
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
 from signals.clock import Clock
 
 LARGEST_BYTES = 4096
 ANSWER_SECONDS = 1.0  # less than a client waits for its answer
-THREADS = 24  # one for each client of the control socket at once
-
-
-class NotAPause(EvictionError):
-    """Bytes that are not a pause of this version and machine. The message is a sentence without a subject."""
 
 
 class Kept(Model):
     """What the file holds: a pause of this many seconds that began at this moment."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     kind: Literal["reclaimd.io/pause"]
     version: Literal[1]
@@ -53,19 +48,15 @@ def pause_json(seconds: float, begun: Moment) -> bytes:
 
 
 def left_seconds(text: bytes, now: Moment) -> float:
-    """How much longer the pause lasts, 0 if it is over; never longer than its length. Raises NotAPause, whatever the
-    bytes are."""
-    if len(text) > LARGEST_BYTES:
-        raise NotAPause(f"is larger than {LARGEST_BYTES} bytes")
+    """How much longer the pause lasts, 0 if it is over; never longer than its length. Raises ValueError, whatever the
+    bytes are, with the end of a sentence."""
     try:
         kept = Kept.model_validate_json(text)
     except ValidationError:
-        raise NotAPause("is not a pause of this version of reclaimd") from None
+        raise ValueError("it is not a pause of this version of reclaimd") from None
     begun = kept.begun
-    if not (isfinite(begun.wall) and isfinite(begun.monotonic)):
-        raise NotAPause("is not a possible pause")
     if begun.machine_id and now.machine_id and begun.machine_id != now.machine_id:
-        raise NotAPause("is of another machine")
+        raise ValueError("it is of another machine")
     if begun.boot_id and begun.boot_id == now.boot_id:
         passed = now.monotonic - begun.monotonic
     else:
@@ -83,10 +74,9 @@ class PauseFile:
         self._clock = clock
         self._boot_id = current_boot_id() if boot_id is None else boot_id
         self._machine_id = current_machine_id() if machine_id is None else machine_id
-        self._writes_in_time = ReadingsInTime(Workers("the pause", THREADS), ANSWER_SECONDS)
-        self._choosing, self._writing = threading.Lock(), threading.Lock()
+        self._write_in_time = ReadingsInTime(Workers("the pause", 1), ANSWER_SECONDS)
+        self._lock = threading.Lock()
         self._latest: bytes | None = None  # what the file should hold; None: there should be none
-        self._in_use = False  # there may be a file
 
     def restore(self, pause: Pause) -> str:
         """Continues the saved pause if it is not over. Returns why what is there cannot be used, in a sentence, else an
@@ -98,10 +88,8 @@ class PauseFile:
         except FileNotFoundError:
             return ""
         except (OSError, ValueError) as error:
-            return f"whether a pause is in force is not known: {self.path} cannot be read: {reason_of(error)}"
-        except NotAPause as error:
-            return f"whether a pause is in force is not known: {self.path} {error} (reclaimd resume removes it)"
-        self._in_use = True
+            problem = f"{self.path} cannot be used: {reason_of(error)} (reclaimd resume removes it)"
+            return f"whether a pause is in force is not known: {problem}"
         if left > 0:
             pause.begin(left)
         return ""
@@ -109,36 +97,34 @@ class PauseFile:
     def keep(self, pause: Pause) -> str:
         """Saves the pause as it is now, or removes the file if there is no pause. Returns why that failed and what
         follows, in a sentence, else an empty string."""
-        with self._choosing:  # so that the latest pause is the one that is kept
+        with self._lock:  # so that the latest pause is the one that is kept
             left = pause.left_seconds
             self._latest = pause_json(left, self._now()) if left else None
-        if not self.path:
-            return "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
-        self._in_use = True
-        try:
-            self._writes_in_time(self._write)
-        except (OSError, ValueError, ReadingHangs, NoThread) as error:
-            what = ("ends the pause", "written") if left else ("brings the pause back", "removed")
-            return f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}: {reason_of(error)}"
-        return ""
+            if not self.path:
+                return "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
+            try:
+                self._write_in_time(self._write)
+            except (OSError, ValueError, ReadingHangs, NoThread) as error:
+                what = ("ends the pause", "written") if left else ("brings the pause back", "removed")
+                return f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}: {reason_of(error)}"
+            return ""
 
     def finish(self, pause: Pause) -> None:
         """Removes the file of a pause that is over, at the end of the daemon: if the time of day is set back, it could
         come back to life. Waits a second at most."""
-        if self._in_use and not pause.left_seconds:
+        if not pause.left_seconds:
             self.keep(pause)
 
     def _write(self) -> None:
         """Repeats until the file has the latest pause, which may change while the disk does not answer."""
-        with self._writing:
-            while True:
-                latest = self._latest
-                if latest is None:
-                    self._file.remove()
-                else:
-                    self._file.replace(latest)
-                if latest is self._latest:
-                    return
+        while True:
+            latest = self._latest
+            if latest is None:
+                self._file.remove()
+            else:
+                self._file.replace(latest)
+            if latest is self._latest:
+                return
 
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)

@@ -42,23 +42,16 @@ MOST_WAITING = 4
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
-EXIT_CODES = {
-    PassResult.IDLE: EXIT_OK,
-    PassResult.SATISFIED: EXIT_OK,
-    PassResult.DRY_RUN: EXIT_OK,
-    PassResult.NOT_ENOUGH: EXIT_NOT_RELIEVED,
-    PassResult.FAILED: EXIT_RUNTIME,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimOptions(Output):
     """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark to reach for it;
-    `to_the_end`: do not stop early; `now`: skip the hold-off; `room`: the mark is an amount that `--room` asks for."""
+    `all`: do not stop early; `now`: skip the hold-off; `room`: the mark is an amount that `--room` asks for."""
 
     signal: Signal | None = None
     until: Threshold | None = None
-    to_the_end: bool = False
+    all: bool = False
     dry_run: bool = False
     now: bool = False
     room: bool = False
@@ -86,16 +79,8 @@ def read_options(given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_S
             raise RequestRefused(f"{flag}: {error}") from None
         if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
             raise RequestRefused(f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}")
-    return ReclaimOptions(
-        output.as_json,
-        output.width,
-        signal,
-        mark,
-        to_the_end=bool(given.get("all")),
-        dry_run=bool(given.get("dry_run")),
-        now=bool(given.get("now")),
-        room=room is not None,
-    )
+    flags = {name: bool(given.get(name)) for name in ("all", "dry_run", "now")}
+    return ReclaimOptions(output.as_json, output.width, signal, mark, room=room is not None, **flags)
 
 
 def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, Any] | None:
@@ -105,8 +90,8 @@ def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, 
         return None
     filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
     if not isinstance(room, str) or on not in filesystems:
-        what = "--room is missing" if room is None else "--on is missing" if on is None else f"--on was {on!r}"
-        raise RequestRefused(f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}; {what}")
+        allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
+        raise RequestRefused(f"{allowed}; but they were {room!r} and {on!r}")
     if any(given.get(other) for other in others):
         raise RequestRefused("--room says what to reach, so --signal, --until and --all do not go with it")
     return f"{on}.{AVAILABLE}", room
@@ -184,13 +169,10 @@ def respond_to_client(
 
 
 def request_of(
-    options: ReclaimOptions,
-    observations: SignalObservations,
-    decision: Decision,
-    config: EvictionConfig,
+    options: ReclaimOptions, observations: SignalObservations, decision: Decision, config: EvictionConfig
 ) -> Request | None:
     """The request for the responder; None: a pass as the signals and the configuration decide."""
-    extent = Extent.ALL if options.to_the_end else None
+    extent = Extent.ALL if options.all else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
     if observations.layout is None and options.signal.filesystem.kubelets:
@@ -209,9 +191,9 @@ def request_of(
 def exit_code(record: Pass) -> int:
     """The exit code for the result of a pass. A dry run that could not read everything has no complete answer, and
     exits as if the runtime were unreachable."""
-    if record.result is PassResult.DRY_RUN and record.errors:
+    if record.result is PassResult.FAILED or (record.result is PassResult.DRY_RUN and record.errors):
         return EXIT_RUNTIME
-    return EXIT_CODES[record.result]
+    return EXIT_NOT_RELIEVED if record.result is PassResult.NOT_ENOUGH else EXIT_OK
 
 
 def _held_off(node: Node) -> Answer | None:
@@ -244,6 +226,7 @@ class Ticket:
     answer: Future[Answer] = field(default_factory=Future)
 
 
+@dataclass(eq=False)
 class ReclaimQueue:
     """The requests that wait for their turn. Any thread may call.
 
@@ -251,20 +234,13 @@ class ReclaimQueue:
     those that the node can have.
     """
 
-    def __init__(
-        self,
-        wake: Callable[[], None],
-        doing: Callable[[], str | None],
-        turn_seconds: float = TURN_SECONDS,
-        signals: Sequence[Signal] = KUBELET_SIGNALS,
-    ):
-        self._signals = signals
-        self._wake = wake
-        self._doing = doing
-        self._turn_seconds = turn_seconds
-        self._waiting: list[Ticket] = []
-        self._lock = threading.Lock()
-        self._closed = False
+    wake: Callable[[], None]
+    doing: Callable[[], str | None]
+    turn_seconds: float = TURN_SECONDS
+    signals: Sequence[Signal] = KUBELET_SIGNALS
+    _waiting: list[Ticket] = field(default_factory=list, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def ask(self, options: ReclaimOptions) -> Ticket:
         """Adds a request. Raises RequestRefused if four are waiting already, and after `close`."""
@@ -275,7 +251,7 @@ class ReclaimQueue:
             if len(self._waiting) >= MOST_WAITING:
                 raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
             self._waiting.append(ticket)
-        self._wake()
+        self.wake()
         return ticket
 
     @property
@@ -299,20 +275,20 @@ class ReclaimQueue:
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the client's too. Raises
         RequestRefused."""
-        ticket = self.ask(read_options(options_of_client(request, loaded), self._signals))
+        ticket = self.ask(read_options(options_of_client(request, loaded), self.signals))
         waited = 0.0
 
         def withdrawn() -> bool:
             return self.take(lambda each: each is ticket) is not None
 
         try:
-            yield {"accepted": True, "busy": self._doing()}
+            yield {"accepted": True, "busy": self.doing()}
             while not wait([ticket.answer], HEARTBEAT_SECONDS).done:
                 waited += HEARTBEAT_SECONDS
-                busy = self._doing()
-                if waited >= self._turn_seconds and withdrawn():
+                busy = self.doing()
+                if waited >= self.turn_seconds and withdrawn():
                     raise RequestRefused(
-                        f"its turn did not come within {self._turn_seconds:g} s: it is {busy or 'busy'}"
+                        f"its turn did not come within {self.turn_seconds:g} s: it is {busy or 'busy'}"
                     )
                 yield {"accepted": True, "busy": busy}
             yield ticket.answer.result().line()

@@ -31,8 +31,8 @@ LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 2.0
 MOST_ANSWERED = 24  # at a time
-OCCUPIED = b'{"error": "turned away, as it is occupied with other clients; try again in a moment"}\n'
-TOO_LATE = b'{"error": "turned away, as no whole request has come in time"}\n'
+OCCUPIED = b'{"refused": "turned away, as it is occupied with other clients; try again in a moment"}\n'
+TOO_LATE = b'{"refused": "turned away, as no whole request has come in time"}\n'
 
 Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
 
@@ -114,14 +114,14 @@ class ControlServer:
             asked = json.loads(request)
             converse = self._commands[asked["command"]]
         except (ValueError, KeyError, TypeError, RecursionError):
-            yield {"error": f"the request must be an object with a command, one of {', '.join(self._commands)}"}
+            yield {"refused": f"the request must be an object with a command, one of {', '.join(self._commands)}"}
             return
         try:
             yield from converse(asked)
         except EvictionError as refusal:
             yield {"refused": str(refusal)}
         except Exception as error:  # noqa: BLE001 # a defect in an answer must not end the daemon
-            yield {"error": f"{type(error).__name__}: {error}"}
+            yield {"refused": f"{type(error).__name__}: {error}"}
 
 
 def ask(path: str, command: str, **fields: object) -> Any:
@@ -139,9 +139,8 @@ def ask(path: str, command: str, **fields: object) -> Any:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ControlUnavailable(f"no daemon answers on {path}: {reason}") from None
-    for why in ("error", "refused"):
-        if isinstance(answer, dict) and set(answer) == {why}:
-            raise ControlUnavailable(f"{path}: {answer[why]}")
+    if isinstance(answer, dict) and "refused" in answer:
+        raise ControlUnavailable(f"{path}: {answer['refused']}")
     return answer
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eviction.configuration.effective import Configuration, needing_restart, poll_policy
 from eviction.control.answer import RequestRefused
@@ -41,12 +42,12 @@ from eviction.reporting.status import (
     why_not_alive,
 )
 from eviction.reporting.tables import disk_pressure
-from eviction.telemetry.announcements import Announcements, LogSink
+from eviction.telemetry.announcements import Announcements, log_event
 from eviction.telemetry.done import Done, Shadow
 from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.inventory import GivenUp
-from reclaim.types import NEVER, Result, RuntimeUnavailable
+from reclaim.types import NEVER, GCEvent, Result, RuntimeUnavailable
 from signals.clock import Clock
 from signals.types import KUBELET_ROLES, Signal, SignalObservations
 
@@ -290,8 +291,8 @@ class Refresh:
 class Manager:
     """Runs one node until `stop`, and reports what happens to the node's listeners.
 
-    `may_act`: called before each pass; returns why no pass may run now, or None. `event`: makes the events that the
-    loop waits for.
+    `may_act`: called before each pass; returns why no pass may run now, or None. `events`: called with the kubelet's
+    events; None: they are logged. `event`: makes the events that the loop waits for.
     """
 
     def __init__(
@@ -300,14 +301,14 @@ class Manager:
         log: Log,
         *,
         may_act: Callable[[], str | None] = lambda: None,
-        events: LogSink | None = None,
+        events: Callable[[GCEvent], None] | None = None,
         event: Callable[[], threading.Event] = threading.Event,
     ):
         self._node = node
         self._may_act = may_act
         self._wake = event()
         self._urgent = event()  # ends even the shortest interval, in which the loop does not wait for `_wake`
-        self._announcements = Announcements(node, log, events or LogSink(log))
+        self._announcements = Announcements(node, log, events or partial(log_event, log))
         self._done = Done()
         for listener in (self._announcements, self._done):
             node.listeners.add(listener)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from eviction.node.node import Node
 from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
-from eviction.telemetry.announcements import LogSink
 from eviction.types import Extent
 from reclaim.execution.workers import NoThread
 from reclaim.function import ReclaimContext
@@ -45,7 +44,7 @@ class PeriodicLoop:
     period_seconds: float
     run_pass: Callable[[], str]
     log: Log
-    events: LogSink
+    event: Callable[[GCEvent], None]
     stopping: threading.Event
     may_act: Callable[[], str | None]
     failed: bool = False
@@ -77,9 +76,9 @@ class PeriodicLoop:
             level = Level.INFO if self.failed else Level.DEBUG
             self.log.event(level, f"{collection} succeeded{' again' if self.failed else ''}")
         elif self.what == CONTAINER:
-            self.events.warn(GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {error}"))
+            self.event(GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {error}"))
         elif self.failed:
-            self.events.warn(GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {error}"))
+            self.event(GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {error}"))
         else:
             self.log.error(f"{collection} failed once; statistics may not be there yet: {error}")
 
@@ -90,12 +89,12 @@ class PeriodicGC:
     `may_act`: called before each pass; returns why no pass may run now, or None.
     """
 
-    def __init__(self, node: Node, log: Log, events: LogSink, may_act: Callable[[], str | None]):
+    def __init__(self, node: Node, log: Log, event: Callable[[GCEvent], None], may_act: Callable[[], str | None]):
         self._node = node
         self._log = log
-        self._events = events
+        self._event = event
         self._started_at = node.clock.monotonic()
-        common = (log, events, node.stopping, may_act)
+        common = (log, event, node.stopping, may_act)
         self._loops = [PeriodicLoop(CONTAINER, CONTAINER_GC_PERIOD_SECONDS, self._container_pass, *common)]
         if node.policies().images.has_periodic_work:
             self._loops.append(PeriodicLoop(IMAGE, IMAGE_GC_PERIOD_SECONDS, self._image_pass, *common))
@@ -119,7 +118,7 @@ class PeriodicGC:
             self._context(), self._started_at, self._node.image_fs_space, exact=exact
         )
         if event is not None:
-            self._events.warn(event)
+            self._event(event)
         self._log_removals(IMAGE, result)
         return result.error
 

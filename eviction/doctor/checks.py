@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from glob import iglob
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.kubelet import KubeletConfiguration
@@ -32,9 +32,11 @@ from eviction.reporting.configuration_warnings import (
 )
 from eviction.reporting.explain import later_than_kubelet, unreachable_sentences
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer, roles_by_device
+from eviction.reporting.json_shapes import Versioned
+from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
-from eviction.reporting.tables import amount
+from eviction.reporting.tables import against_its_mark
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.execution.workers import LOOK_SECONDS, in_time
@@ -47,8 +49,8 @@ from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from signals.mounts import filesystem_id, mounts_of
-from signals.quantity import format_bytes, format_duration
-from signals.types import FilesystemRole, FsLayout, SignalObservations, signals_about
+from signals.quantity import format_bytes
+from signals.types import FilesystemRole, FsLayout, SignalObservations
 
 SHARE_RESERVED = 0.01
 # Snapshotters that keep their data outside their directory, so that statvfs does not show their free space.
@@ -64,11 +66,25 @@ NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
 MANY_SANDBOXES = 3  # that are asked which image they have
+UNITS = [f"/{directory}/systemd/system/reclaimd.service" for directory in ("etc", "usr/lib", "lib")]
 
 Answer = TypeVar("Answer")
 Unknown = TypeVar("Unknown")
 Findings = Iterator[Finding]
 Marks = tuple[Threshold, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorJson(Versioned):
+    """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
+
+    kind: Literal["Doctor"] = "Doctor"
+    healthy: bool
+    """Whether all findings are notes, or there are none."""
+    findings: tuple[Finding, ...]
+    """The worst first."""
+    filesystems: tuple[FilesystemFacts, ...]
+    """The filesystems of the signals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,90 +108,53 @@ def check_pressure(
     kubelets = update_container_fs_thresholds(marks_of(kubelet), observations.layout)
     crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
     for threshold in thresholds_met(thresholds, signals, enforce_min_reclaim=False):
-        signal, observation = threshold.signal, signals[threshold.signal]
-        too = signal in crossed
-        beside = f"; {'not ' * (not too)}below the kubelet's own mark{', too' * too}" if kubelet else ""
-        yield problem(
-            "pressure",
-            f"{signal} is below its mark",
-            f"{amount(signal, observation.available)} < {amount(signal, threshold.mark(observation.capacity))}{beside}",
-            "reclaimd plan shows what may be removed and what uses the space",
-        )
+        beside = f"; {'below' if threshold.signal in crossed else 'not below'} the kubelet's own mark"
+        seen = f"{against_its_mark(threshold, observations)}{beside * (kubelet is not None)}"
+        remedy = "reclaimd plan shows what may be removed and what uses the space"
+        yield problem("pressure", f"{threshold.signal} is below its mark", seen, remedy)
 
 
 def check_readings(observations: SignalObservations, runtime_problem: str) -> Findings:
-    for unavailable in observations.unavailable:
-        if unavailable.reason not in runtime_problem:
-            yield problem(
-                "readings",
-                f"{unavailable.role} cannot be read, so pressure on it goes unnoticed",
-                unavailable.reason,
-                "check the disk and its mount",
-            )
+    for one in observations.unavailable:
+        if one.reason not in runtime_problem:
+            what = f"{one.role} cannot be read, so pressure on it goes unnoticed"
+            yield problem("readings", what, one.reason, "check the disk and its mount")
 
 
 def check_runtime(runtime_problem: str) -> Findings:
     if runtime_problem:
-        yield problem(
-            "runtime",
-            "the container runtime does not answer, so nothing can be reclaimed",
-            runtime_problem,
-            "start it, or set containerRuntimeEndpoint to its socket",
-        )
+        what = "the container runtime does not answer, so nothing can be reclaimed"
+        yield problem("runtime", what, runtime_problem, "start it, or set containerRuntimeEndpoint to its socket")
 
 
 def check_socket(path: str, found: os.stat_result | None) -> Findings:
     """Any process that can connect to the CRI socket has root's power on this node."""
-    if found is not None and not stat.S_ISSOCK(found.st_mode):
-        yield problem("socket", "the endpoint is no socket", f"{path} is not a socket", "set containerRuntimeEndpoint")
-    elif found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
-        yield risk(
-            "socket",
-            "users other than root can connect to the runtime's socket, and whoever can is as powerful as root",
-            f"{path} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}",
-            "let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
-        )
+    if found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
+        what = "users other than root can connect to the runtime's socket, and whoever can is as powerful as root"
+        seen = f"{path} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}"
+        yield risk("socket", what, seen, "let root own it, with mode 0660 (containerd: [grpc] uid and gid)")
 
 
-def check_permissions(pods: str, pods_readable: bool | None, unwritable: Iterable[tuple[str, str]]) -> Findings:
-    """Directories that cannot be read or written though they must be. `unwritable`: each with the reason."""
-    if pods_readable is False:
-        yield problem(
-            "permissions",
-            "the kubelet's pod directories cannot be read, so no pod counts as gone and its remains are kept",
-            f"{pods} cannot be listed",
-            "run as root, and set rootDirectory to the kubelet's --root-dir",
-        )
-    for path, reason in unwritable:
-        yield risk(
-            "permissions",
-            f"{path} cannot be written",
-            reason,
-            "run as root, and let the unit write there (ReadWritePaths)",
-        )
+def check_permissions(unwritable: Mapping[str, str]) -> Findings:
+    """Directories of our files, and of the pods' logs, that cannot be written, each with the reason."""
+    for path, why in unwritable.items():
+        yield risk("permissions", f"{path} cannot be written", why, "run as root; the unit needs it in ReadWritePaths")
 
 
 def check_pod_directories(doubt: str) -> Findings:
     """Pod directories that do not explain what the runtime holds are not the kubelet's."""
     if doubt:
-        yield problem(
-            "pod-directories",
-            "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
-            doubt,
-            "mount the kubelet's disk, and set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
-        )
+        what = "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept"
+        remedy = "mount the kubelet's disk; set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint"
+        yield problem("pod-directories", what, doubt, remedy)
 
 
 def check_log_directories(directories: Mapping[str, str]) -> Findings:
     """A symlink could lead anywhere, so it is not followed. `directories`: by the field that names them."""
     for field, path in directories.items():
         if answer_of(partial(os.path.islink, path), False):
-            yield risk(
-                "log-symlink",
-                "a log directory is a symlink, which is not followed, so nothing in it is removed",
-                f"{field}: {path}",
-                "name the directory that it points to, or mount that there (mount --bind)",
-            )
+            what = "a log directory is a symlink, which is not followed, so nothing in it is removed"
+            yield risk("log-symlink", what, f"{field}: {path}", "name the directory that it points to")
 
 
 def check_kubelet_list(kubelet_problem: str, held: str, expected: bool = True) -> Findings:
@@ -184,19 +163,11 @@ def check_kubelet_list(kubelet_problem: str, held: str, expected: bool = True) -
     configured how the kubelet is asked."""
     allow = "grant an identity get on nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
     if kubelet_problem:
-        yield (risk if expected else note)(
-            "kubelet-list",
-            "the kubelet gives no list of its pods, so what terminated pods hold is kept",
-            kubelet_problem,
-            allow,
-        )
+        what = "the kubelet gives no list of its pods, so what terminated pods hold is kept"
+        yield (risk if expected else note)("kubelet-list", what, kubelet_problem, allow)
     if held:
-        yield risk(
-            "terminated-pods",
-            "only pods that seem to have terminated use these images, and the kubelet has not said that they have",
-            held,
-            allow if kubelet_problem else "set kubeletEndpoint to auto",
-        )
+        what = "only pods that seem to have terminated use these images, and the kubelet has not said that they have"
+        yield risk("terminated-pods", what, held, allow if kubelet_problem else "set kubeletEndpoint to auto")
 
 
 def check_thresholds(
@@ -205,49 +176,30 @@ def check_thresholds(
     """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
     signals = observations.signals
     for sentence in later_than_kubelet(thresholds, marks_of(kubelet), signals):
-        yield risk(
-            "thresholds-late",
-            "the kubelet acts first, and may evict pods before reclaimd does anything",
-            sentence,
-            f"raise evictionHard {sentence.partition(':')[0]}, or leave it out and use margin",
-        )
+        what = "the kubelet acts first, and may evict pods before reclaimd does anything"
+        remedy = f"raise evictionHard {sentence.partition(':')[0]}, or leave it out and use margin"
+        yield risk("thresholds-late", what, sentence, remedy)
     for sentence in unreachable_sentences(thresholds, observations):
         signal = sentence.partition(":")[0]
-        yield problem(
-            "thresholds-unreachable",
-            f"{signal} stays under pressure whatever is removed",
-            sentence,
-            f"lower evictionHard or evictionMinimumReclaim of {signal}",
-        )
-    if has_no_threshold(thresholds):
-        yield problem(
-            "thresholds-none",
-            "no disk signal has a threshold, so nothing is ever reclaimed",
-            f"evictionHard of {kubelet.name} and of our own files" if kubelet else "evictionHard",
-            "set evictionHard; once a kubelet's file sets it, none of its default thresholds apply",
-        )
-        return
+        what = f"{signal} stays under pressure whatever is removed"
+        remedy = f"lower evictionHard or evictionMinimumReclaim of {signal}"
+        yield problem("thresholds-unreachable", what, sentence, remedy)
     active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
-    for role in observations.filesystems:
-        mine = [signal for signal in signals_about(role) if signal in signals]
-        if mine and not active.intersection(mine) and role is not FilesystemRole.CONTAINERFS:
-            yield problem(
-                "thresholds-none",
-                f"{role} has no threshold, so nothing relieves it",
-                f"neither {' nor '.join(mine)} has a mark",
-                f"set evictionHard {mine[0]}, or remove the 0% that switches it off",
-            )
+    left = {signal.filesystem for signal in signals} - {signal.filesystem for signal in active}
+    idle = [role for role in observations.filesystems if role in left - {FilesystemRole.CONTAINERFS}]
+    none = has_no_threshold(thresholds)
+    if none or idle:
+        what = f"{', '.join(idle)} has no threshold, so nothing relieves it"
+        what = "no disk signal has a threshold, so nothing is ever reclaimed" if none else what
+        seen = f"evictionHard of {kubelet.name if kubelet else 'no kubelet'}, and of our own files"
+        remedy = "set evictionHard; a kubelet's file that sets it ends its defaults, and 0% switches a signal off"
+        yield problem("thresholds-none", what, seen, remedy)
 
 
 def check_functions(problems: Iterable[tuple[str, str]]) -> Findings:
     """`problems`: the configured functions that cannot be called, each with the reason."""
     for name, why in problems:
-        yield problem(
-            "function",
-            f"{name} cannot do anything",
-            why,
-            f"correct it, or remove {name} from reclaimFunctions and reclaimTable",
-        )
+        yield problem("function", f"{name} cannot do anything", why, "correct it, or remove it from reclaimFunctions")
 
 
 def check_sandbox_image(runtime: Runtime | None) -> Findings:
@@ -256,43 +208,29 @@ def check_sandbox_image(runtime: Runtime | None) -> Findings:
         return
     images, name = runtime.listing.images, runtime.sandbox_image
     if name is None and not images_in_use(Listing(images=images)).sandbox_image_known:
-        yield problem(
-            "sandbox-image",
-            "the image that pods need to start is unknown, so no image is removed",
-            "no configured sandbox image, no ready sandbox that names one, no pinned image",
-            PIN,
-        )
+        what = "the image that pods need to start is unknown, so no image is removed"
+        seen = "no configured sandbox image, no ready sandbox that names one, no pinned image"
+        yield problem("sandbox-image", what, seen, PIN)
     elif name is not None and not any(image.pinned for image in images if image.id in ImageIndex(images).find(name)):
-        yield risk(
-            "sandbox-image",
-            "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
-            f"{name} is configured and not pinned",
-            PIN,
-        )
+        what = "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it"
+        yield risk("sandbox-image", what, f"{name} is configured and not pinned", PIN)
 
 
 def check_unresolved_images(runtime: Runtime | None) -> Findings:
     """A container whose image is unknown could use any image, so none is removed."""
     unresolved = () if runtime is None else images_in_use(runtime.listing).unresolved
     if unresolved:
-        shown, more = ", ".join(map(shortened, unresolved[:MOST_SHOWN])), len(unresolved) - MOST_SHOWN
-        yield problem(
-            "image-unresolved",
-            "the image of a container is unknown, so no image is removed",
-            f"no image is known for {shown}{f' and {more} more' if more > 0 else ''}",
-            "crictl ps -a shows the container; if it is dead, crictl rm it",
-        )
+        what, shown = "the image of a container is unknown, so no image is removed", unresolved[:MOST_SHOWN]
+        seen = f"no image is known for {len(unresolved)}, such as {', '.join(map(shortened, shown))}"
+        yield problem("image-unresolved", what, seen, "crictl ps -a shows the container; if it is dead, crictl rm it")
 
 
 def check_containerd_frees_late(runtime: Runtime | None) -> Findings:
     """containerd 2.0.0 to 2.0.4 answers a removal before the space is free."""
     if runtime is not None and runtime.is_version("containerd", r"2\.0\.[0-4](?:[-+].*)?"):
-        yield risk(
-            "containerd-frees-late",
-            "this containerd answers a removal before the space is free, so more images are removed than needed",
-            f"containerd {runtime.version.version.lstrip('v')}",
-            "update to containerd 2.0.5 or later",
-        )
+        what = "this containerd answers a removal before the space is free, so more images are removed than needed"
+        seen = f"containerd {runtime.version.version.lstrip('v')}"
+        yield risk("containerd-frees-late", what, seen, "update to containerd 2.0.5 or later")
 
 
 def check_store(
@@ -302,40 +240,28 @@ def check_store(
     the number of its snapshots. `content`: the device of its content store."""
     current = (imagefs or "").rpartition(".")[2]
     if current in DATA_ELSEWHERE:
-        yield problem(
-            "store-elsewhere",
-            "the snapshotter keeps its data on block devices, which statvfs does not show",
-            f"images are in {imagefs}",
-            "thresholds on imagefs have no effect here; monitor the snapshotter's own pool",
-        )
+        what = "the snapshotter keeps its data on block devices, which statvfs does not show"
+        remedy = "thresholds on imagefs have no effect here; monitor the snapshotter's own pool"
+        yield problem("store-elsewhere", what, f"images are in {imagefs}", remedy)
     images = observations.filesystems.get(FilesystemRole.IMAGEFS)
     for name, snapshots in snapshotters.items():
         if name != current and snapshots > 0:
-            yield risk(
-                "store-second-snapshotter",
-                "another snapshotter holds content that CRI neither shows nor frees",
-                f"{snapshots} snapshots of {name} besides {imagefs}",
-                "remove its snapshots if no pod or namespace uses them (ctr snapshots --snapshotter)",
-            )
+            what = "another snapshotter holds content that CRI neither shows nor frees"
+            seen = f"{snapshots} snapshots of {name} besides {imagefs}"
+            remedy = "remove its snapshots if no pod or namespace uses them (ctr snapshots --snapshotter)"
+            yield risk("store-second-snapshotter", what, seen, remedy)
     if content is not None and images is not None and content != images[0].device_id:
-        yield risk(
-            "store-split",
-            "images are on two filesystems, and only one of them is watched: not that of their compressed content "
-            "(containerd) or of their layers (CRI-O)",
-            f"{imagefs} is on device {images[0].device_id}, the content store on {content}",
-            "put the runtime's whole root on one filesystem",
-        )
+        what = "images are on two filesystems; that of compressed content (containerd) or layers (CRI-O) is not watched"
+        seen = f"{imagefs} is on device {images[0].device_id}, the content store on {content}"
+        yield risk("store-split", what, seen, "put the runtime's whole root on one filesystem")
 
 
 def check_keeps(entries: Sequence[str], runtime: Runtime | None) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
     for entry in () if runtime is None else parse_keep_list(entries).unmatched(runtime.listing.images):
-        yield risk(
-            "keep-unmatched",
-            "an entry of keepImages matches no image on this node",
-            f"keepImages: {entry!r}",
-            "correct it, or pull the image that it should protect",
-        )
+        what = "an entry of keepImages matches no image on this node"
+        remedy = "correct it, or pull the image that it should protect"
+        yield risk("keep-unmatched", what, f"keepImages: {entry!r}", remedy)
 
 
 def check_pulls(
@@ -346,43 +272,28 @@ def check_pulls(
     found = [image for image in images.values() if image.id in records and records[image.id].not_pulled]
     if found:
         shown = ", ".join(shortened(image.title) for image in found[:MOST_SHOWN]) + ", …" * (len(found) > MOST_SHOWN)
-        yield (note if keep else risk)(
-            "images-not-pulled",
-            "pods have used images that the kubelet did not pull: imported or built here, they may not come back",
-            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {shown}",
-            "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages",
-        )
+        what = "pods have used images that the kubelet did not pull: imported or built here, they may not come back"
+        seen = f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {shown}"
+        remedy = "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages"
+        yield (note if keep else risk)("images-not-pulled", what, seen, remedy)
     if keep is True and pulls.problem and images:
-        yield risk(
-            "images-not-pulled",
-            "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects no new one",
-            pulls.problem,
-            "name the images in keepImages",
-        )
+        what = "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects no new one"
+        yield risk("images-not-pulled", what, pulls.problem, "name the images in keepImages")
     if images and (gone := pulls.names.difference(*map(record_names, images.values()))):
-        yield note(
-            "pull-records",
-            "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself",
-            f"{len(gone)} of {len(pulls.names)} records, a small file each",
-            "nothing: they do no harm, and their number says how many images reclaimd and others have removed",
-        )
+        what = "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself"
+        seen = f"{len(gone)} of {len(pulls.names)} records, a small file each"
+        yield note("pull-records", what, seen, "nothing: they do no harm, and their number says how many images went")
 
 
 def check_clock(wall: float, runtime: Runtime | None) -> Findings:
     """The ages of containers depend on the wall clock."""
     created = [] if runtime is None else [container.created_at_ns for container in runtime.listing.containers]
-    ahead = max(created, default=0) / 1e9 - wall
-    if wall < EARLIEST_WALL:
-        evidence = f"it is {wall:.0f} s after 1970"
-        remedy = "set it and keep it set (chrony, systemd-timesyncd)"
-        yield problem("clock", "the clock is wrong, so ages are unknown", evidence, remedy)
-    elif ahead > LARGEST_SKEW_SECONDS:
-        yield risk(
-            "clock",
-            "the clock was set back, so objects created before that count as too young for longer",
-            f"the newest container was created {format_duration(ahead)} in the future",
-            "keep the clock in step (chrony, systemd-timesyncd)",
-        )
+    newest, wrong = max(created, default=0) / 1e9, wall < EARLIEST_WALL
+    if wrong or newest - wall > LARGEST_SKEW_SECONDS:
+        what = "the clock is wrong, or was set back, so objects count as too young for longer"
+        seen = f"it says {timestamp(wall)}{f'; the newest container is of {timestamp(newest)}' * bool(created)}"
+        remedy = "set it and keep it in step (chrony, systemd-timesyncd)"
+        yield (problem if wrong else risk)("clock", what, seen, remedy)
 
 
 def check_separate_disk_gc(
@@ -392,57 +303,41 @@ def check_separate_disk_gc(
     CRI-O."""
     split = layout is FsLayout.SPLIT and runtime is not None and runtime.is_version("cri-o")
     if split and kubelet is not None and not kubelet.separate_disk_gc:
-        yield risk(
-            "separate-disk-gc-off",
-            "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",
-            f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}",
-            "remove the gate from its featureGates (on by default since 1.31); reclaimd works with and without it",
-        )
+        what = "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off"
+        seen = f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}"
+        remedy = "remove the gate from its featureGates (on by default since 1.31); reclaimd works with and without it"
+        yield risk("separate-disk-gc-off", what, seen, remedy)
 
 
 def check_image_gc_off(kubelet: KubeletConfiguration | None) -> Findings:
     """imageGCHighThresholdPercent 100 turns off the kubelet's periodic image garbage collection."""
     if kubelet is not None and kubelet.image_gc_high_threshold_percent == 100:
-        yield note(
-            "image-gc-off",
-            "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
-            f"imageGCHighThresholdPercent is 100 in {kubelet.name}",
-            "this is fine while reclaimd runs; monitor that it does",
-        )
+        what = "the kubelet's periodic image garbage collection is off; only pressure reclaims images"
+        seen = f"imageGCHighThresholdPercent is 100 in {kubelet.name}"
+        yield note("image-gc-off", what, seen, "this is fine while reclaimd runs; monitor that it does")
 
 
 def check_inodes(observations: SignalObservations) -> Findings:
     """A filesystem that does not count inodes has no inode signal."""
     for role, (identity, stats) in observations.filesystems.items():
         if stats.inodes_total == 0:
-            yield note(
-                "no-inode-signal",
-                f"{role} counts no inodes, so thresholds for {role}.inodesFree have no effect",
-                f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all",
-                "nothing, if the filesystem creates inodes as needed (btrfs)",
-            )
+            what = f"{role} counts no inodes, so thresholds for {role}.inodesFree have no effect"
+            seen = f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all"
+            yield note("no-inode-signal", what, seen, "nothing, if the filesystem creates inodes as needed (btrfs)")
 
 
 def check_reserve(observations: SignalObservations) -> Findings:
     """Space that ext4 reserves for root: freed space refills the reserve before any of it becomes available."""
-    for device, (role, *_) in roles_by_device(observations).items():
+    for role, *_ in roles_by_device(observations).values():
         identity, stats = observations.filesystems[role]
-        reserved = stats.free_bytes - stats.available_bytes
-        if stats.available_bytes == 0 and stats.free_bytes > 0:
-            yield risk(
-                "reserve",
-                f"{role} is filled into the reserve for root, so freed space does not become available at first",
-                f"0B available and {format_bytes(stats.free_bytes)} free on {identity.path} (device {device})",
-                "reclaimd measures it all the same; if nothing may be removed, free some space by hand",
-            )
-        elif reserved > stats.capacity_bytes * SHARE_RESERVED:
-            yield note(
-                "reserve",
-                f"{role} reserves space for root, which counts as capacity, but never as available",
-                f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {identity.path} "
-                f"({identity.type or '?'})",
-                "tune2fs -m 1 on a data disk gives most of it back",
-            )
+        reserved, into_it = stats.free_bytes - stats.available_bytes, not stats.available_bytes and stats.free_bytes > 0
+        if into_it or reserved > stats.capacity_bytes * SHARE_RESERVED:
+            what = f"{role} reserves space for root, which counts as capacity, but never as available"
+            filled = ", and is filled into it: freed space does not become available at first" * into_it
+            place = f"{identity.path} ({identity.type or '?'})"
+            seen = f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on {place}"
+            remedy = "tune2fs -m 1 on a data disk gives most of it back"
+            yield (risk if into_it else note)("reserve", what + filled, seen, remedy)
 
 
 def check_xfs(filesystems: Iterable[FilesystemFacts]) -> Findings:
@@ -451,13 +346,9 @@ def check_xfs(filesystems: Iterable[FilesystemFacts]) -> Findings:
         if filesystem.type != "xfs" or filesystem.options is None:
             continue
         if not any(option.startswith("allocsize=") for option in filesystem.options):
-            yield risk(
-                "xfs-preallocation",
-                f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as used, so images "
-                "are removed and pods evicted for space that nobody uses",
-                "it is mounted without allocsize",
-                "mount it with allocsize=64k",
-            )
+            what = f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as used, so images "
+            what += "are removed and pods evicted for space that nobody uses"
+            yield risk("xfs-preallocation", what, "it is mounted without allocsize", "mount it with allocsize=64k")
 
 
 def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings:
@@ -466,70 +357,41 @@ def check_filesystem_numbers(filesystems: Iterable[FilesystemFacts]) -> Findings
         if filesystem.jumps is None or not (filesystem.jumps or filesystem.options):
             continue
         options = ",".join(filesystem.options or ()) or "no option that affects them"
-        yield note(
-            "filesystem-numbers",
-            f"of the numbers of {', '.join(filesystem.filesystems)} this can jump: {filesystem.phrase}",
-            f"{filesystem.type} on {filesystem.path}, mounted with {options}",
-            "nothing; bear it in mind when you read its numbers",
-        )
+        what = f"of the numbers of {', '.join(filesystem.filesystems)} this can jump: {filesystem.phrase}"
+        seen = f"{filesystem.type} on {filesystem.path}, mounted with {options}"
+        yield note("filesystem-numbers", what, seen, "nothing; bear it in mind when you read its numbers")
 
 
-def check_inotify(limit: int | None, used: int | None) -> Findings:
+def check_inotify(limit: int | None, used: int) -> Findings:
     """Without an inotify instance, reclaimd only polls at intervals, which is enough for all its promises."""
-    if limit is not None and used is not None and used >= limit * SHARE_IN_USE:
-        yield risk(
-            "inotify",
-            "this user's inotify instances are nearly used up; the kubelet and pods need them too",
-            f"{used} of {limit} (fs.inotify.max_user_instances)",
-            "raise the limit in /etc/sysctl.d, to 1024 for example",
-        )
-    elif limit is not None and limit <= FEW_INOTIFY_INSTANCES:
-        yield note(
-            "inotify",
-            "the limit on inotify instances is the kernel's small default",
-            f"fs.inotify.max_user_instances is {limit}",
-            "raise the limit in /etc/sysctl.d, to 1024 for example",
-        )
+    if limit is not None and (used >= limit * SHARE_IN_USE or limit <= FEW_INOTIFY_INSTANCES):
+        what = "this user may have few more inotify instances, or few at all; the kubelet and pods need them too"
+        seen, remedy = f"{used} of {limit}", "raise fs.inotify.max_user_instances in /etc/sysctl.d, to 1024 for example"
+        yield (risk if used >= limit * SHARE_IN_USE else note)("inotify", what, seen, remedy)
 
 
 def check_history(history_problem: str) -> Findings:
     """A file of somebody else's at the path of the history is left alone."""
     if history_problem:
-        yield risk(
-            "history",
-            "no history is kept: the file at its path is not a usable history",
-            history_problem,
-            "move the file away, and the daemon creates a history there; or set another historyFile",
-        )
+        yield risk("history", "no history is kept", history_problem, "move that file away, or set another historyFile")
 
 
-def check_daemon(daemon_problem: str, held_off: str, dry_run: bool) -> Findings:
-    """Whether a daemon watches this node, and may remove anything."""
+def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: bool) -> Findings:
+    """Whether a daemon watches this node, and may remove anything. `installed`: systemd has a unit for it."""
     if daemon_problem:
-        yield note(
-            "daemon",
-            "no daemon answers: nothing watches this node, unless one runs without a control socket",
-            daemon_problem,
-            "systemctl enable --now reclaimd",
-        )
+        what = "no daemon answers: nothing watches this node, unless one runs without a control socket"
+        remedy = f"{'' if installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd"
+        yield note("daemon", what, daemon_problem, remedy)
     if held_off:
-        yield risk(
-            "held-off",
-            "the daemon removes nothing now",
-            held_off,
-            "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
-        )
+        wait = "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait"
+        yield risk("held-off", "the daemon removes nothing now", held_off, wait)
     if dry_run:
-        yield risk(
-            "dry-run",
-            "the daemon removes nothing, and only reports what it would remove",
-            "dryRun is true",
-            "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove",
-        )
+        remedy = "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove"
+        yield risk("dry-run", "the daemon removes nothing, and only reports", "dryRun is true", remedy)
 
 
-def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...]]:
-    """All findings about a node, the worst first, and the facts about its filesystems."""
+def examine(node: Node) -> DoctorJson:
+    """All findings about a node, and the facts about its filesystems."""
     runtime, runtime_problem, pulls = None, node.locate() or "", NOT_READ
     observations = node.summary.observe()
     configuration, config = node.configuration, node.responder.state.config
@@ -537,11 +399,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
     imagefs, pods = node.summary.paths.imagefs, f"{configuration.root_directory}/pods"
     log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
-    endpoint, at_endpoint, pods_readable = "", None, None
-    if configuration.has_runtime:
-        endpoint = socket_path(node.endpoint.runtime)
-        at_endpoint = answer_of(lambda: os.stat(endpoint), None)
-        pods_readable = answer_of(lambda: os.access(pods, os.R_OK | os.X_OK), None)
+    endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
     daemon_problem, brief = _ask_daemon(configuration.control_socket)
     said = brief.get("pod_directories", {})
     doubts: list[tuple[str | None, str]] = [(said.get("why"), said.get("sentence"))]
@@ -554,7 +412,7 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
             pulls = node.pull_records(runtime.listing.containers)
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)
-    doubted = [sentence for why, sentence in doubts if pods_readable and why not in (None, *NO_TROUBLE)]
+    doubted = [sentence for why, sentence in doubts if why not in (None, *NO_TROUBLE)]
     held = ""
     if runtime is not None and node.pod_state_source != "kubelet" and not configuration.terminated_by_evidence:
         held = held_by_stopped_pods(runtime.listing, pods)
@@ -562,8 +420,8 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_pressure(thresholds, kubelet, observations),
         *check_readings(observations, runtime_problem),
         *check_runtime(runtime_problem),
-        *check_socket(endpoint, at_endpoint),
-        *check_permissions(pods, pods_readable, _unwritable(configuration)),
+        *check_socket(endpoint, answer_of(lambda: os.stat(endpoint), None)),
+        *check_permissions(_unwritable(configuration)),
         *check_pod_directories("".join(doubted[:1])),
         *check_log_directories(log_directories),
         *check_kubelet_list((runtime and node.pods.list_problem) or "", held, expected=configuration.expects_kubelet),
@@ -592,13 +450,13 @@ def examine(node: Node) -> tuple[tuple[Finding, ...], tuple[FilesystemFacts, ...
         *check_filesystem_numbers(filesystems),
         *check_inotify(number_of(MAX_USER_INSTANCES), inotify_instances()),
         *check_history(answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER)),
-        *check_daemon(daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run"))),
+        *check_daemon(
+            daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run")), any(map(os.path.exists, UNITS))
+        ),
     ]
-    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level))), filesystems
-
-
-def healthy(findings: tuple[Finding, ...]) -> bool:
-    return all(finding.level is Severity.NOTE for finding in findings)
+    findings = tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level)))
+    healthy = all(finding.level is Severity.NOTE for finding in findings)
+    return DoctorJson(healthy=healthy, findings=findings, filesystems=filesystems)
 
 
 def marks_of(kubelet: KubeletConfiguration | None) -> Marks:
@@ -625,16 +483,13 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return str(error), {}
 
 
-def inotify_instances(proc: str = "/proc") -> int | None:
-    """The number of inotify instances of this user's readable processes; None if no process is readable."""
-    links = []
+def inotify_instances(proc: str = "/proc") -> int:
+    """The number of inotify instances of this user's readable processes."""
+    found = 0
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
-        try:
-            if os.lstat(descriptor).st_uid == os.geteuid():
-                links.append(os.readlink(descriptor))
-        except OSError:  # it ended, or may not be read
-            continue
-    return sum(link in INOTIFY for link in links) if links else None
+        with suppress(OSError):  # it ended, or may not be read
+            found += os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
+    return found
 
 
 def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
@@ -674,24 +529,20 @@ def _has_volumes(directory: str) -> bool:
     return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
 
 
-def _unwritable(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """The directories that cannot be written, each with the reason. In place of a missing directory, the nearest one
-    above it is checked; a missing log directory is left out."""
-    pod_logs_dir = configuration.pod_logs_dir
-
-    def problem_of(path: str) -> str:
-        nearest = path
-        while not os.path.exists(nearest) and nearest != "/":
-            nearest = os.path.dirname(nearest)
-        missing_logs = path == pod_logs_dir and nearest != path
-        if missing_logs or os.access(nearest, os.W_OK | os.X_OK):
-            return ""
-        return f"no permission to write {nearest}, or it is mounted read-only"
-
+def _unwritable(configuration: Configuration) -> dict[str, str]:
+    """The directories of our files and of the pods' logs that cannot be written, each with the reason."""
     files = configuration.state_file, configuration.history_file
-    for path in dict.fromkeys(filter(None, (*map(os.path.dirname, files), pod_logs_dir))):
-        if why := answer_of(partial(problem_of, path), NO_ANSWER):
-            yield path, why
+    directories = filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir))
+    found = {path: answer_of(partial(_why_unwritable, path), NO_ANSWER) for path in directories}
+    return {path: why for path, why in found.items() if why}
+
+
+def _why_unwritable(path: str) -> str:
+    """In place of a missing directory, the nearest one above it counts; empty if it can be written."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    writable = os.access(path, os.W_OK | os.X_OK)
+    return "" if writable else f"no permission to write {path}, or it is mounted read-only"
 
 
 def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:

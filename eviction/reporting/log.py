@@ -5,7 +5,7 @@ always one line, and a name cannot send commands to a terminal.
 
 The daemon writes its log on a separate thread, from a bounded queue, so a log that nobody reads delays nothing. A line
 that does not fit into the queue or cannot be written (the reader is gone, the disk is full) is dropped and counted. As
-soon as lines can be written again, one says how many were dropped and since when. Lines stay whole and in order.
+soon as the queued lines are written, one says how many were dropped and since when. Lines stay whole and in order.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import IntEnum
-from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TextIO
+from queue import SimpleQueue
+from typing import Any, TextIO
 
 from eviction.reporting.observations_json import timestamp
+from reclaim.execution.workers import Workers
 from signals.clock import Clock
 
 MOST_BYTES = 4 << 20
@@ -38,34 +40,23 @@ class Level(IntEnum):
     DEBUG = 7
 
 
+@dataclass(eq=False)
 class Log:
     """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins with its priority,
     such as `<4>`, which journald strips and stores (sd-daemon(3)), and has no time, which journald adds."""
 
-    def __init__(
-        self,
-        wall: Callable[[], float],
-        *,
-        as_json: bool = False,
-        verbosity: int = 0,
-        stream: TextIO | None = None,
-        journal: bool = False,
-    ):
-        self._wall = wall
-        self._as_json = as_json
-        self._verbosity = verbosity
-        self._stream = stream or sys.stderr
-        self._journal = journal
-        self._lock = threading.Lock()
-        self._writer: LogWriter | None = None
+    wall: Callable[[], float]
+    as_json: bool = field(default=False, kw_only=True)
+    verbosity: int = field(default=0, kw_only=True)
+    stream: TextIO = field(default_factory=lambda: sys.stderr, kw_only=True)
+    journal: bool = field(default=False, kw_only=True)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _writer: LogWriter | None = field(default=None, init=False)
 
     def write_on_a_thread(self, descriptor: int) -> None:
-        """From now on, lines are queued and written to the descriptor on a thread; no event waits for the reader."""
-        writer = LogWriter(descriptor, self._wall, self._dropped_line)
-        started = writer.start()
-        self._writer = writer
-        if not started:
-            self.warning("no thread can be started for the log; lines that nobody reads are dropped")
+        """From now on, lines are queued and written to the descriptor on a thread; no event waits for the reader.
+        Raises NoThread."""
+        self._writer = LogWriter(descriptor, self.wall, self._dropped_line)
 
     @property
     def dropped(self) -> int:
@@ -78,39 +69,35 @@ class Log:
             self._writer.finish()
 
     def _dropped_line(self, lines: int, since: float) -> str:
-        were = "line was" if lines == 1 else "lines were"
-        sentence = f"{lines} {were} dropped since {timestamp(since)}: the log was not read, or could not be written"
+        sentence = f"lines dropped since {timestamp(since)}: {lines}; the log was not read, or could not be written"
         return self._line(Level.WARNING, sentence, {})
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
         """Writes one line. A log that cannot be written (closed pipe, full disk) is ignored."""
-        if level is Level.DEBUG and self._verbosity < 1:
+        if level is Level.DEBUG and self.verbosity < 1:
             return
         line = self._line(level, sentence, fields)
         if self._writer is not None:
             self._writer.put(line)
             return
-        try:
-            with self._lock:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-        except (OSError, ValueError):
-            pass
+        with suppress(OSError, ValueError), self._lock:
+            self.stream.write(line + "\n")
+            self.stream.flush()
 
     def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
         """Writes one line, except in JSON, where a field of another line has the same content."""
-        if not self._as_json:
+        if not self.as_json:
             self.event(level, sentence, **fields)
 
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
-        time = timestamp(self._wall())
-        if self._as_json:
+        time = timestamp(self.wall())
+        if self.as_json:
             line = json.dumps({"time": time, "level": level.name.lower(), "message": sentence, **fields}, default=str)
-        elif self._journal:
+        elif self.journal:
             line = f"{escaped(sentence)}{_as_text(fields)}"
         else:
             line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
-        if self._journal:
+        if self.journal:
             line = f"<{level.value}>{line}"
         return line
 
@@ -125,10 +112,6 @@ class Log:
     def error(self, sentence: str, **fields: Any) -> None:
         """For what keeps the agent from doing its work."""
         self.event(Level.ERROR, sentence, **fields)
-
-    def debug(self, sentence: str, **fields: Any) -> None:
-        """Written only with `-v 1` or more."""
-        self.event(Level.DEBUG, sentence, **fields)
 
 
 class ThrottledLog:
@@ -153,97 +136,63 @@ class ThrottledLog:
         return self._written.pop(key, None) is not None
 
 
-class _Dropped(NamedTuple):
-    """An entry of the queue in place of dropped lines: how many, and since when (wall seconds)."""
-
-    lines: int
-    since: float
-
-
-END = _Dropped(0, 0.0)
-"""The entry that ends the thread."""
-
-
+@dataclass(eq=False)
 class LogWriter:
-    """The queue of one log. All methods may be called from any thread; only `finish` waits.
+    """The queue of one log, and the thread that writes it. All methods may be called from any thread; only `finish`
+    waits. The constructor raises NoThread.
 
-    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds).
+    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds); it comes after those
+    that were queued before.
     """
 
-    def __init__(
-        self,
-        descriptor: int,
-        wall: Callable[[], float],
-        instead: Callable[[int, float], str],
-        most_bytes: int = MOST_BYTES,
-    ):
-        self._descriptor = descriptor
-        self._wall = wall
-        self._instead = instead
-        self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-        self._queue: SimpleQueue[bytes | _Dropped] = SimpleQueue()
-        self._bytes = 0  # of the lines that are not written yet
-        self._gap: _Dropped | None = None  # dropped lines that no line has mentioned yet
-        self._torn = False  # the last line was only partly written
-        self._thread: threading.Thread | None = None
-        self.dropped = 0  # lines, since the start
+    descriptor: int
+    wall: Callable[[], float]
+    instead: Callable[[int, float], str]
+    most_bytes: int = MOST_BYTES
 
-    def start(self) -> bool:
-        """Starts the thread. False if it cannot be started; `put` then writes the lines that can be written at once."""
-        thread = threading.Thread(target=self._write_lines, name="log", daemon=True)
-        with suppress(RuntimeError):
-            thread.start()
-            self._thread = thread
-        return self._thread is not None
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()  # None ends the thread
+        self._bytes = 0  # of the lines that are not written yet
+        self._untold, self._since = 0, 0.0  # dropped lines that no line has mentioned yet, and since when
+        self._torn = False  # the last line was only partly written
+        self._ended = threading.Event()
+        self.dropped = 0  # lines, since the start
+        Workers("the log", 1).run(self._write_lines, self._ended.set)
 
     def put(self, text: str) -> None:
         """Queues a line, given without its newline, or drops it."""
         line = text.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
-            if self._bytes + len(line) > self._most_bytes:
-                self._drop(line)
+            if self._bytes + len(line) > self.most_bytes:
+                self._drop()
             else:
                 self._bytes += len(line)
-                if self._gap is not None:
-                    self._queue.put(self._gap)
-                    self._gap = None
                 self._queue.put(line)
-        with suppress(Empty):
-            while self._thread is None and _has_room(self._descriptor, 0):
-                self._write_entry(self._queue.get_nowait())
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
         """Waits until the queued lines are written, at most `seconds`, and ends the thread. True if all are written."""
-        if self._thread is not None:
-            self._queue.put(END)
-            self._thread.join(seconds)
+        self._queue.put(None)
+        self._ended.wait(seconds)
         return not self._bytes
 
-    def _drop(self, entry: bytes | _Dropped) -> None:
-        """Counts dropped lines. The caller holds the lock."""
-        if isinstance(entry, bytes):
-            self.dropped += 1
-            entry = _Dropped(1, self._wall())
-        gap = self._gap or _Dropped(0, entry.since)
-        self._gap = _Dropped(gap.lines + entry.lines, min(gap.since, entry.since))
+    def _drop(self) -> None:
+        """Counts a dropped line. The caller holds the lock."""
+        self._since = self._since if self._untold else self.wall()
+        self._untold += 1
+        self.dropped += 1
 
     def _write_lines(self) -> None:
-        while (entry := self._queue.get()) is not END:
-            self._write_entry(entry)
+        while (line := self._queue.get()) is not None:
+            written = self._write(line)
             with self._lock:
-                if not self._queue.empty() or self._gap is None:
-                    continue
-                gap, self._gap = self._gap, None
-            self._write_entry(gap)
-
-    def _write_entry(self, entry: bytes | _Dropped) -> None:
-        line = entry if isinstance(entry, bytes) else self._instead(*entry).encode() + b"\n"
-        written = self._write(line)
-        with self._lock:
-            self._bytes -= len(line) if line is entry else 0
-            if not written:
-                self._drop(entry)
+                self._bytes -= len(line)
+                if not written:
+                    self._drop()
+                untold, since = 0 if self._bytes else self._untold, self._since
+            if untold and self._write(self.instead(untold, since).encode() + b"\n"):
+                with self._lock:
+                    self._untold -= untold
 
     def _write(self, text: bytes) -> bool:
         """Waits for the reader. True if the whole line was written."""
@@ -251,22 +200,16 @@ class LogWriter:
         try:
             while rest:
                 try:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                    rest = rest[os.write(self.descriptor, rest) :]
                 except BlockingIOError:  # another process that shares it made it non-blocking
-                    _has_room(self._descriptor)
+                    waiting = select.poll()
+                    waiting.register(self.descriptor, select.POLLOUT)
+                    waiting.poll()
         except OSError:
             self._torn = self._torn or 0 < len(rest) < len(text)
             return False
         self._torn = False
         return True
-
-
-def _has_room(descriptor: int, milliseconds: int | None = None) -> bool:
-    """Whether PIPE_BUF bytes (4 KiB) can be written without blocking. `milliseconds`: how long to wait; None: for
-    ever."""
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLOUT)
-    return bool(waiting.poll(milliseconds))
 
 
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:

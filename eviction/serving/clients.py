@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 
 MOST_CLIENTS = 128
 MOST_UNREAD_ANSWERS = 16
@@ -34,14 +35,14 @@ READ_BYTES = 16384
 WRITE_BYTES = 65536
 
 
+@dataclass(eq=False)
 class Client:
     """One connection, with the part of its request that has arrived and the part of its answer that is unsent."""
 
-    def __init__(self, connection: socket.socket, since: float):
-        self.connection = connection
-        self.request = bytearray()
-        self.unsent = memoryview(b"")
-        self.since = since  # of the present state: connected, or answered
+    connection: socket.socket
+    since: float  # of the present state: connected, or answered
+    request: bytearray = field(default_factory=bytearray)
+    unsent: bytes | memoryview = b""
 
     def reply(self, answer: bytes) -> None:
         """Sets the answer; the connection is closed once it is sent. Without an answer it is closed at once."""
@@ -52,6 +53,7 @@ class Client:
         return socket.socket(fileno=self.connection.detach())
 
 
+@dataclass(eq=False)
 class Clients:
     """Serves the clients of `server`, a listening socket, until `stop`, on a thread of this name.
 
@@ -61,31 +63,25 @@ class Clients:
     also if no thread can be started; then the listening socket is closed.
     """
 
-    def __init__(
-        self,
-        name: str,
-        server: socket.socket,
-        is_whole: Callable[[bytearray], bool],
-        largest_request_bytes: int,
-        answer: Callable[[Sequence[Client]], None],
-        too_late: bytes = b"",
-    ):
-        self._server = server
-        self._is_whole = is_whole
-        self._largest_request_bytes = largest_request_bytes
-        self._answer = answer
-        self._too_late = too_late
+    name: str
+    server: socket.socket
+    is_whole: Callable[[bytearray], bool]
+    largest_request_bytes: int
+    answer: Callable[[Sequence[Client]], None]
+    too_late: bytes = b""
+
+    def __post_init__(self) -> None:
+        server = self.server
         self._stopping = False
         self._clients: dict[Client, None] = {}  # by `since`: still sending a request, or answered
         self._whole: list[Client] = []  # their requests are complete, and are to be answered
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
         with ExitStack() as undone:
             undone.callback(server.close)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             undone.callback(os.close, self._wake)
-            spare = os.dup(self._wake)
-            undone.callback(os.close, spare)
-            self._spare: int | None = spare  # a descriptor for when there is no other
+            self._spare: int | None = os.dup(self._wake)  # a descriptor for when there is no other
+            undone.callback(os.close, self._spare)
             self._selector = undone.enter_context(selectors.DefaultSelector())
             server.setblocking(False)
             self._selector.register(server, selectors.EVENT_READ)
@@ -108,7 +104,7 @@ class Clients:
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():  # the thread itself would close it before it is written to
             os.close(self._wake)
-        self._server.close()
+        self.server.close()
 
     def _serve(self) -> None:
         while not self._stopping:
@@ -134,7 +130,7 @@ class Clients:
                 self._read(client)
         if self._stopping:
             return
-        if any(key.fileobj is self._server for key in ready):
+        if any(key.fileobj is self.server for key in ready):
             self._accept()
         if self._whole:
             self._answer_all()
@@ -155,7 +151,7 @@ class Clients:
                     return
                 self._turn_away(self._oldest())
             try:
-                connection = self._server.accept()[0]
+                connection = self.server.accept()[0]
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError:  # above all EMFILE, which accept(2) raises even if nobody waits; but the first client does
@@ -182,14 +178,14 @@ class Clients:
 
     def _read(self, client: Client) -> None:
         try:
-            part = client.connection.recv(min(READ_BYTES, self._largest_request_bytes - len(client.request)))
+            part = client.connection.recv(min(READ_BYTES, self.largest_request_bytes - len(client.request)))
         except BlockingIOError:
             return
         except OSError:
             self._drop(client)
             return
         client.request += part
-        if not part or len(client.request) >= self._largest_request_bytes or self._is_whole(client.request):
+        if not part or len(client.request) >= self.largest_request_bytes or self.is_whole(client.request):
             del self._clients[client]
             self._whole.append(client)
             self._selector.unregister(client.connection)
@@ -197,7 +193,7 @@ class Clients:
     def _answer_all(self) -> None:
         whole, self._whole = self._whole, []
         try:
-            self._answer(whole)
+            self.answer(whole)
         finally:
             for client in whole:
                 if not client.unsent:
@@ -233,9 +229,9 @@ class Clients:
 
     def _turn_away(self, client: Client) -> None:
         """Drops a client whose time is over, and tells it if it has no answer yet, without waiting."""
-        if not client.unsent and self._too_late:
+        if not client.unsent and self.too_late:
             with suppress(OSError):
-                client.connection.send(self._too_late)
+                client.connection.send(self.too_late)
         self._drop(client)
 
     def _drop(self, client: Client) -> None:
@@ -248,6 +244,6 @@ class Clients:
         for client in [*self._clients, *self._whole]:
             self._drop(client)
         self._selector.close()
-        self._server.close()
+        self.server.close()
         if self._spare is not None:
             os.close(self._spare)

@@ -6,9 +6,7 @@ Each state is announced when it changes; a warning that repeats is written at mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
-from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.listener import Listener
 from eviction.node.node import Node
@@ -28,29 +26,19 @@ SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
-class LogSink:
-    """Logs events, with the reason as a field; repeated ones only at debug level.
-
-    `also`: called with each event afterwards; must neither raise nor wait.
-    """
-
-    def __init__(self, log: Log, also: Callable[[GCEvent], None] = lambda _: None):
-        self._log = log
-        self._also = also
-
-    def warn(self, event: GCEvent) -> None:
-        level = Level.DEBUG if event.repeated else Level.WARNING
-        self._log.event(level, event.message, event=str(event.reason), **event.values)
-        self._also(event)
+def log_event(log: Log, event: GCEvent) -> None:
+    """Logs an event, with the reason as a field; a repeated one only at debug level."""
+    level = Level.DEBUG if event.repeated else Level.WARNING
+    log.event(level, event.message, event=str(event.reason), **event.values)
 
 
 class Announcements(Listener):
-    """Writes the log lines of a node and sends its events. `conditions`: those announced last."""
+    """Writes the log lines of a node. `event`: called with its events. `conditions`: those announced last."""
 
-    def __init__(self, node: Node, log: Log, events: LogSink):
+    def __init__(self, node: Node, log: Log, event: Callable[[GCEvent], None]):
         self._node = node
         self.log = log
-        self._events = events
+        self._event = event
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
         self._unsuccessful: set[str] = set()  # keys of the warnings about passes during this pressure
@@ -58,7 +46,7 @@ class Announcements(Listener):
         self._empty_row_due = float("-inf")
         self._explained = self._configuration_examined = False
         self._observations: SignalObservations | None = None  # the last ones
-        self._no_way_to_kubelet: str | None = None
+        self._pods_problem: str | None = None
 
     @property
     def under_pressure(self) -> bool:
@@ -83,22 +71,19 @@ class Announcements(Listener):
     def _condition_changed(
         self, condition: NodeCondition, observations: SignalObservations, decision: Decision
     ) -> None:
-        fields = {"condition": str(condition), "status": condition in decision.conditions}
-        match condition:
-            case NodeCondition.RECLAIM_PRESSURE if fields["status"]:
-                self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
-            case NodeCondition.RECLAIM_PRESSURE:
-                self._reclaiming.clear()
-                self._explained = False
-                self.log.info(tables.OURS_IS_OVER, **fields)
-            case NodeCondition.DISK_PRESSURE if fields["status"]:
-                kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
-                crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
-                self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
-            case NodeCondition.DISK_PRESSURE:
-                self.log.info(tables.KUBELETS_IS_OVER, **fields)
-            case _:
-                assert_never(condition)
+        reported, ours = condition in decision.conditions, condition is NodeCondition.RECLAIM_PRESSURE
+        fields = {"condition": str(condition), "status": reported}
+        if reported and ours:
+            self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
+        elif reported:
+            kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
+            crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
+            self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
+        else:
+            self.log.info(tables.OURS_IS_OVER if ours else tables.KUBELETS_IS_OVER, **fields)
+        if ours and not reported:
+            self._reclaiming.clear()
+            self._explained = False
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
         """Once per configuration, when the layout is known: about rows that cannot relieve their signal, and thresholds
@@ -154,7 +139,7 @@ class Announcements(Listener):
         sentence = explain.reclaiming_sentence(threshold, seen)
         repeated = sentence in self._reclaiming
         self._reclaiming.add(sentence)
-        self._events.warn(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
+        self._event(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
 
     def program_line(self, function: str, line: str) -> None:
         """A line that a configured program has printed. May be called from any thread."""
@@ -194,11 +179,8 @@ class Announcements(Listener):
     def parked_ended(self, outcome: Outcome) -> None:
         """A parked removal has been answered at last."""
         verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
-        how = outcome.result or "nothing was sent"
-        error = f": {outcome.error}" if outcome.error else ""
-        self.log.info(
-            f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}{error}", id=verdict.id
-        )
+        how = ": ".join(filter(None, (outcome.result or "nothing was sent", outcome.error)))
+        self.log.info(f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}", id=verdict.id)
 
     def left_unanswered(self) -> None:
         """At exit: the removals that were sent and are still unanswered after the longest wait."""
@@ -223,10 +205,8 @@ class Announcements(Listener):
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""
-        if pods_problem is not None and not isinstance(self._node.configuration.kubelet_access, KubeletPlace):
-            self._throttled_log.warn(pods_problem, key="pods")
-        elif pods_problem != self._no_way_to_kubelet:  # there may never be a way, so each message is logged once
-            self._no_way_to_kubelet = pods_problem
+        if pods_problem != self._pods_problem:  # there may never be a way to ask, so each message is logged once
+            self._pods_problem = pods_problem
             if pods_problem is not None:
                 self.log.warning(pods_problem)
             else:

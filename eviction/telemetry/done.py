@@ -10,22 +10,24 @@ during a dry run: otherwise the daemon may have removed them itself. `daemon.man
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass
+from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import AmountsJson, BytesJson, PassJson, function_json, pass_summary
+from eviction.reporting.pass_record import PassJson, function_json, pass_summary
 from eviction.reporting.status import FunctionTotalJson, LastCallJson
 from eviction.types import Decision
-from reclaim.types import Kind, Result, RuntimeUnavailable
+from reclaim.types import Kind, Outcome, Result, RuntimeUnavailable
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
 KEPT_PASSES = 20
+SUMMED = ("removed", "measured", "nominal", "seconds")
 MOST_REMEMBERED = 10_000
-MOST_NAMED = 8
 ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
@@ -36,16 +38,19 @@ class Done(Listener):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._passes: dict[str, PassJson] = {}
-        self._functions: dict[str, FunctionTotalJson] = {}
+        self._sums: dict[str, Any] = {}
+        self._last: dict[str, LastCallJson] = {}
 
     def passed(self, record: Pass) -> None:
         """Keeps the summary of the pass, and adds up what its functions have done."""
         self.attributed(record)
         with self._lock:
             for function in record.functions:
-                last: LastCallJson = {"started": timestamp(record.started_wall), **function_json(function)}
-                total = self._functions.get(function.operation)
-                self._functions[function.operation] = _sum(total, last)
+                last: Any = {"started": timestamp(record.started_wall), **function_json(function)}
+                of_it = {"calls": int(not function.skipped), **{name: last[name] for name in SUMMED}}
+                total = self._sums.get(function.operation)
+                self._sums[function.operation] = of_it if total is None else _sum(total, of_it)
+                self._last[function.operation] = last
 
     def attributed(self, record: Pass) -> None:
         """Keeps the summary of a pass, or replaces the one with the same id."""
@@ -62,25 +67,15 @@ class Done(Listener):
     def functions(self) -> dict[str, FunctionTotalJson]:
         """By name: the sums, and the last call as in the record of its pass."""
         with self._lock:
-            return dict(self._functions)
+            totals: Any = {name: {**total, "last": self._last[name]} for name, total in self._sums.items()}
+        return dict(totals)
 
 
-def _sum(total: FunctionTotalJson | None, last: LastCallJson) -> FunctionTotalJson:
-    if total is None:
-        nothing: AmountsJson = {"bytes": 0, "inodes": 0}
-        no_size: BytesJson = {"bytes": 0, "inodes": None}
-        total = {"calls": 0, "removed": 0, "measured": nothing, "nominal": no_size, "seconds": 0.0, "last": last}
-    return {
-        "calls": total["calls"] + (not last["skipped"]),
-        "removed": total["removed"] + last["removed"],
-        "measured": {
-            "bytes": total["measured"]["bytes"] + last["measured"]["bytes"],
-            "inodes": total["measured"]["inodes"] + last["measured"]["inodes"],
-        },
-        "nominal": {"bytes": total["nominal"]["bytes"] + last["nominal"]["bytes"], "inodes": None},
-        "seconds": round(total["seconds"] + last["seconds"], 6),
-        "last": last,
-    }
+def _sum(total: Any, last: Any) -> Any:
+    """The sum of two numbers, or of each number in two records; what is not known stays so."""
+    if isinstance(total, dict):
+        return {name: _sum(value, last[name]) for name, value in total.items()}
+    return None if total is None else round(total + last, 6)
 
 
 class Shadow(Listener):
@@ -90,7 +85,7 @@ class Shadow(Listener):
         self._node = node
         self._log = log
         self._lock = threading.Lock()  # over `_planned`
-        self._planned: dict[str, tuple[str, float]] = {}  # id -> kind and name, when it would have gone first
+        self._planned: dict[str, tuple[Outcome, float]] = {}  # by id; when it would have gone first
         self._asked_at = float("-inf")
 
     def observed(self, _: SignalObservations, __: Decision) -> None:
@@ -109,7 +104,7 @@ class Shadow(Listener):
                 verdict = outcome.verdict
                 left_out = len(self._planned) >= MOST_REMEMBERED or verdict.kind not in OF_THE_RUNTIME
                 if outcome.result is Result.PLANNED and not left_out:
-                    self._planned.setdefault(verdict.id, (f"{verdict.kind} {verdict.name}", now))
+                    self._planned.setdefault(verdict.id, (outcome, now))
 
     def look(self) -> None:
         """Logs which of the objects are gone by now, and forgets them. Asks the runtime every 10 s at most."""
@@ -128,7 +123,6 @@ class Shadow(Listener):
             gone = [planned for object_id, planned in self._planned.items() if object_id not in there]
             self._planned = {known: planned for known, planned in self._planned.items() if known in there}
         if gone:
-            shown = ", ".join(name for name, _ in gone[:MOST_NAMED])
-            more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+            shown = names_of_removed((outcome for outcome, _ in gone), Result.PLANNED)
             earliest = format_duration(round(now - min(at for _, at in gone), 1))
-            self._log.info(f"something else has removed {shown}{more}; reclaimd would have begun {earliest} earlier")
+            self._log.info(f"something else has removed {shown}; reclaimd would have begun {earliest} earlier")

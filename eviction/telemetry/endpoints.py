@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -53,47 +53,31 @@ class Page:
     content_type: str = PLAIN
 
 
-def livez(why_not: str | None) -> Page:
-    """Whether the daemon works as it should. `why_not`: the reason if it does not, else None."""
+Pages = Mapping[str, Callable[[], Page]]  # by path
+
+
+def health(why_not: str | None) -> Page:
+    """The page for a probe. `why_not`: why it fails, None if all is well."""
     return Page(200, b"ok\n") if why_not is None else Page(503, f"{why_not}\n".encode())
 
 
-def readyz(*, located: bool, held_off: str | None) -> Page:
-    """Whether pressure would be relieved now: the runtime reported its image filesystem, and nothing is held off."""
-    if not located:
-        return Page(503, b"the container runtime has not said where its images are\n")
-    if held_off is not None:
-        return Page(503, f"held off: {held_off}\n".encode())
-    return Page(200, b"ok\n")
-
-
 class HttpServer:
-    """Serves pages (path -> function that makes the page) on an address, or on `listening`, a socket that already
+    """Serves pages on an address, or on `listening`, a socket that already
     listens. Raises CannotListen.
 
     `address`: what it listens on, with the port that the kernel assigned.
     """
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        pages: Mapping[str, Callable[[], Page]],
-        listening: socket.socket | None = None,
-    ):
+    def __init__(self, address: tuple[str, int], pages: Pages, listening: socket.socket | None = None):
         self._pages = pages
-        server = listening
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
         try:
-            if server is None:
-                server = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                server.bind(address)
-                server.listen(BACKLOG)
+            server = listening or socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
             self.address = _shown(*server.getsockname()[:2])
             too_late = _response(b"GET", Page(408, b"the request did not arrive in time\n"))
             self._clients = Clients("health", server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late)
         except OSError as error:
-            if server is not None:
-                server.close()
             raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None
 
     def stop(self) -> None:
@@ -148,6 +132,7 @@ def _is_whole(request: bytearray) -> bool:
     return b"\r\n\r\n" in request or b"\n\n" in request
 
 
+@dataclass(eq=False)
 class DaemonEndpoints(Listener):
     """Serves the pages, and notifies systemd of what is observed and done.
 
@@ -155,26 +140,17 @@ class DaemonEndpoints(Listener):
     records of the history were written, and how many were dropped. All three are called from any thread.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        hold_off: Holds,
-        log: Log,
-        notifier: Notifier,
-        status: Callable[[], NodeStatus],
-        why_not_alive: Callable[[], str | None],
-        history_counts: Callable[[], tuple[int, int]],
-    ):
-        self._node = node
-        self._hold_off = hold_off
-        self._log = log
-        self._notifier = notifier
-        self._status = status
-        self._why_not_alive = why_not_alive
-        self._history_counts = history_counts
-        self._conditions, self._last = "", "watching"
-        self._metrics: Metrics | None = None
-        self._server: HttpServer | None = None
+    node: Node
+    hold_off: Holds
+    log: Log
+    notifier: Notifier
+    status: Callable[[], NodeStatus]
+    why_not_alive: Callable[[], str | None]
+    history_counts: Callable[[], tuple[int, int]]
+    _conditions: str = field(default="", init=False)
+    _last: str = field(default="watching", init=False)
+    _metrics: Metrics | None = field(default=None, init=False)
+    _server: HttpServer | None = field(default=None, init=False)
 
     def start(self, address: tuple[str, int] | None, listening: socket.socket | None = None) -> None:
         """Serves the pages if an address is given, on the socket `listening` if systemd has opened one."""
@@ -182,34 +158,40 @@ class DaemonEndpoints(Listener):
             return
         from eviction.telemetry.metrics import Metrics
 
-        node, held_off = self._node, self._hold_off.why
-        metrics = Metrics(self._status, node.functions, lambda: self._log.dropped, self._history_counts)
-        pages: dict[str, Callable[[], Page]] = {
+        metrics = Metrics(self.status, self.node.functions, lambda: self.log.dropped, self.history_counts)
+        pages: Pages = {
             "/metrics": metrics.page,
-            "/livez": lambda: livez(self._why_not_alive()),
-            "/readyz": lambda: readyz(located=node.summary.paths.imagefs is not None, held_off=held_off()),
+            "/livez": lambda: health(self.why_not_alive()),
+            "/readyz": lambda: health(self._why_not_ready()),
         }
         try:
             server = HttpServer(address, pages, listening)
         except CannotListen as error:
-            self._log.warning(f"no metrics: {error}")
+            self.log.warning(f"no metrics: {error}")
             return
-        self._log.info(f"metrics and health are served on {server.address}", address=server.address)
+        self.log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server, self._metrics = server, metrics
-        node.listeners.add(metrics)
+        self.node.listeners.add(metrics)
+
+    def _why_not_ready(self) -> str | None:
+        """Why pressure would not be relieved now."""
+        if self.node.summary.paths.imagefs is None:
+            return "the container runtime has not said where its images are"
+        held_off = self.hold_off.why()
+        return None if held_off is None else f"held off: {held_off}"
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd, and feeds its watchdog unless a pass is stuck. The service is ready after
         the first observation."""
-        known = self._node.responder.state.config.kubelets is not None
+        known = self.node.responder.state.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
         first = not self._conditions
         self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
         if first:
-            self._notifier.ready(self._line())
-        self._notifier.status(self._line())
-        if self._why_not_alive() is None:
-            self._notifier.keep_alive(self._node.clock.monotonic())
+            self.notifier.ready()
+        self.notifier.status(self._line())
+        if self.why_not_alive() is None:
+            self.notifier.keep_alive(self.node.clock.monotonic())
 
     def on_watch_event(self) -> None:
         """Counts an observation that inotify asked for."""
@@ -219,11 +201,11 @@ class DaemonEndpoints(Listener):
     def passed(self, record: Pass) -> None:
         """Shows the pass as the status of the service."""
         self._last = f"last pass {record.result}: {record.reason}"
-        self._notifier.status(self._line())
+        self.notifier.status(self._line())
 
     def _line(self) -> str:
         """What `systemctl status` shows; without amounts and times, as each change is sent."""
-        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self._node.dry_run, self._last])
+        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self.node.dry_run, self._last])
 
     def stop(self) -> None:
         if self._server is not None:

@@ -24,18 +24,18 @@ from __future__ import annotations
 import json
 import os
 import queue
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from eviction.configuration.effective import Configuration
 from eviction.reporting.log import Log, ThrottledLog
 from eviction.reporting.observations_json import timestamp
 from eviction.types import EvictionError
+from reclaim.execution.workers import Workers
 from reclaim.trust import file_refusal
 from reclaim.types import EventReason, GCEvent
 from signals.clock import Clock
@@ -58,18 +58,7 @@ CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
 LARGEST_ANSWER_BYTES = 64 * 1024
 THIS_POD = "the service account of this pod"
-FORBIDDEN_CHARACTERS = "cannot be asked: its address or the token has characters that HTTP does not allow"
-_REMEDIES = {
-    401: "is its token or certificate valid?",
-    403: f"may it create and patch events in the namespace {NAMESPACE}?",
-}
-
-
-def event_recorder(configuration: Configuration, log: Log, clock: Clock) -> EventRecorder:
-    """The configured recorder, which neither connects nor imports anything before it is started. The Node has the
-    configured name, else the host name in lower case, as in the kubelet."""
-    node_name = configuration.node_name or socket.gethostname().strip().lower()
-    return EventRecorder(lambda: KubernetesEvents(configuration.kubeconfig).write, node_name, log, clock)
+REFUSED = f": is the token or certificate valid, and may it create and patch events in the namespace {NAMESPACE}?"
 
 
 Event = dict[str, Any]
@@ -150,6 +139,7 @@ class EventNotSent(EvictionError):
         self.retriable = retriable
 
 
+@dataclass(eq=False)
 class EventRecorder:
     """Sends events on a thread of its own.
 
@@ -158,61 +148,46 @@ class EventRecorder:
     `pause` makes the threading.Event that the thread waits on between two tries.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Callable[[Event], None]],
-        node_name: str,
-        log: Log,
-        clock: Clock,
-        pause: Callable[[], threading.Event] = threading.Event,
-    ):
-        self._connect = connect
-        self._correlator = EventCorrelator(node_name)
-        self._log = log
-        self._clock = clock
-        self._throttled_log = ThrottledLog(log, clock)
+    connect: Callable[[], Callable[[Event], None]]
+    node_name: str
+    log: Log
+    clock: Clock
+    pause: Callable[[], threading.Event] = threading.Event
+
+    def __post_init__(self) -> None:
+        self._correlator = EventCorrelator(self.node_name)
+        self._throttled_log = ThrottledLog(self.log, self.clock)
         self._queue: queue.Queue[tuple[GCEvent, float] | None] = queue.Queue(MOST_QUEUED)
-        self._stopping = pause()
-        self._lost = 0
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._stopping, self._ended = self.pause(), threading.Event()
 
     def start(self) -> None:
-        """Starts the thread; logs a warning if it cannot."""
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            self._log.warning(f"no events are sent to the API server: {error}")
+        """Starts the thread. Raises NoThread."""
+        Workers("events", 1).run(self._run, self._ended.set)
 
     def warn(self, event: GCEvent) -> None:
         """Queues an event, or drops it if the queue is full. May be called from any thread; takes microseconds."""
         try:
-            self._queue.put_nowait((event, self._clock.wall()))
+            self._queue.put_nowait((event, self.clock.wall()))
         except queue.Full:
-            self._lost += 1
             self._throttled_log.warn("events are lost: the API server accepts none, and the queue is full", key="lost")
 
-    def finish(self, seconds: float) -> bool:
-        """Waits at most `seconds` for the queued events, then stops sending. Returns whether all were handled."""
-        handled = self._queue.all_tasks_done
-        with handled:
-            handled.wait_for(lambda: not self._queue.unfinished_tasks or not self._thread.is_alive(), seconds)
-            done = not self._queue.unfinished_tasks
-        self._stopping.set()
+    def finish(self, seconds: float) -> None:
+        """Waits at most `seconds` for the queued events, and as long for room in the queue; then stops sending."""
         with suppress(queue.Full):
-            self._queue.put_nowait(None)  # wakes the thread
-        return done
+            self._queue.put(None, timeout=seconds)
+        self._ended.wait(seconds)
+        self._stopping.set()
 
     def _run(self) -> None:
         try:
-            write = self._connect()
+            write = self.connect()
         except EventNotSent as error:
-            self._log.warning(f"events go only to the log: {error}")
+            self.log.warning(f"events go only to the log: {error}")
             return
         while (queued := self._queue.get()) is not None and not self._stopping.is_set():
-            event = self._correlator.correlate(*queued, self._clock.monotonic())
+            event = self._correlator.correlate(*queued, self.clock.monotonic())
             if event is not None:
                 self._send(write, event)
-            self._queue.task_done()
 
     def _send(self, write: Callable[[Event], None], event: Event) -> None:
         for _ in range(MOST_TRIES):
@@ -227,8 +202,7 @@ class EventRecorder:
                 return
             else:
                 if self._throttled_log.resolved("server"):
-                    lost, self._lost = self._lost, 0
-                    self._log.info(f"the API server accepts events again{f'; {lost} were lost' if lost else ''}")
+                    self.log.info("the API server accepts events again")
                 return
 
 
@@ -298,11 +272,10 @@ class KubernetesEvents:
                 (errors.NewConnectionError, "cannot be reached"),
                 (errors.TimeoutError, "does not answer"),
                 (errors.SSLError, "has a certificate that is not trusted, or wants one"),
-                (errors.LocationValueError, "cannot be asked: that is not the address of a server"),
-                ((errors.HTTPError, OSError), "did not answer in HTTP"),
+                (Exception, "did not answer in HTTP, or is not the address of a server"),
             )
-            why = next((words for kinds, words in known if isinstance(error, kinds)), FORBIDDEN_CHARACTERS)
-            raise EventNotSent(f"{server} {why}", retriable=why != FORBIDDEN_CHARACTERS) from None
+            why = next(words for kind, words in known if isinstance(error, kind))
+            raise EventNotSent(f"{server} {why}", retriable=True) from None
         if status != fine:
             _judge(server, status, answer)
         return status
@@ -326,19 +299,15 @@ class KubernetesEvents:
                 self._config.load_incluster_config(client_configuration=configuration)
                 return configuration
             # It names the server that gets the token, and may name a program, so it must be as trusted as our own file.
-            refusal = file_refusal(path, os.stat(path))
-            if refusal is None:
+            why = file_refusal(path, os.stat(path))
+            if why is None:
                 self._config.load_kube_config(path, client_configuration=configuration, persist_config=False)
                 return configuration
-            why = f"{path} is not used, as {refusal}"
-        except self._config.ConfigException:
-            why = f"{path} cannot be used: it names no server, or no complete identity"
-            if not path:
-                why = f"{THIS_POD} cannot be used: this process does not run in a pod, or its token is not mounted"
         except Exception as error:  # noqa: BLE001 # a kubeconfig may contain anything, and the library may raise anything
-            known = error.strerror if isinstance(error, OSError) else None
-            why = f"{path or THIS_POD} cannot be used: {known or 'it is not valid YAML, or not a kubeconfig'}"
-        raise EventNotSent(why, retriable=True)
+            why = (isinstance(error, OSError) and error.strerror) or "it is no kubeconfig with a server and an identity"
+            if not path:
+                why = "this process does not run in a pod, or its token is not mounted"
+        raise EventNotSent(f"{path or THIS_POD} cannot be used: {why}", retriable=True)
 
 
 def _judge(server: str, status: int, answer: bytes) -> None:
@@ -351,6 +320,5 @@ def _judge(server: str, status: int, answer: bytes) -> None:
         if isinstance(document, dict) and document.get("kind") == "Event":
             return
         raise EventNotSent(f"{server} answered {status} with something that is not an event", retriable=True)
-    remedy = f": {_REMEDIES[status]}" if status in _REMEDIES else ""
     retriable = status in (401, 408, 429) or status >= 500
-    raise EventNotSent(f"{server} answered {status}{remedy}", retriable=retriable)
+    raise EventNotSent(f"{server} answered {status}{REFUSED * (status in (401, 403))}", retriable=retriable)

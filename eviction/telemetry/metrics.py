@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from itertools import product
@@ -39,19 +40,11 @@ LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
 
-# The CRI calls; for the streamed lists the kubelet has no operation_type.
-CALLS = frozenset(
-    {
-        "Version", "Status", "ListContainers", "ContainerStatus", "ListContainerStats", "StopContainer",
-        "RemoveContainer", "ListPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox", "ListImages",
-        "ImageStatus", "RemoveImage", "ImageFsInfo", "StreamContainers", "StreamPodSandboxes", "StreamImages",
-    }
-)  # fmt: skip
-
 Values = Mapping[Any, float | None] | float | None
 """The labels of a series, as a tuple -> its value; only a value for a series without labels. None: no series."""
 
 
+@dataclass(eq=False)
 class Metrics(Collector, Listener):
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
@@ -60,17 +53,13 @@ class Metrics(Collector, Listener):
     were dropped.
     """
 
-    def __init__(
-        self,
-        status: Callable[[], NodeStatus],
-        functions: FunctionTable = FUNCTIONS,
-        log_lines_dropped: Callable[[], int] = lambda: 0,
-        history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
-    ):
-        self._status = status
-        self._history_counts = history_counts
-        self._log_lines_dropped = log_lines_dropped
-        self._kinds = {kind for each in functions.values() for kind in each.kinds}
+    status: Callable[[], NodeStatus]
+    functions: FunctionTable = field(default_factory=lambda: FUNCTIONS)
+    log_lines_dropped: Callable[[], int] = lambda: 0
+    history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0)
+
+    def __post_init__(self) -> None:
+        self._kinds = {kind for each in self.functions.values() for kind in each.kinds}
         self._kept: Counter[tuple[str, ...]] = Counter()
         values.ValueClass = values.MutexValue  # never a file
         self._counted = CollectorRegistry()
@@ -94,8 +83,8 @@ class Metrics(Collector, Listener):
         for counted, known in (
             (self._passes, product(Trigger, PassResult)),
             (self._removals, product(self._kinds, Result)),
-            (self._bytes, product(functions, WAYS_TO_COUNT)),
-            (self._durations, product(functions)),
+            (self._bytes, product(self.functions, WAYS_TO_COUNT)),
+            (self._durations, product(self.functions)),
         ):
             for words in known:
                 counted.labels(*words)
@@ -133,10 +122,10 @@ class Metrics(Collector, Listener):
         self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_status(self._status())
+        yield from _of_status(self.status())
         text = "Log lines dropped, as nobody read them or they could not be written"
-        yield _counter("log_lines_dropped", text, self._log_lines_dropped())
-        written, dropped = self._history_counts()
+        yield _counter("log_lines_dropped", text, self.log_lines_dropped())
+        written, dropped = self.history_counts()
         yield _counter("history_records", "History records written", written)
         yield _counter("history_dropped", "History records that could not be written", dropped)
         version = metadata.version("reclaimd")
@@ -149,9 +138,7 @@ class Metrics(Collector, Listener):
 
 def _operation_type(call: str) -> str:
     """The kubelet's word for a call (`pkg/kubelet/kuberuntime/instrumented_services.go`): ListPodSandbox becomes
-    list_podsandbox."""
-    if call not in CALLS:
-        return "other"
+    list_podsandbox. A closed set: `reclaim.cri.client` names its calls after the messages of CRI."""
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", call.replace("PodSandbox", "Podsandbox")).lower()
 
 

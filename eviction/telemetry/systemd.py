@@ -28,20 +28,19 @@ class Notifier:
     """
 
     def __init__(self, environment: Mapping[str, str], process_id: int):
-        self._path = _socket_address(environment.get("NOTIFY_SOCKET", ""))
-        self.watchdog_seconds = _watchdog_seconds(environment, process_id) if self._path is not None else None
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._path = f"\0{path[1:]}" if path.startswith("@") else path  # `@`: the abstract socket of that name
+        self.watchdog_seconds = _watchdog_seconds(environment, process_id) if path else None
         # Made at the start: a process without a free descriptor must still feed the watchdog.
         self._descriptor: int | None = None
-        if self._path is not None:
-            with suppress(OSError):
-                self._descriptor = socket.socket(socket.AF_UNIX, DATAGRAMS).detach()
+        with suppress(OSError):
+            self._descriptor = socket.socket(socket.AF_UNIX, DATAGRAMS).detach()
         self._kept_alive_at = float("-inf")
         self._status = ""
 
-    def ready(self, status: str = "") -> None:
+    def ready(self) -> None:
         """The service has started, or has reloaded its configuration."""
-        self._status = status or self._status
-        self._send("READY=1", *_status_line(status))
+        self._send("READY=1")
 
     def reloading(self) -> None:
         """The configuration is being read again; `ready` must follow."""
@@ -51,10 +50,12 @@ class Notifier:
         self._send("STOPPING=1")
 
     def status(self, sentence: str) -> None:
-        """Sets the text that `systemctl status` shows; an unchanged one is not sent again."""
+        """Sets the text that `systemctl status` shows, in one line: text from names must not become another assignment.
+        An unchanged one is not sent again."""
         if sentence != self._status:
             self._status = sentence
-            self._send(*_status_line(sentence))
+            line = "".join(character if character.isprintable() else " " for character in sentence)
+            self._send(f"STATUS={line.encode()[:LONGEST_STATUS_BYTES].decode(errors='ignore')}")
 
     def keep_alive(self, now: float) -> None:
         """An observation finished at `now` (monotonic seconds). Sends at most 4 keep-alives per period."""
@@ -69,9 +70,7 @@ class Notifier:
         return seconds if self.watchdog_seconds is None else min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
 
     def _send(self, *lines: str) -> None:
-        if self._path is None:
-            return
-        with suppress(OSError):  # no process reads there, or its buffer is full
+        with suppress(OSError):  # there is no such socket, no process reads there, or its buffer is full
             sender = socket.socket(socket.AF_UNIX, DATAGRAMS, 0, self._descriptor)
             try:
                 sender.sendto("\n".join(lines).encode(errors="replace"), self._path)
@@ -84,24 +83,15 @@ def listening_socket(environment: Mapping[str, str], process_id: int, name: str)
 
     With it a service with PrivateNetwork=yes can still serve metrics.
     """
-    count, names = environment.get("LISTEN_FDS", ""), environment.get("LISTEN_FDNAMES", "").split(":")
-    if environment.get("LISTEN_PID") != str(process_id) or not (count.isascii() and count.isdigit()):
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    if environment.get("LISTEN_PID") != str(process_id) or name not in names:
         return None
-    for descriptor in range(FIRST_LISTENING, FIRST_LISTENING + min(int(count), len(names))):
-        if names[descriptor - FIRST_LISTENING] == name:
-            try:
-                os.set_inheritable(descriptor, False)
-                return socket.socket(fileno=descriptor)
-            except OSError:  # not open, or no socket
-                return None
-    return None
-
-
-def _socket_address(text: str) -> str | None:
-    """A path or an abstract name (`@…`), see sd_notify(3); None for any other text."""
-    if text.startswith("/") and len(os.fsencode(text)) <= 107:
-        return text
-    return "\0" + text[1:] if text.startswith("@") and 1 < len(os.fsencode(text)) <= 107 else None
+    try:
+        descriptor = FIRST_LISTENING + names.index(name)
+        os.set_inheritable(descriptor, False)
+        return socket.socket(fileno=descriptor)
+    except OSError:  # not open, or no socket
+        return None
 
 
 def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float | None:
@@ -110,9 +100,3 @@ def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float 
     if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) == 0:
         return None
     return int(text) / 1e6 if wanted in ("", str(process_id)) else None
-
-
-def _status_line(sentence: str) -> tuple[str, ...]:
-    """The assignment in one line: text from names must not become another assignment."""
-    line = "".join(character if character.isprintable() else " " for character in sentence)
-    return (f"STATUS={line.encode()[:LONGEST_STATUS_BYTES].decode(errors='ignore')}",) if sentence else ()

@@ -58,7 +58,7 @@ def started(configuration: str, *before: str) -> tuple[int, str]:
 
 @pytest.mark.regression
 def test_a_start_without_threads_ends_with_one_sentence(small_node: SmallNode) -> None:
-    """At the limit of processes: exit 71, and the sentence names the limit."""
+    """At the limit of processes: exit 71, which the page explains."""
     command = [PROGRAM, "run", "--config", small_node.configuration()]
     with (
         subprocess.Popen(
@@ -74,7 +74,7 @@ def test_a_start_without_threads_ends_with_one_sentence(small_node: SmallNode) -
         _, words = process.communicate("go\n", timeout=120.0)
     assert process.returncode == EXIT_NO_RESOURCES, words
     last = words.strip().splitlines()[-1]
-    assert "cannot start: no thread can be started for removals: can't start new thread; is the limit" in last
+    assert "cannot start: no thread can be started for the log: can't start new thread" in last
 
 
 def test_a_start_without_descriptors_ends_with_one_sentence(small_node: SmallNode) -> None:

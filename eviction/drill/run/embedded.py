@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
@@ -29,7 +30,7 @@ from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.telemetry.announcements import LogSink
+from eviction.telemetry.announcements import log_event
 from reclaim.images.records import ImageRecords
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_duration
@@ -272,7 +273,7 @@ class Drill(Observation):
         hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
         self._managers = {node: Manager(node, log, may_act=hold_off.why) for node in nodes}
         self._periodic = [
-            PeriodicGC(node, log, LogSink(log), hold_off.why) for node in nodes if configuration.periodic_gc
+            PeriodicGC(node, log, partial(log_event, log), hold_off.why) for node in nodes if configuration.periodic_gc
         ]
         self._growers = EmbeddedGrowers(embedded)
         self._pressures = PressureSchedule(scenario.pressures, self._growers)

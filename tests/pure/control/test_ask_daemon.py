@@ -124,7 +124,7 @@ def test_options_are_read_as_the_command_line_means_them() -> None:
     """Absent ones are off; a mark stands with its signal."""
     assert read_options({}) == ReclaimOptions()
     found = read_options({"signal": "nodefs.available", "until": "1Gi", "all": True, "output": "json"})
-    assert (found.signal, found.to_the_end, found.as_json) == (Signal.NODEFS_AVAILABLE, True, True)
+    assert (found.signal, found.all, found.as_json) == (Signal.NODEFS_AVAILABLE, True, True)
     assert found.until is not None
     assert found.until.mark(0) == 1 << 30
 

@@ -17,7 +17,7 @@ from tests.pure.values import GIB, observation, observations_of
 
 CACHE = (Signal("cache.available"), Signal("cache.inodesFree"))
 IMAGEFS = FilesystemRole.IMAGEFS
-NEEDS = "--room AMOUNT goes with --on, which is one of nodefs, imagefs, containerfs, cache; "
+NEEDS = "--room AMOUNT goes with --on, which is one of nodefs, imagefs, containerfs, cache; but they were "
 ON, ABOVE = "on imagefs,", "of it above the marks;"
 ALONE = "--room says what to reach, so --signal, --until and --all do not go with it"
 
@@ -43,10 +43,10 @@ def test_it_is_a_mark_on_the_bytes_of_that_filesystem(on: str, room: str, mark: 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"room": "1Gi"}, NEEDS + "--on is missing"),
-        ({"on": "imagefs"}, NEEDS + "--room is missing"),
-        ({"room": "1Gi", "on": "imagefs.available"}, NEEDS + "--on was 'imagefs.available'"),
-        ({"room": "1Gi", "on": ["imagefs"]}, NEEDS + "--on was ['imagefs']"),
+        ({"room": "1Gi"}, NEEDS + "'1Gi' and None"),
+        ({"on": "imagefs"}, NEEDS + "None and 'imagefs'"),
+        ({"room": "1Gi", "on": "imagefs.available"}, NEEDS + "'1Gi' and 'imagefs.available'"),
+        ({"room": "1Gi", "on": ["imagefs"]}, NEEDS + "'1Gi' and ['imagefs']"),
         ({"room": "1Gi", "on": "imagefs", "signal": "nodefs.available"}, ALONE),
         ({"room": "1Gi", "on": "imagefs", "until": "1Gi"}, ALONE),
         ({"room": "1Gi", "on": "imagefs", "all": True}, ALONE),

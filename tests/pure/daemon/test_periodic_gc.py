@@ -5,6 +5,7 @@ Source: kubelet, `StartGarbageCollection` in `pkg/kubelet/kubelet.go`.
 
 from __future__ import annotations
 
+from functools import partial
 from io import StringIO
 
 from eviction.daemon.periodic_gc import (
@@ -15,7 +16,7 @@ from eviction.daemon.periodic_gc import (
     PeriodicLoop,
 )
 from eviction.reporting.log import Log
-from eviction.telemetry.announcements import LogSink
+from eviction.telemetry.announcements import log_event
 from tests.pure.values import SteppedClock, SteppedEvent
 
 
@@ -31,7 +32,7 @@ class Story:
         self.held_until = 0.0
         log = Log(self.clock.wall, stream=self.out, verbosity=verbosity)
         what = IMAGE if images else CONTAINER
-        self.loop = PeriodicLoop(what, period, self._pass, log, LogSink(log), self.stopping, self._may_act)
+        self.loop = PeriodicLoop(what, period, self._pass, log, partial(log_event, log), self.stopping, self._may_act)
 
     def _may_act(self) -> str | None:
         return "held off" if self.clock.monotonic() - 1000.0 < self.held_until else None

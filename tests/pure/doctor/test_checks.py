@@ -43,7 +43,6 @@ from eviction.doctor.checks import (
     check_thresholds,
     check_unresolved_images,
     check_xfs,
-    healthy,
 )
 from eviction.reporting.configuration_warnings import Finding, Severity, kubelet_findings, row_problems
 from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts
@@ -134,7 +133,7 @@ def test_a_sound_node_has_no_findings() -> None:
         *check_readings(SEEN, ""),
         *check_runtime(""),
         *check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o660)),
-        *check_permissions("/pods", True, ()),
+        *check_permissions({}),
         *check_pod_directories(""),
         *check_log_directories({"podLogsDir": "/"}),
         *check_kubelet_list("", ""),
@@ -155,7 +154,7 @@ def test_a_sound_node_has_no_findings() -> None:
         *check_filesystem_numbers(()),
         *check_inotify(1024, 12),
         *check_history(""),
-        *check_daemon("", "", False),
+        *check_daemon("", "", False, True),
     ]
     assert found == []
     assert lines(()) == ["nothing wrong or risky was found"]
@@ -167,7 +166,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         *check_pressure(MARKS, None, observations_of()),
         *check_readings(observations_of(), "away"),
         *check_socket("", None),
-        *check_permissions("/pods", None, ()),
+        *check_permissions({}),
         *check_thresholds(MARKS, None, observations_of()),
         *check_sandbox_image(None),
         *check_unresolved_images(None),
@@ -180,7 +179,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         *check_separate_disk_gc(None, None, None),
         *check_inodes(observations_of()),
         *check_reserve(observations_of()),
-        *check_inotify(None, None),
+        *check_inotify(None, 0),
     ]
     assert found == []
 
@@ -189,7 +188,6 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
     ("findings", "check", "level"),
     [
         (check_runtime("no connection"), "runtime", Severity.PROBLEM),
-        (check_socket("/s", at_endpoint(stat.S_IFREG | 0o600)), "socket", Severity.PROBLEM),
         (check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o666)), "socket", Severity.RISK),
         (check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o600, 1000)), "socket", Severity.RISK),
         (check_containerd_frees_late(of_version("containerd", "2.0.0")), "containerd-frees-late", Severity.RISK),
@@ -222,17 +220,16 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (check_clock(1000.0, SOUND), "clock", Severity.PROBLEM),
         (check_clock(EARLIEST_WALL - 1.0, None), "clock", Severity.PROBLEM),
         (check_clock(WALL, holding(("x",), age_seconds=-3600.0)), "clock", Severity.RISK),
-        (check_permissions("/pods", False, ()), "permissions", Severity.PROBLEM),
-        (check_permissions("/pods", True, [("/var/log/pods", "read-only")]), "permissions", Severity.RISK),
+        (check_permissions({"/var/log/pods": "read-only"}), "permissions", Severity.RISK),
         (check_pod_directories("it was exchanged"), "pod-directories", Severity.PROBLEM),
         (check_log_directories({"podLogsDir": "/proc/self/cwd"}), "log-symlink", Severity.RISK),
         (check_history("/h is left alone: it is not a regular file"), "history", Severity.RISK),
         (check_kubelet_list("401 Unauthorized", ""), "kubelet-list", Severity.RISK),
         (check_kubelet_list("no way was found", "", False), "kubelet-list", Severity.NOTE),
         (check_kubelet_list("", "90.0MiB; images: 3"), "terminated-pods", Severity.RISK),
-        (check_daemon("no daemon answers", "", False), "daemon", Severity.NOTE),
-        (check_daemon("", "paused until 2027", False), "held-off", Severity.RISK),
-        (check_daemon("", "", True), "dry-run", Severity.RISK),
+        (check_daemon("no daemon answers", "", False, True), "daemon", Severity.NOTE),
+        (check_daemon("", "paused until 2027", False, True), "held-off", Severity.RISK),
+        (check_daemon("", "", True, True), "dry-run", Severity.RISK),
         (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
         (row_problems({SIGNALS[0]: ()}, (), {}, set(SIGNALS), SEEN), "row-empty", Severity.NOTE),
         (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),
@@ -241,11 +238,18 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
     ],
 )  # fmt: skip
 def test_each_check_makes_its_finding(findings: Iterable[Finding], check: str, level: Severity) -> None:
-    """With its level; evidence and remedy are never empty; only notes leave the node healthy."""
+    """With its level; evidence and remedy are never empty."""
     found = tuple(findings)
     assert (check, level) in {(finding.check, finding.level) for finding in found}
     assert all(finding.sentence and finding.evidence and finding.remedy for finding in found)
-    assert healthy(found) is all(finding.level is Severity.NOTE for finding in found)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_where_no_unit_is_installed_that_comes_first(installed: bool) -> None:
+    """A unit that does not exist cannot be enabled."""
+    (found,) = check_daemon("no daemon answers", "", False, installed)
+    assert found.remedy.startswith("reclaimd install --systemd, then ") is not installed
+    assert found.remedy.endswith("systemctl enable --now reclaimd")
 
 
 def test_no_built_in_row_is_said_to_be_empty_while_the_layout_is_not_known() -> None:
@@ -313,7 +317,7 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kubelets", "ending"),
-    [("1Mi", "; not below the kubelet's own mark"), ("2Gi", "; below the kubelet's own mark, too")],
+    [("1Mi", "; not below the kubelet's own mark"), ("2Gi", "; below the kubelet's own mark")],
 )
 def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
     tmp_path: Path, kubelets: str, ending: str
@@ -396,7 +400,7 @@ def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
 
 def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
     """And the count is at the end."""
-    shown = lines((*check_permissions("/pods", False, ()), *check_keeps(["x"], SOUND), *check_inotify(128, 12)))
+    shown = lines((*check_runtime("no connection"), *check_keeps(["x"], SOUND), *check_inotify(128, 12)))
     assert shown[0].startswith("PROBLEM  ")
     assert shown[1].startswith("  seen: ")
     assert shown[2].startswith("  do:   ")

@@ -106,7 +106,7 @@ def test_escaped_text_is_printable_and_stays_so(text: str) -> None:
 def test_debug_events_need_verbosity(verbosity: int, lines: int) -> None:
     """Everything else is always written."""
     log, stream = logged(verbosity=verbosity)
-    log.debug("d")
+    log.event(Level.DEBUG, "d")
     log.info("i")
     log.warning("w")
     log.error("e")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import StringIO
-
-import pytest
 
 from eviction.configuration.effective import load
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.log import Log
-from eviction.telemetry.announcements import Announcements, LogSink
+from eviction.telemetry.announcements import Announcements, log_event
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from tests.pure.values import SteppedClock, observations_of
@@ -18,25 +17,13 @@ from tests.pure.values import SteppedClock, observations_of
 PROBLEM = "kubeletEndpoint auto found no way"
 
 
-@pytest.mark.parametrize(("endpoint", "times"), [("auto", 1), ("http://127.0.0.1:10255", 3)])
-def test_a_node_without_a_way_to_its_kubelet_says_so_once(endpoint: str, times: int) -> None:
-    """Such a node may be as it should be; an endpoint that was written is warned of at most once a minute."""
-    clock, out = SteppedClock(), StringIO()
-    node = Node(load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": endpoint}), clock=clock)
-    log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, LogSink(log))
-    for _ in range(3):
-        announcements.runtime_asked(None, PROBLEM)
-        clock.step(60.0)
-    assert out.getvalue().count(PROBLEM) == times
-
-
 def test_another_problem_and_its_end_are_said_too() -> None:
-    """A file that appears changes the sentence; then a list again, and the next problem is new."""
+    """Each once: there may never be a way. A file that appears changes the sentence; then a list again, and the next
+    problem is new."""
     clock, out = SteppedClock(), StringIO()
     node = Node(load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto"}), clock=clock)
     log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, LogSink(log))
+    announcements = Announcements(node, log, partial(log_event, log))
     for problem in (None, PROBLEM, PROBLEM, "403", None, None, PROBLEM):
         announcements.runtime_asked(None, problem)
     said = [line.partition(" ")[2] for line in out.getvalue().splitlines()]
@@ -63,7 +50,7 @@ def test_the_log_of_a_dry_run_names_what_would_go() -> None:
         clock, out = SteppedClock(), StringIO()
         node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
         log = Log(clock.wall, as_json=as_json, stream=out)
-        announcements = Announcements(node, log, LogSink(log))
+        announcements = Announcements(node, log, partial(log_event, log))
         for _ in range(3):
             announcements.passed(record)
             clock.step(31.0)

@@ -11,8 +11,9 @@ import pytest
 
 from eviction.record import Pass, PassResult, Timings, Trigger
 from eviction.reporting.status import NodeStatus, Status, ThresholdStatusJson, threshold_status
-from eviction.telemetry.metrics import BUCKETS, CALLS, LARGEST_SERIES, Metrics
+from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, Metrics
 from eviction.types import Decision, NodeCondition
+from reclaim.cri import cri_pb2
 from reclaim.functions import FUNCTIONS
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import update_fill_rate
@@ -174,16 +175,14 @@ def test_kept_is_about_the_last_pass() -> None:
 
 
 def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
-    """operation_type as in the kubelet; an unknown call counts as other."""
+    """operation_type as in the kubelet."""
     metrics = Metrics(lambda: QUIET)
     metrics.called("ListImages", 0.2, False)
     metrics.called("ListImages", 0.2, True)
-    metrics.called("SomethingNew", 0.2, False)
     metrics.count_watch_event()
     found = scraped(metrics)
     assert found['reclaimd_runtime_operations_total{operation_type="list_images"}'] == 2
     assert found['reclaimd_runtime_operations_errors_total{operation_type="list_images"}'] == 1
-    assert found['reclaimd_runtime_operations_total{operation_type="other"}'] == 1
     assert found['reclaimd_runtime_operations_duration_seconds_count{operation_type="list_images"}'] == 2
     assert found["reclaimd_watch_events_total"] == 1
 
@@ -199,7 +198,9 @@ def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
             kept = tuple(Outcome(verdict(k, r, Action.KEEP)) for k in Kind for r in Reason)
             functions = tuple(ReclaimResult(str(f), all_outcomes, kept) for f in FUNCTIONS)
             metrics.passed(replace(a_pass(*functions, result=result), trigger=trigger))
-    for call in [*CALLS, *(f"Unknown{number}" for number in range(1000))]:
+    messages = (name for name in cri_pb2.DESCRIPTOR.message_types_by_name if name.endswith("Request"))
+    streams = ("StreamContainers", "StreamPodSandboxes", "StreamImages")
+    for call in (*(name.removesuffix("Request") for name in messages), *streams):
         metrics.called(call, 1000.0, True)
     text = metrics.page().body.decode()
     assert "secret" not in text

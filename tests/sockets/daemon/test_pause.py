@@ -102,7 +102,7 @@ def test_without_a_daemon_resume_ends_what_is_kept_for_the_next_one(small_node: 
     kept = state.with_name("images.json.pause")
     assert kept.exists()
     ended = reclaimd_here("resume", "--config", file)
-    assert (ended.returncode, f"{kept} is removed, which kept a pause until " in ended.stderr) == (3, True)
+    assert (ended.returncode, f"{kept} is removed, so its next start is without a pause" in ended.stderr) == (3, True)
     assert not kept.exists()
 
 

@@ -19,7 +19,7 @@ from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.listener import Listener
 from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.telemetry.announcements import LogSink
+from eviction.telemetry.announcements import log_event
 from reclaim.images.records import ImageRecords
 from reclaim.types import EventReason, GCEvent
 from signals.types import FsLayout, Signal
@@ -92,10 +92,15 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
     )
     passes: list[Pass] = []
     log, events = Log(clock.wall, as_json=True, stream=Lines()), Events()
+
+    def announce(event: GCEvent) -> None:
+        log_event(log, event)
+        events.warn(event)
+
     manager = Manager(
         node,
         log,
-        events=LogSink(log, events.warn),
+        events=announce,
         event=lambda: next(unused),
     )
 

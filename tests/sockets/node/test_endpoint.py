@@ -70,5 +70,5 @@ def test_a_socket_that_exists_is_found(tmp_path: Path) -> None:
         node = view(first, second)
         assert node.endpoint.found
         assert node.endpoint.remark == f"no endpoint configured; using unix://{second}"
-        assert check(node, CheckOptions()).lines[-1] == f"runtime: unix://{second} (found)"
+        assert check(node, CheckOptions()).lines[-1] == f"runtime: no endpoint configured; using unix://{second}"
         node.close()

@@ -198,7 +198,7 @@ def test_doctor_tells_what_terminated_pods_hold_and_what_was_tried(
         small_node.runtime.kill_sandbox(pod.sandbox_id)
 
     def found(node: Node) -> dict[str, Any]:
-        return {finding.check: finding for finding in examine(node)[0]}
+        return {finding.check: finding for finding in examine(node).findings}
 
     plain = found(small_node.node())["terminated-pods"]
     assert plain.evidence == "8.0MiB; images: 2; pods all of whose containers have exited: 2"
