@@ -109,11 +109,6 @@ class Threshold:
         """The value as written: `10%`, or `10% + 5%` with a margin."""
         return str(self.value) if self.margin is None else f"{self.value} + {self.margin}"
 
-    def same_as(self, other: Threshold) -> bool:
-        """True if signal, value, margin and grace period agree; the minimum reclaim is not compared."""
-        mine = (self.signal, self.value, self.margin, self.grace_seconds)
-        return mine == (other.signal, other.value, other.margin, other.grace_seconds)
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:

@@ -355,8 +355,8 @@ BREAKS = (
     Break(
         "a failed reading clears a threshold",
         SYNCHRONIZE,
-        "met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)",
-        "met = rules.merge_thresholds(met, unresolved)",
+        "dict.fromkeys((*met, *unresolved, *frozen))",
+        "dict.fromkeys((*met, *unresolved))",
     ),
     Break(
         "a grace period survives a gap",

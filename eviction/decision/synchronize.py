@@ -94,14 +94,16 @@ class EvictionConfig:
 class ManagerState:
     """What one pass leaves for the next. Times are in monotonic seconds.
 
-    `met`: the thresholds that were met for their grace period; they stay met until the minimum reclaim is reached.
+    `first_observed_at`: when each threshold that is met was first met. `pressure_last_observed_at`: when a threshold
+    that raises ReclaimPressure was last met. `met`: the thresholds that were met for their grace period; they stay met
+    until the minimum reclaim is reached.
     `conditions`: those last reported. `last_observed_at`: when the last pass was, whatever could be read; None before
     the first.
     """
 
     config: EvictionConfig
     first_observed_at: Mapping[Threshold, float] = field(default_factory=dict)
-    conditions_last_observed_at: Mapping[NodeCondition, float] = field(default_factory=dict)
+    pressure_last_observed_at: float = -math.inf
     met: tuple[Threshold, ...] = ()
     conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
@@ -128,18 +130,21 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
     unread = observations.signals.keys() - usable.keys()
     frozen = [known for known in state.first_observed_at if known.signal in unread and known in in_force]
-    met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)
-    first_observed = rules.thresholds_first_observed_at(met, state.first_observed_at, now)
-    last_observed = rules.node_conditions_last_observed_at(
-        rules.node_conditions(met), state.conditions_last_observed_at, now
-    )
+    met = tuple(dict.fromkeys((*met, *unresolved, *frozen)))
+    first_observed = {threshold: state.first_observed_at.get(threshold, now) for threshold in met}
+    pressure_at = now if rules.raise_pressure(met) else state.pressure_last_observed_at
     served = rules.thresholds_met_grace_period(first_observed, now)
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
     ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations)
     chosen = next(iter(ranked), None)
-    conditions = rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now)
+    kubelets = state.config.kubelets_in_layout(observations.layout)
     decision = Decision(
-        conditions=conditions | _of_the_kubelet(state, observations),
+        conditions=rules.node_conditions(
+            reclaim_pressure=now - pressure_at < state.config.transition_period_seconds,
+            disk_pressure=rules.below_kubelets_marks(
+                kubelets, observations.signals, before=NodeCondition.DISK_PRESSURE in state.conditions
+            ),
+        ),
         thresholds_met=met,
         acted_on=chosen,
         row=() if chosen is None else state.config.row(chosen.signal, observations),
@@ -149,20 +154,12 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     state = replace(
         state,
         first_observed_at=first_observed,
-        conditions_last_observed_at=last_observed,
+        pressure_last_observed_at=pressure_at,
         met=tuple(one for one in served if one.signal not in unread or one in state.met),
         conditions=decision.conditions,
         last_observations=dict(usable),
     )
     return state, decision
-
-
-def _of_the_kubelet(state: ManagerState, observations: SignalObservations) -> frozenset[NodeCondition]:
-    """DiskPressure, if the kubelet would report it now."""
-    kubelets = state.config.kubelets_in_layout(observations.layout)
-    before = NodeCondition.DISK_PRESSURE in state.conditions
-    below = rules.below_kubelets_marks(kubelets, observations.signals, before=before)
-    return frozenset({NodeCondition.DISK_PRESSURE} if below else ())
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:

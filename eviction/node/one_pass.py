@@ -24,7 +24,7 @@ from itertools import takewhile
 
 from eviction.decision.headroom import NEVER, FillRates, faster, update_fill_rates, urgency
 from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.thresholds import thresholds_met, usable
+from eviction.decision.thresholds import thresholds_met
 from eviction.record import Pass, Timings, Trigger, with_result
 from eviction.types import Decision, Extent, Threshold
 from reclaim.execution.executor import URGENT_SECONDS, Executor
@@ -228,7 +228,7 @@ class OnePass:
         """Why a function is not called; empty if it is."""
         if entry.waits:
             now = self._setting.observe()
-            if not thresholds_met(entry.goal, usable(now.signals), enforce_min_reclaim=True):
+            if not thresholds_met(entry.goal, now.signals, enforce_min_reclaim=True):
                 return ", ".join(f"{one.signal} is not below {one.value}" for one in entry.goal)
         if self._executor.dry_run:
             return ""
@@ -247,10 +247,10 @@ class OnePass:
             observations = self._counted(entry, role) if self._of_store else self._setting.observe()
             self._rates = update_fill_rates(self._rates, observations)
             seen = _with_promised(observations, role, promised_bytes)
-            unmet = thresholds_met(entry.goal, usable(seen.signals), enforce_min_reclaim=True)
+            unmet = thresholds_met(entry.goal, seen.signals, enforce_min_reclaim=True)
             seconds_left = self._urgency(entry, observations)
             self._crossed = self._crossed or bool(
-                thresholds_met(entry.goal, usable(observations.signals), enforce_min_reclaim=False)
+                thresholds_met(entry.goal, observations.signals, enforce_min_reclaim=False)
             )
             relieved = not unmet if self._crossed else seconds_left >= self._setting.lead_seconds()
             stop = None
@@ -336,7 +336,7 @@ class OnePass:
     def _still_met(self, after: SignalObservations) -> tuple[Threshold, ...]:
         until = self._request.until
         goal = self._mine(self._config.in_layout(after.layout)) if until is None else until
-        return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
+        return thresholds_met(goal, after.signals, enforce_min_reclaim=True)
 
 
 def usage_of(observations: SignalObservations) -> Usage:
