@@ -7,11 +7,12 @@ in `eviction.reporting.filesystem_facts`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MOUNTS = "/proc/self/mountinfo"
-_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+_ESCAPE = re.compile(r"\\([0-7]{3})")
 _SEPARATOR = "-"
 
 
@@ -60,18 +61,8 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
 
 def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
     """The mount that holds a path without symlinks: the deepest of nested mounts, the last of several on one point."""
-    index = index_of_holding(path, [mount.point for mount in mounts])
-    return None if index is None else mounts[index]
-
-
-def index_of_holding(path: str, points: Sequence[str]) -> int | None:
-    """The index of the mount point that holds a path without symlinks. `points`: in the kernel's order."""
-    holding = [
-        (len(point), index)
-        for index, point in enumerate(points)
-        if path == point or path.startswith(point.rstrip("/") + "/")
-    ]
-    return max(holding)[1] if holding else None
+    holding = (one for one in reversed(mounts) if path == one.point or path.startswith(one.point.rstrip("/") + "/"))
+    return max(holding, key=lambda mount: len(mount.point), default=None)
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
@@ -122,6 +113,4 @@ def _device_id(mount: Mount) -> int:
 
 
 def _unescaped(text: str) -> str:
-    for code, character in _ESCAPES:
-        text = text.replace(code, character)
-    return text
+    return _ESCAPE.sub(lambda code: chr(int(code[1], 8)), text)

@@ -55,9 +55,8 @@ class FilesystemRole(str):
 FilesystemRole.NODEFS = FilesystemRole("nodefs")
 FilesystemRole.IMAGEFS = FilesystemRole("imagefs")
 FilesystemRole.CONTAINERFS = FilesystemRole("containerfs")
-FilesystemRole.IMAGESTORE = FilesystemRole(
-    "imagestore"
-)  # no filesystem: what the runtime's images may take (`StoreCount`)
+# no filesystem, but what the runtime's images may take (`StoreCount`)
+FilesystemRole.IMAGESTORE = FilesystemRole("imagestore")
 KUBELET_ROLES: Final = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
 
 AVAILABLE: Final = "available"

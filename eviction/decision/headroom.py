@@ -130,12 +130,10 @@ def levels_to_watch(
         levels[inodes] = max(levels.get(inodes, 0), observation.available - headroom)
     return {
         path: WatchedLevels(
-            available_bytes=highest[device].get(False),
-            inodes_free=highest[device].get(True),
-            bytes_per_second=_fastest_of(device, False, fill_rates, policy),
-            inodes_per_second=_fastest_of(device, True, fill_rates, policy),
-            floor_seconds=policy.floor_seconds,
-            ceiling_seconds=policy.ceiling_seconds,
+            (highest[device].get(False), highest[device].get(True)),
+            (_fastest_of(device, False, fill_rates, policy), _fastest_of(device, True, fill_rates, policy)),
+            policy.floor_seconds,
+            policy.ceiling_seconds,
         )
         for device, path in paths.items()
     }

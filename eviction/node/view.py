@@ -44,7 +44,7 @@ class NodeView:
         self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader or KubeletsReader(configuration.filesystems.values())
         self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
-        self.probes = Probes(self.clock, self._reader, run_on_thread=self.probe_threads.run)
+        self.probes = Probes(self.clock, self._reader, self.probe_threads.run)
         root_directory = configuration.root_directory if configuration.has_runtime else None
         self.summary = summarize(
             FilesystemPaths(root_directory, own=configuration.filesystems), self.probes, self.clock

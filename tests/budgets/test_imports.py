@@ -33,7 +33,6 @@ HOMES = {
     "kubernetes": {"eviction/telemetry/kubernetes_events.py"},
     "urllib3": {"eviction/telemetry/kubernetes_events.py"},  # the HTTP library of kubernetes: its timeouts and errors
     "prometheus_client": {"eviction/telemetry/metrics.py"},
-    "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
     "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {"eviction/configuration/models.py"},
