@@ -407,7 +407,7 @@ BREAKS = (
         "True",
     ),
     Break("the room is passed by", "eviction/control/reclaim.py", "extent = Extent.ENOUGH", "extent = Extent.ALL"),
-    Break("a cooldown is over at once", ONE_PASS, "if cooldown_seconds > 0:", "if False:"),
+    Break("a cooldown is over at once", ONE_PASS, "self._clock.monotonic() + cooldown_seconds", "0.0"),
     Break("the lead removes as much as it likes", ONE_PASS, "lambda: None if self._crossed else 1)", "lambda: None)"),
     Break("nothing is held off after a start", HOLD_OFF, "        if left <= 0:\n", "        if True:\n"),
     Break(

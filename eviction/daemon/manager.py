@@ -532,7 +532,8 @@ class Manager:
             self._announcements.held_off(why_not)
             return
         self._announcements.reclaiming(acted_on)
-        running = self._node.responder.begin(observations, decision, trigger, gives_way=lambda: lane.another_waits)
+        gives_way = lambda: lane.another_waits  # noqa: E731 # evaluated at each call
+        running = OnePass(self._node.responder, observations, decision, trigger, gives_way=gives_way)
 
         def relieve() -> None:
             record = running.run()

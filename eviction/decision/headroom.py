@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
+from reclaim.types import NEVER
 from signals.interval import (
     ASSUMED_INODES_PER_SECOND,
     FillRate,
@@ -62,9 +63,6 @@ def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -
         after[of_bytes] = update_fill_rate(fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes)
         after[of_inodes] = update_fill_rate(fill_rates.get(of_inodes), stats.inodes_free, stats.time, polled_inodes)
     return after
-
-
-NEVER = float("inf")
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:

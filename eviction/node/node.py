@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import assert_never
@@ -29,7 +29,7 @@ from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.listener import Listeners
 from eviction.node.hold_off import KubeletWatch, Pause
-from eviction.node.one_pass import AS_CONFIGURED, Cooldowns, OnePass, Request, Setting
+from eviction.node.one_pass import AS_CONFIGURED, OnePass, Request
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
@@ -72,46 +72,46 @@ class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
 
 
+@dataclass(slots=True)
 class Responder:
-    """Observes the node, decides, and makes the passes that follow. `synchronize` is for one thread at a time; passes
-    on different filesystems may run side by side.
+    """Observes the node and decides; what all its passes have in common. `synchronize` is for one thread at a time;
+    passes on different filesystems may run side by side.
 
-    `fill_rates`: only `synchronize` writes them; a pass, which reads more often, continues from them on its own.
-    `lead`: whether passes begin before their mark is reached when removals take long.
+    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
+    `context`: makes what the stages of one pass may use, from its executor and what the pass is about.
+    `removal_seconds`: how long removals have taken lately. `extent`, `lead`: as configured. `cooling_until`: until when
+    a function is not called again (monotonic seconds). `fill_rates`: only `synchronize` writes them; a pass, which
+    reads more often, continues from them on its own.
     """
 
-    def __init__(self, setting: Setting, config: EvictionConfig, extent: Extent, *, lead: bool = True):
-        unknown = config.functions - setting.functions.keys()
-        if unknown:
-            raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
-        self._setting = setting
-        self._extent = extent
-        self.lead = lead
-        self.state = ManagerState(config)
-        self.fill_rates: FillRates = {}
-        self.history = History()
-
-    def set_config(self, config: EvictionConfig, extent: Extent, *, lead: bool) -> None:
-        """Replaces the thresholds; those in both configurations keep their state. Must not be called during a pass."""
-        self.state = replace(self.state, config=config)
-        self._extent = extent
-        self.lead = lead
+    observe: Callable[[], SignalObservations]
+    count: Callable[[], str | None]
+    functions: FunctionTable
+    clock: Clock
+    context: Callable[[Executor, Callable[[], Pressure]], ReclaimContext]
+    executor: Callable[[Callable[[], bool], Callable[[], int | None]], Executor]
+    removal_seconds: Callable[[], float]
+    state: ManagerState
+    extent: Extent = Extent.ENOUGH
+    lead: bool = True
+    cooling_until: dict[str, float] = field(default_factory=dict)
+    fill_rates: FillRates = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
     def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
         """All functions that rows name and that free space on a filesystem of this node."""
         roles, named = set(map(str, observations.filesystems)), self.state.config.functions
-        functions = self._setting.functions
-        return tuple(name for name in functions if name in named and functions[name].frees in roles)
+        return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
 
     @property
     def lead_seconds(self) -> float:
         """How long before the kubelet's mark a pass begins at the latest: as long as removals have taken lately. 0 if
         the lead is switched off, or if it gains nothing because the pass goes to the end of its row."""
-        return self._setting.lead_seconds() if self.lead and self._extent is Extent.ENOUGH else 0.0
+        return self.removal_seconds() if self.lead and self.extent is Extent.ENOUGH else 0.0
 
     def synchronize(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides; records both in the history."""
-        observations = self._setting.observe()
+        observations = self.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
         self.fill_rates = update_fill_rates(self.fill_rates, observations)
@@ -119,34 +119,11 @@ class Responder:
         self.history.add(HistoryEntry(before, observations, decision))
         return observations, decision
 
-    def begin(
-        self,
-        observations: SignalObservations,
-        decision: Decision,
-        trigger: Trigger,
-        request: Request = AS_CONFIGURED,
-        *,
-        setting: Setting | None = None,
-        gives_way: Callable[[], bool] = lambda: False,
-    ) -> OnePass:
-        """The pass that follows; it has done nothing yet. `setting`: replaces the one that all passes share."""
-        return OnePass(
-            setting or self._setting,
-            self.state.config,
-            self._extent,
-            self.fill_rates,
-            observations,
-            decision,
-            trigger,
-            request,
-            gives_way=gives_way,
-        )
-
     def reclaim(
         self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
     ) -> Pass:
-        """Makes the pass and runs it. Never raises because of the runtime or a single object."""
-        return self.begin(observations, decision, trigger, request or AS_CONFIGURED).run()
+        """Makes the pass that follows and runs it. Never raises because of the runtime or a single object."""
+        return OnePass(self, observations, decision, trigger, request or AS_CONFIGURED).run()
 
 
 class Node(NodeView):
@@ -219,18 +196,17 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        self._setting = Setting(
+        self.responder = Responder(
             self.summary.observe,
             self.locate,
             self.functions,
-            Cooldowns(),
             self.clock,
             self.context,
             self.make_executor,
             lambda: self.experience.seconds,
-        )
-        self.responder = Responder(
-            self._setting, self._eviction_config(), configuration.extent, lead=configuration.lead
+            ManagerState(self._eviction_config()),
+            configuration.extent,
+            configuration.lead,
         )
 
     def _made_functions(self) -> FunctionTable:
@@ -241,11 +217,11 @@ class Node(NodeView):
             return FUNCTIONS
         return table_of(*FUNCTIONS.values(), *_own_functions(self.configuration, self.listeners.program_line))
 
-    def setting_of_dry_runs(self) -> Setting:
+    def responder_of_dry_runs(self) -> Responder:
         """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
         and its executors cannot remove anything. Raises FunctionUnusable."""
         executor = partial(self.make_executor, dry_run=True)
-        return replace(self._setting, functions=self._made_functions(), executor=executor)
+        return replace(self.responder, functions=self._made_functions(), executor=executor)
 
     def make_executor(
         self,
@@ -416,7 +392,9 @@ class Node(NodeView):
         changed = needing_restart(self.configuration, configuration)
         self.configuration = until_restart(self.configuration, configuration)
         self.removals.set_parallel(configuration.parallel_removals)
-        self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
+        responder = self.responder
+        responder.state = replace(responder.state, config=self._eviction_config())  # thresholds in both keep theirs
+        responder.extent, responder.lead = configuration.extent, configuration.lead
         return changed
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
-    NEVER,
     PollPolicy,
     begins_by_lead,
     faster,
@@ -20,6 +19,7 @@ from eviction.decision.headroom import (
     urgency,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.types import NEVER
 from signals.interval import FillRate
 from signals.types import (
     FilesystemIdentity,
