@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, Rows, below_of, functions_of, relieved_by, row
+from eviction.decision.reclaim_table import Rows, below_of, functions_of, relieved_by, row
 from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
@@ -30,7 +30,6 @@ class EvictionConfig:
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
-    reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
     rows: Rows = field(default_factory=dict, repr=False)
     kubelets: tuple[Threshold, ...] | None = None
     _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
@@ -59,7 +58,7 @@ class EvictionConfig:
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
         """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
-        return row(signal, observations.layout, self.reclaim_table, self.rows)
+        return row(signal, observations.layout, self.rows)
 
     def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         """What a reclaim function has to clear: the thresholds in force that it can relieve. If its row calls it only
@@ -75,7 +74,7 @@ class EvictionConfig:
 
     def _relieves(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         in_force = self.in_layout(observations.layout)
-        return relieved_by(in_force, function, observations.layout, self.reclaim_table, self.rows)
+        return relieved_by(in_force, function, observations.layout, self.rows)
 
     def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
         below = below_of(function, threshold.signal, observations.layout, self.rows)
@@ -87,7 +86,7 @@ class EvictionConfig:
 
     @property
     def functions(self) -> frozenset[str]:
-        return functions_of(self.reclaim_table, self.rows)
+        return functions_of(self.rows)
 
 
 @dataclass(frozen=True, slots=True)

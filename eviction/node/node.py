@@ -25,8 +25,7 @@ from eviction.configuration.kubelet_versions import RECORDS_PULLS, RECORDS_PULLS
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.decision.headroom import FillRates, update_fill_rates
-from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
-from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
+from eviction.decision.synchronize import ManagerState, synchronize
 from eviction.listener import Listeners
 from eviction.node.hold_off import KubeletWatch, Pause
 from eviction.node.one_pass import AS_CONFIGURED, OnePass, Request
@@ -145,7 +144,6 @@ class Node(NodeView):
         summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
-        reclaim_table: ReclaimTable = RECLAIM_TABLE,
     ):
         super().__init__(
             configuration,
@@ -159,7 +157,6 @@ class Node(NodeView):
         self.listeners = Listeners()
         self._given_functions = functions
         self.functions = self._made_functions()
-        self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.client.on_call = self._called
@@ -204,7 +201,7 @@ class Node(NodeView):
             self.context,
             self.make_executor,
             lambda: self.experience.seconds,
-            ManagerState(self._eviction_config()),
+            ManagerState(eviction_config(configuration)),
             configuration.extent,
             configuration.lead,
         )
@@ -392,8 +389,8 @@ class Node(NodeView):
         changed = needing_restart(self.configuration, configuration)
         self.configuration = until_restart(self.configuration, configuration)
         self.removals.set_parallel(configuration.parallel_removals)
-        responder = self.responder
-        responder.state = replace(responder.state, config=self._eviction_config())  # thresholds in both keep theirs
+        responder, config = self.responder, eviction_config(self.configuration)
+        responder.state = replace(responder.state, config=config)  # thresholds that stay keep their state
         responder.extent, responder.lead = configuration.extent, configuration.lead
         return changed
 
@@ -407,9 +404,6 @@ class Node(NodeView):
         if self.removals.wait(DRAIN_SECONDS):
             self.removals.workers.close()
             super().close()
-
-    def _eviction_config(self) -> EvictionConfig:
-        return replace(eviction_config(self.configuration), reclaim_table=self._reclaim_table)
 
     def _pulled_at(self) -> Mapping[str, float]:
         return brought_at(self.client) or stored_at(self.summary.paths.imagefs or "")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE, RowEntry, functions_of, relieved_by, row
+from eviction.decision.reclaim_table import RowEntry, functions_of, relieved_by, row
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import raise_pressure
 from eviction.types import Threshold, ThresholdValue
@@ -54,7 +54,7 @@ def test_a_function_relieves_the_thresholds_of_the_rows_that_name_it() -> None:
     assert relieved_by(thresholds, "prune", FsLayout.SINGLE, rows=ROWS) == thresholds
     assert relieved_by(thresholds, "DeleteUnusedImages", FsLayout.SINGLE, rows=ROWS) == thresholds[:1]
     assert relieved_by(thresholds, "DeleteAllUnusedContainers", FsLayout.SINGLE, rows=ROWS) == ()
-    assert functions_of(RECLAIM_TABLE, ROWS) == functions_of(RECLAIM_TABLE) | {"prune"}
+    assert functions_of(ROWS) == functions_of() | {"prune"}
 
 
 def test_its_pressure_is_not_the_nodes() -> None:
