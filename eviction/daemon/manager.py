@@ -53,8 +53,6 @@ from signals.types import KUBELET_ROLES, Signal, SignalObservations
 RETRY_SECONDS = 1.0  # while the runtime does not answer, and after a pass that freed something but not enough
 LONGEST_PAUSE_SECONDS = 60.0
 LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
-NO_DEVICE = -1  # the lane of requests whose filesystem cannot be read
-NO_FILESYSTEM = -2  # the lane of the image store, whose passes wait for the runtime's count
 REFRESH_SECONDS = 60.0  # between two refreshes
 PLACES_SECONDS = 2.0  # the longest wait for the runtime to say where the images are
 LONGEST_SECONDS = 30.0  # for one whole refresh; the next one does not ask again about containers already answered for
@@ -103,10 +101,10 @@ class Lane:
     of them. Two lanes whose rows name the same function share its objects: what one is removing, the other leaves out.
 
     Only one thread may start tasks; any thread may read `task`. `on_done`: called on the lane's thread after each task.
-    `begun`: how many tasks have begun so far. `row`: that of the pass that is running or ran last. `running`: that
-    pass; None: something else is running, or a request that has not made a pass yet. `another_waits`: another row of
-    this filesystem has become due meanwhile. `lead_used`: the lead has begun a pass since the mark was last reached;
-    one is enough. `backoffs`: the pause of each of its rows.
+    `begun`: how many tasks have begun so far. `running`: the pass that is running or ran last; None: it was something
+    else, or a request that has not made a pass yet. `another_waits`: another row of this filesystem has become due
+    meanwhile. `lead_used`: the lead has begun a pass since the mark was last reached; one is enough. `backoffs`: the
+    pause of each of its rows.
     """
 
     def __init__(self, threads: Workers, clock: Clock, log: Log, on_done: Callable[[], None]):
@@ -116,7 +114,6 @@ class Lane:
         self._on_done = on_done
         self.task: Task | None = None
         self.begun = 0
-        self.row: tuple[str, ...] = ()
         self.running: OnePass | None = None
         self.another_waits = self.lead_used = False
         self.backoffs: dict[tuple[str, ...], RowBackoff] = {}
@@ -125,13 +122,11 @@ class Lane:
     def free(self) -> bool:
         return self.task is None
 
-    def start(
-        self, what: str, do: Callable[[], None], row: tuple[str, ...] = (), running: OnePass | None = None
-    ) -> bool:
+    def start(self, what: str, do: Callable[[], None], running: OnePass | None = None) -> bool:
         """Starts a task; none may be running. An exception in it is logged. Returns false if there is no thread for it;
         then nothing is started, which is logged too."""
         task = Task(what, self._clock.monotonic(), threading.Event())
-        self.task, self.row, self.running, self.another_waits = task, row, running, False
+        self.task, self.running, self.another_waits = task, running, False
         self.begun += 1
 
         def run() -> None:
@@ -175,17 +170,17 @@ class Lanes:
 
     def __init__(self, make: Callable[[], Lane]):
         self._make = make
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int | Signal | None, Lane] = {}
 
     def of(self, signal: Signal | None, observations: SignalObservations) -> Lane:
-        """The lane of the filesystem that this signal is about now."""
+        """The lane of the filesystem that this signal is about now. The image store has its own, as its passes wait for
+        the runtime's count; so has what cannot be read."""
         observation = None if signal is None else observations.signals.get(signal)
         where = None if observation is None else observation.filesystem
-        device = NO_DEVICE if where is None else where.device_id
-        device = NO_FILESYSTEM if signal is Signal.IMAGESTORE_AVAILABLE else device
-        if device not in self._lanes:
-            self._lanes = {**self._lanes, device: self._make()}  # replaced as a whole, because other threads read it
-        return self._lanes[device]
+        about = where.device_id if where is not None else signal if signal is Signal.IMAGESTORE_AVAILABLE else None
+        if about not in self._lanes:
+            self._lanes = {**self._lanes, about: self._make()}  # replaced as a whole, because other threads read it
+        return self._lanes[about]
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -290,8 +285,8 @@ class Refresh:
 class Manager:
     """Runs one node until `stop`, and reports what happens to the node's listeners.
 
-    `may_act`: called before each pass; returns why no pass may run now, or None. `event`: makes the events that the
-    loop waits for.
+    `may_act`: called before each pass; returns why no pass may run now, or None. `wake`: the event that the loop waits
+    for.
     """
 
     def __init__(
@@ -301,12 +296,11 @@ class Manager:
         *,
         may_act: Callable[[], str | None] = lambda: None,
         events: LogSink | None = None,
-        event: Callable[[], threading.Event] = threading.Event,
+        wake: threading.Event | None = None,
     ):
         self._node = node
         self._may_act = may_act
-        self._wake = event()
-        self._urgent = event()  # ends even the shortest interval, in which the loop does not wait for `_wake`
+        self._wake = wake or threading.Event()
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._done = Done()
         for listener in (self._announcements, self._done):
@@ -324,7 +318,7 @@ class Manager:
         self._last_observations: SignalObservations | None = None
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
-        self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
+        self.requests = ReclaimQueue(self._wake.set, self.doing, signals=node.configuration.signals)
 
     def prepare(self) -> None:
         """Starts the threads of the lanes. Raises NoThread."""
@@ -345,10 +339,6 @@ class Manager:
     def observe_now(self) -> None:
         """Asks for an observation before the next one is due. Any thread may call."""
         self._asked = True
-        self._wake.set()
-
-    def _observe_at_once(self) -> None:  # a threshold was crossed, or a client waits
-        self._urgent.set()
         self._wake.set()
 
     def status(self) -> NodeStatus:
@@ -389,7 +379,7 @@ class Manager:
     def stop(self) -> None:
         """Ends the loop: nothing new is started. Any thread may call."""
         self._node.stopping.set()
-        self._observe_at_once()
+        self._wake.set()
 
     def run(self) -> None:
         """Observes and reclaims until `stop`, then waits for removals that were sent, at most 30 s."""
@@ -428,7 +418,7 @@ class Manager:
             self._refresher.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
-        self._wait(seconds)
+        self._wake.wait(seconds)
 
     def _apply_configuration(self) -> None:
         """Only between passes, so that none runs with half of the old configuration."""
@@ -470,7 +460,7 @@ class Manager:
         seldom = STILL_SECONDS if nothing_fills(fill_rates, policy) else TICK_SECONDS
         if interval < seldom:  # the probes poll in between
             for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
-                self._node.probes.watch(path, levels, self._observe_at_once)
+                self._node.probes.watch(path, levels, self._wake.set)
             interval = seldom
         waiting = [one for one in decision.thresholds_met if one.signal is not Signal.IMAGESTORE_AVAILABLE]
         in_grace = decision.acted_on is None and waiting  # or the layout is not known yet
@@ -479,14 +469,6 @@ class Manager:
         if self._refresher.free:
             longest = min(longest, max(self._refresh.due - now, floor))
         return min(interval, longest)
-
-    def _wait(self, seconds: float) -> None:
-        """Waits for the next observation. `observe_now` ends the wait, but not before the floor; `_observe_at_once`
-        ends it at any time."""
-        floor = self._node.configuration.poll_floor_seconds
-        if not self._urgent.wait(min(floor, seconds)) and seconds > floor:
-            self._wake.wait(seconds - floor)
-        self._urgent.clear()
 
     # ---- reclaiming
 
@@ -504,7 +486,6 @@ class Manager:
         for threshold in soon:
             lane = self._lanes.of(threshold.signal, observations)
             if lane.free and not lane.lead_used:
-                lane.lead_used = True
                 yield self._acting_on(threshold, observations, decision)
 
     def _acting_on(self, threshold: Threshold, observations: SignalObservations, decision: Decision) -> Decision:
@@ -524,13 +505,14 @@ class Manager:
         if not row or now < backoff.until:
             return
         if not lane.free:
-            lane.another_waits = lane.another_waits or row != lane.row
+            lane.another_waits = lane.another_waits or lane.running is None or row != lane.running.row
             return
         backoff.until = clock.monotonic() + RETRY_SECONDS  # in case it is held off, cannot begin, or raises
         why_not = self._may_act()
         if why_not is not None:
             self._announcements.held_off(why_not)
             return
+        lane.lead_used = lane.lead_used or trigger is Trigger.LEAD
         self._announcements.reclaiming(acted_on)
         gives_way = lambda: lane.another_waits  # noqa: E731 # evaluated at each call
         running = OnePass(self._node.responder, observations, decision, trigger, gives_way=gives_way)
@@ -544,7 +526,7 @@ class Manager:
             self._node.listeners.passed(record)
             self._node.disk_survey.explain_later(record, self._node.listeners.attributed)
 
-        lane.start(f"relieving {acted_on.signal}", relieve, row, running)
+        lane.start(f"relieving {acted_on.signal}", relieve, running)
 
     def _serve_requests(self, observations: SignalObservations, decision: Decision) -> None:
         """A request that removes waits for the lane of its signal, behind the passes there; dry runs have their own

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import Rows, below_of, functions_of, relieved_by, row
-from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
@@ -23,8 +22,7 @@ class EvictionConfig:
 
     `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown. `longest_gap_seconds`: grace
     periods start over if two observations are further apart than this. `rows`: those of the configuration, which
-    replace the built-in ones. The thresholds in force in each layout are derived once, because every pass needs them
-    several times.
+    replace the built-in ones.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -32,29 +30,21 @@ class EvictionConfig:
     longest_gap_seconds: float = math.inf
     rows: Rows = field(default_factory=dict, repr=False)
     kubelets: tuple[Threshold, ...] | None = None
-    _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
-    _kubelets: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        layouts = (None, *FsLayout)
-        for name, thresholds in (("_in_force", self.thresholds), ("_kubelets", self.kubelets or ())):
-            derived = {layout: update_container_fs_thresholds(thresholds, layout) for layout in layouts}
-            object.__setattr__(self, name, derived)  # the only way to set a field of a frozen dataclass
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force; those of containerfs are derived from the layout.
 
         The kubelet derives them once and uses them one pass late; here they follow every change of the layout at once.
         """
-        return self._in_force[layout]
+        return rules.update_container_fs_thresholds(self.thresholds, layout)
 
     def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The kubelet's own thresholds in a layout; none if they are unknown."""
-        return self._kubelets[layout]
+        return rules.update_container_fs_thresholds(self.kubelets or (), layout)
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds that no filesystem may pass unseen: those in force and the kubelet's own."""
-        return (*self._in_force[layout], *self._kubelets[layout])
+        return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
         """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
@@ -69,8 +59,7 @@ class EvictionConfig:
 
     def waits(self, function: str, observations: SignalObservations) -> bool:
         """Whether a row calls this function only below a mark that is lower than the threshold's."""
-        relieved = self._relieves(function, observations)
-        return any(self._own_mark(function, one, observations) is not None for one in relieved)
+        return self.goal(function, observations) != self._relieves(function, observations)
 
     def _relieves(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         in_force = self.in_layout(observations.layout)

@@ -99,8 +99,8 @@ class OnePass:
         self._of_store = any(one is not None and one.signal is Signal.IMAGESTORE_AVAILABLE for one in about)
         self._at_count: Usage | None = None  # the disks when the image store was last counted
         self._kubelets = self._config.kubelets_in_layout(observations.layout)
-        self._row = decision.row if request.row is None else request.row
-        self._entries = tuple(map(self._entry, self._row))
+        self.row = decision.row if request.row is None else request.row
+        self._entries = tuple(map(self._entry, self.row))
         self._crossed = trigger is not Trigger.LEAD
         self._executor = responder.executor(gives_way, lambda: None if self._crossed else 1)
         found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
@@ -126,7 +126,7 @@ class OnePass:
             self._trigger,
             self._observations,
             self._decision,
-            self._row,
+            self.row,
             functions,
             measured_bytes=max(gained_bytes, 0),
             measured_inodes=max(gained_inodes, 0),

@@ -29,7 +29,6 @@ from tests.sockets.conftest import SmallNodeFactory
 
 EIGHT_MINUTES = 480.0
 REAL_SECONDS = 0.2  # a pass here takes some milliseconds; the end of one just before the wait wakes no waiter
-FLOOR_SECONDS = 0.01  # pollFloor
 
 
 class LoopEvent(SteppedEvent):
@@ -40,10 +39,9 @@ class LoopEvent(SteppedEvent):
         self.busy: Callable[[], bool] = lambda: False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits in real time for the end of a running pass, unless the loop only keeps its floor; otherwise steps the
-        clock."""
+        """Waits in real time for the end of a running pass; otherwise steps the clock."""
         if self.busy():
-            return threading.Event.wait(self, REAL_SECONDS if timeout is None or timeout > FLOOR_SECONDS else timeout)
+            return threading.Event.wait(self, REAL_SECONDS)
         return super().wait(timeout)
 
 
@@ -72,8 +70,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
     """Runs the loop for `seconds` of its own clock, below a mark that nothing can reach."""
     clock = SteppedClock()
     stopping = SteppedEvent(clock)
-    waits = [LoopEvent(clock), LoopEvent(clock)]
-    unused = iter(waits)
+    wake = LoopEvent(clock)
     began = clock.monotonic()
     written: list[tuple[float, dict[str, Any]]] = []
 
@@ -96,7 +93,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         node,
         log,
         events=LogSink(log, events.warn),
-        event=lambda: next(unused),
+        wake=wake,
     )
 
     class UntilItIsTime(Listener):
@@ -108,8 +105,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
                 manager.stop()
 
     node.listeners.add(UntilItIsTime())
-    for wait in waits:
-        wait.busy = lambda: manager.doing() is not None
+    wake.busy = lambda: manager.doing() is not None
     for method, action in failpoints.items():
         small.failpoints[method] = action
     before = small.failpoints.calls
