@@ -412,9 +412,9 @@ BREAKS = (
     Break("nothing is held off after a start", HOLD_OFF, "        if left <= 0:\n", "        if True:\n"),
     Break(
         "a pause holds nothing",
-        HOLD_OFF,
-        "return self._pause.why() or self._hold_off.why()",
-        "return self._hold_off.why()",
+        "eviction/cli/run.py",
+        "node.pause.why() or hold_off.why()",
+        "hold_off.why()",
     ),
     Break("anybody's file is trusted", TRUST, "    if credentials.trusts(status.st_uid):\n", "    if True:\n"),
     Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),

@@ -14,17 +14,16 @@ from eviction.reporting.log import Log
 from eviction.types import Decision
 from reclaim.ballast import BallastRefused, BallastSettings
 from reclaim.execution.workers import NoThread, Workers
-from reclaim.images.records import ImageRecords, RecordFile, load_in_time
+from reclaim.images.records import ImageRecords, RecordFile
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 
 SAVE_AT_END_SECONDS = 1.0
-THREADS = 2  # one saves, even while loading hangs
 BALLAST_RETRY_SECONDS = 300.0  # between two attempts
 
 
 class ImageRecordsSaver(Listener):
-    """Loads the image records at the start, and saves them while the daemon runs and at its end.
+    """Saves the image records while the daemon runs and at its end.
 
     `file`: None: they are not saved. A failure is logged as a warning, once until it changes.
     """
@@ -34,20 +33,9 @@ class ImageRecordsSaver(Listener):
         self._file = file
         self._log = log
         self._last_problem = ""
-        self._workers = Workers("records", THREADS)
+        self._workers = Workers("records", 1)
         self._saved = threading.Event()  # set while nothing is being saved
         self._saved.set()
-
-    def load(self) -> None:
-        """Restores the records that an earlier process saved, if they can be read within a second."""
-        if self._file is None:
-            return
-        loaded = load_in_time(self._file, self._workers)
-        self._records.restore(loaded)
-        if loaded.missing:
-            self._log.info(loaded.problem)
-        elif loaded.problem:
-            self._log.warning(loaded.problem)
 
     def detected(self) -> None:
         """Starts saving, unless an earlier save has not finished. Without a thread it only logs a warning."""

@@ -50,10 +50,6 @@ class PeriodicLoop:
     may_act: Callable[[], str | None]
     failed: bool = False
 
-    def start(self) -> None:
-        """Starts the thread. Raises RuntimeError."""
-        threading.Thread(target=self.run, name=f"{self.what} GC", daemon=True).start()
-
     def run(self) -> None:
         """Runs passes until `stopping` is set. No exception in a pass ends the loop."""
         while not self.stopping.is_set():
@@ -104,7 +100,7 @@ class PeriodicGC:
         """Starts both loops. Raises NoThread."""
         try:
             for loop in self._loops:
-                loop.start()
+                threading.Thread(target=loop.run, name=f"{loop.what} GC", daemon=True).start()
         except RuntimeError as error:
             raise NoThread(f"no thread can be started for the periodic loops: {error}") from error
 

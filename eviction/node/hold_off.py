@@ -90,18 +90,6 @@ class Pause:
         return f"paused until {until} (reclaimd resume ends it)" if until else None
 
 
-class Holds:
-    """What can hold removals off: the start, or a pause."""
-
-    def __init__(self, hold_off: HoldOff, pause: Pause):
-        self._hold_off = hold_off
-        self._pause = pause
-
-    def why(self) -> str | None:
-        """Why nothing may be removed now, in a sentence; None if it may."""
-        return self._pause.why() or self._hold_off.why()
-
-
 def kubelet_is_healthy(where: Where | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
     if where is None:

@@ -353,13 +353,13 @@ class Node(NodeView):
         return stats.capacity_bytes, stats.available_bytes
 
     def restore_image_records(self) -> str:
-        """Loads the saved image records, for a command that does not save them. Returns why they could not be loaded,
-        in a sentence, else an empty string; a missing file is not a failure."""
+        """Loads the saved image records, if they can be read within a second. Returns why not, in a sentence, else an
+        empty string; a missing file is not a failure."""
         if self.record_file is None:
             return ""
         loaded = load_in_time(self.record_file, Workers("records", 1))
         self.records.restore(loaded)
-        return "" if loaded.missing else loaded.problem
+        return loaded.problem
 
     @property
     def pod_state_source(self) -> str:

@@ -22,7 +22,6 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import parse_address
 from eviction.decision.thresholds import thresholds_met
 from eviction.listener import Listener
-from eviction.node.hold_off import Holds
 from eviction.node.node import Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
@@ -152,14 +151,15 @@ def _is_whole(request: bytearray) -> bool:
 class DaemonEndpoints(Listener):
     """Serves the pages, and notifies systemd of what is observed and done.
 
-    `status`: for the metrics. `why_not_alive`: why the daemon should be restarted, or None. `history_counts`: how many
-    records of the history were written, and how many were dropped. All three are called from any thread.
+    `held_off`: why nothing may be removed now, or None. `status`: for the metrics. `why_not_alive`: why the daemon
+    should be restarted, or None. `history_counts`: how many records of the history were written, and how many were
+    dropped. All four are called from any thread.
     """
 
     def __init__(
         self,
         node: Node,
-        hold_off: Holds,
+        held_off: Callable[[], str | None],
         log: Log,
         notifier: Notifier,
         status: Callable[[], NodeStatus],
@@ -167,7 +167,7 @@ class DaemonEndpoints(Listener):
         history_counts: Callable[[], tuple[int, int]],
     ):
         self._node = node
-        self._hold_off = hold_off
+        self._held_off = held_off
         self._log = log
         self._notifier = notifier
         self._status = status
@@ -184,7 +184,7 @@ class DaemonEndpoints(Listener):
             return
         from eviction.telemetry.metrics import Metrics
 
-        node, held_off = self._node, self._hold_off.why
+        node, held_off = self._node, self._held_off
         metrics = Metrics(self._status, node.functions, lambda: self._log.dropped, self._history_counts)
         pages: dict[str, Callable[[], Page]] = {
             "/metrics": metrics.page,

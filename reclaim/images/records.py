@@ -433,14 +433,13 @@ def _time(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The records in a file, and what has gone. `problem`: why there are none, as a sentence, else empty; `missing`:
-    there is no file, as at the first start. `saved`: when they were saved, in monotonic and wall seconds; None if not
-    in this boot. `at`: the same in wall seconds, in any boot; None if there are none."""
+    """The records in a file, and what has gone. `problem`: why they cannot be read, as a sentence, else empty. `saved`:
+    when they were saved, in monotonic and wall seconds; None if not in this boot. `at`: the same in wall seconds, in
+    any boot; None if there are none."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
     gone: Mapping[str, Gone] = field(default_factory=dict)
     problem: str = ""
-    missing: bool = False
     saved: tuple[float, float] | None = None
     at: float | None = None
 
@@ -482,7 +481,7 @@ class RecordFile:
         try:
             loaded = records_from_json(self._file.read(LARGEST_BYTES), self._now())
         except FileNotFoundError:
-            return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
+            return Loaded()  # as at the first start
         except (OSError, ValueError, NotRecords) as error:  # ValueError: the path contains a NUL
             why = error if isinstance(error, NotRecords) else f"cannot be read: {reason_of(error)}"
             return Loaded(problem=f"the state file {self._path} {why}; images count as new")
