@@ -52,9 +52,7 @@ from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, FilesystemReader
-from signals.probe import Probes
-from signals.summary import NodeSummary
+from signals.filesystems import FilesystemReader
 from signals.types import KUBELET_ROLES, SignalObservations
 
 # Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
@@ -141,7 +139,6 @@ class Node(NodeView):
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,
-        summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
     ):
@@ -150,7 +147,6 @@ class Node(NodeView):
             reader=reader,
             clock=clock,
             read_deadline_seconds=read_deadline_seconds,
-            summarize=summarize,
             usual_endpoints=usual_endpoints,
         )
         self.stopping = stopping or threading.Event()

@@ -49,7 +49,6 @@ CONSTRUCTOR_OPTIONS = (
     "clock",
     "read_deadline_seconds",
     "records",
-    "summarize",
     "usual_endpoints",
     "functions",
 )
