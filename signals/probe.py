@@ -151,7 +151,7 @@ class Probe:
         try:
             found = self._reader(self.path, now).stats
             poll = Poll(now, found.available_bytes, found.inodes_free)
-            self._keep(poll)
+            self._polls.append(poll)
             observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read
             observation_due = True
@@ -162,13 +162,6 @@ class Probe:
                 return
             self._notifier = None
         notifier.notify()
-
-    def _keep(self, poll: Poll) -> None:
-        """Of successive polls that read the same, only the first and the last are kept."""
-        polls = self._polls
-        if len(polls) > 1 and polls[-2][1:] == polls[-1][1:] == poll[1:]:
-            polls.pop()
-        polls.append(poll)
 
 
 def _reason(error: OSError) -> str:

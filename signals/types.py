@@ -179,8 +179,8 @@ class FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SignalObservation:
-    """The value of one signal in bytes or inodes; `time` in monotonic seconds, None if unknown. That of the image store
-    is below 0 if it is above its limit, and has no filesystem.
+    """The value of one signal in bytes or inodes; `time` in monotonic seconds. That of the image store is below 0 if it
+    is above its limit, and has no filesystem.
 
     `stale`: the filesystem could not be read. The numbers are then the last known ones, and no threshold counts as met
     or as clear because of them.
@@ -189,7 +189,7 @@ class SignalObservation:
     signal: Signal
     available: int
     capacity: int
-    time: float | None
+    time: float
     stale: bool = False
     filesystem: FilesystemIdentity | None = None
 

@@ -339,7 +339,7 @@ BREAKS = (
     ),
     Break("a stale reading counts", THRESHOLDS, "        and not observation.stale\n", ""),
     Break("a grace period is over at once", THRESHOLDS, "if now - seen >= threshold.grace_seconds)", "if True)"),
-    Break("an old reading is acted on", THRESHOLDS, "return observation.time > last.time", "return True"),
+    Break("an old reading is acted on", THRESHOLDS, "(last is None or seen.time > last.time)", "True"),
     Break(
         "the smallest deficit first",
         THRESHOLDS,

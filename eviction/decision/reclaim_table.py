@@ -94,12 +94,6 @@ def functions_of(rows: Rows = NO_ROWS) -> frozenset[str]:
     return frozenset(built_in | configured)
 
 
-def below_of(function: str, signal: Signal, layout: FsLayout | None, rows: Rows) -> ThresholdValue | None:
-    """The mark below which this function is called for this signal; None if there is no such mark."""
-    configured = entries_of(signal, layout, rows) or ()
-    return next((entry.below for entry in configured if entry.function == function), None)
-
-
 def relieved_by(
     thresholds: tuple[Threshold, ...], function: str, layout: FsLayout | None, rows: Rows = NO_ROWS
 ) -> tuple[Threshold, ...]:

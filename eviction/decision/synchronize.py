@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import Rows, below_of, functions_of, relieved_by, row
+from eviction.decision.reclaim_table import Rows, entries_of, functions_of, relieved_by, row
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
@@ -66,7 +66,8 @@ class EvictionConfig:
         return relieved_by(in_force, function, observations.layout, self.rows)
 
     def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
-        below = below_of(function, threshold.signal, observations.layout, self.rows)
+        entries = entries_of(threshold.signal, observations.layout, self.rows) or ()
+        below = next((entry.below for entry in entries if entry.function == function), None)
         observation = observations.signals.get(threshold.signal)
         if below is None or observation is None:
             return None

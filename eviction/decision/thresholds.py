@@ -84,17 +84,13 @@ def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: 
 def thresholds_updated_stats(
     thresholds: Iterable[Threshold], observations: Observations, previous: Observations
 ) -> tuple[Threshold, ...]:
-    """The thresholds whose signal has a newer reading than in the previous pass (or one reading has no time)."""
+    """The thresholds whose signal has a newer reading than in the previous pass."""
 
-    def is_new(threshold: Threshold) -> bool:
-        observation, last = observations.get(threshold.signal), previous.get(threshold.signal)
-        if observation is None or observation.stale:
-            return False
-        if last is None or observation.time is None or last.time is None:
-            return True
-        return observation.time > last.time
+    def is_new(signal: Signal) -> bool:
+        seen, last = observations.get(signal), previous.get(signal)
+        return seen is not None and not seen.stale and (last is None or seen.time > last.time)
 
-    return tuple(threshold for threshold in thresholds if is_new(threshold))
+    return tuple(threshold for threshold in thresholds if is_new(threshold.signal))
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:

@@ -238,7 +238,7 @@ class OnePass:
                 executor.progress.mark()
             ask, observations = True, self._responder.observe()
             seen = observations.signals.get(signal)
-            if seen is None or seen.time is None or seen.stale:
+            if seen is None or seen.stale:
                 return observations
             ended_at, usage = executor.removals.ended_at, usage_of(observations)
             if seen.time > ended_at + COUNTING_SECONDS:

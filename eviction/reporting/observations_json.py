@@ -65,15 +65,12 @@ def timestamp(wall: float) -> str:
 
 
 def observation_json(observation: SignalObservation, observations: SignalObservations) -> ObservationJson:
-    time = None
-    if observation.time is not None:
-        time = timestamp(observations.wall_time - (observations.time - observation.time))
     filesystem = observation.filesystem
     return {
         "signal": str(observation.signal),
         "available": observation.available,
         "capacity": observation.capacity,
-        "time": time,
+        "time": timestamp(observations.wall_time - (observations.time - observation.time)),
         "stale": observation.stale,
         "filesystem": None
         if filesystem is None

@@ -79,7 +79,7 @@ def threshold(signal: Signal, text: str, *, grace_seconds: float = 0.0, min_recl
 
 
 def observation(
-    signal: Signal, available: int, capacity: int = 100 * GIB, *, time: float | None = 0.0, stale: bool = False
+    signal: Signal, available: int, capacity: int = 100 * GIB, *, time: float = 0.0, stale: bool = False
 ) -> SignalObservation:
     """One observation; `time` in monotonic seconds."""
     return SignalObservation(signal, available, capacity, time, stale)
