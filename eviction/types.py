@@ -49,10 +49,6 @@ class ThresholdValue:
     quantity: Fraction | None = None
     percentage: Percentage | None = None
 
-    def __post_init__(self) -> None:
-        if (self.quantity is None) == (self.percentage is None):
-            raise ValueError("a threshold value is either a quantity or a percentage")
-
     def amount(self, capacity: int) -> Fraction | int:
         """Bytes or inodes at this capacity. A percentage is truncated to a whole number; a quantity stays exact."""
         if self.percentage is not None:

@@ -40,11 +40,9 @@ class FilesystemRole(str):
 
     def __new__(cls, name: str) -> FilesystemRole:  # noqa: PYI034 # one object per name, whatever the class
         """Raises ValueError for what cannot be a name."""
-        if name not in cls._known:
-            if not ROLE_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}")
-            cls._known[name] = super().__new__(cls, name)
-        return cls._known[name]
+        if not ROLE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}")
+        return cls._known.setdefault(name, super().__new__(cls, name))
 
     @property
     def kubelets(self) -> bool:

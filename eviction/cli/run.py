@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     endpoints = DaemonEndpoints(node, held_off, log, notifier, manager.status, manager.why_not_alive, counts)
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         node.prepare()
-        node.watch_kubelet()
+        node.kubelet_watch.start()
         manager.prepare()
         ballast.prepare()
         if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):

@@ -119,7 +119,7 @@ class PeriodicGC:
 
     def _context(self) -> ReclaimContext:
         """For one pass, whose removals run one after another."""
-        return self._node.context(self._node.make_executor(parallel=1))
+        return self._node.context(parallel=1)
 
     def _log_removals(self, what: str, result: ReclaimResult) -> None:
         self._node.listeners.collected(result)

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from reclaim.execution.workers import NoThread
+
 LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
 PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
@@ -114,10 +116,14 @@ class KubeletWatch:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Starts the thread if there is anything to ask. Raises RuntimeError if no thread can be started."""
+        """Starts the thread if there is anything to ask. Raises NoThread."""
         if self._where is not None and self._seconds > 0:
             until = time.monotonic() + self._seconds
-            threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True).start()
+            thread = threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                raise NoThread("no thread can be started to watch the kubelet's /healthz") from None
 
     def close(self) -> None:
         """The thread ends before its next request."""

@@ -28,7 +28,7 @@ from eviction.decision.headroom import FillRates, update_fill_rates
 from eviction.decision.synchronize import ManagerState, synchronize
 from eviction.listener import Listeners
 from eviction.node.hold_off import KubeletWatch, Pause
-from eviction.node.one_pass import AS_CONFIGURED, OnePass, Request
+from eviction.node.one_pass import OnePass, Request
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
@@ -75,18 +75,17 @@ class Responder:
     passes on different filesystems may run side by side.
 
     `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
-    `context`: makes what the stages of one pass may use, from its executor and what the pass is about.
-    `removal_seconds`: how long removals have taken lately. `extent`, `lead`: as configured. `cooling_until`: until when
-    a function is not called again (monotonic seconds). `fill_rates`: only `synchronize` writes them; a pass, which
-    reads more often, continues from them on its own.
+    `context`: makes what the stages of one pass may use, from what it is about, whether it gives way, and how much it
+    may remove. `removal_seconds`: how long removals have taken lately. `extent`, `lead`: as configured.
+    `cooling_until`: until when a function is not called again (monotonic seconds). `fill_rates`: only `synchronize`
+    writes them; a pass, which reads more often, continues from them on its own.
     """
 
     observe: Callable[[], SignalObservations]
     count: Callable[[], str | None]
     functions: FunctionTable
     clock: Clock
-    context: Callable[[Executor, Callable[[], Pressure]], ReclaimContext]
-    executor: Callable[[Callable[[], bool], Callable[[], int | None]], Executor]
+    context: Callable[[Callable[[], Pressure], Callable[[], bool], Callable[[], int | None]], ReclaimContext]
     removal_seconds: Callable[[], float]
     state: ManagerState
     extent: Extent = Extent.ENOUGH
@@ -97,7 +96,7 @@ class Responder:
 
     def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
         """All functions that rows name and that free space on a filesystem of this node."""
-        roles, named = set(map(str, observations.filesystems)), self.state.config.functions
+        roles, named = observations.filesystems, self.state.config.functions
         return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
 
     @property
@@ -120,7 +119,7 @@ class Responder:
         self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
     ) -> Pass:
         """Makes the pass that follows and runs it. Never raises because of the runtime or a single object."""
-        return OnePass(self, observations, decision, trigger, request or AS_CONFIGURED).run()
+        return OnePass(self, observations, decision, trigger, request).run()
 
 
 class Node(NodeView):
@@ -163,9 +162,8 @@ class Node(NodeView):
         )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
-        directories = KubeletDirectories(configuration.root_directory, directories_in_time)
-        self._directories_in_time = directories_in_time
+        self._directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_access, self.clock)
@@ -195,7 +193,6 @@ class Node(NodeView):
             self.functions,
             self.clock,
             self.context,
-            self.make_executor,
             lambda: self.experience.seconds,
             ManagerState(eviction_config(configuration)),
             configuration.extent,
@@ -212,21 +209,21 @@ class Node(NodeView):
 
     def responder_of_dry_runs(self) -> Responder:
         """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
-        and its executors cannot remove anything. Raises FunctionUnusable."""
-        executor = partial(self.make_executor, dry_run=True)
-        return replace(self.responder, functions=self._made_functions(), executor=executor)
+        and its passes cannot remove anything. Raises FunctionUnusable."""
+        return replace(self.responder, functions=self._made_functions(), context=partial(self.context, dry_run=True))
 
-    def make_executor(
+    def context(
         self,
+        pressure: Callable[[], Pressure] = lambda: NO_PRESSURE,
         gives_way: Callable[[], bool] = lambda: False,
         most: Callable[[], int | None] = lambda: None,
         *,
         parallel: int | None = None,
         dry_run: bool = False,
-    ) -> Executor:
-        """An executor for one pass, with the threads and removals of the node. `parallel`: removals side by side; None:
-        as configured. `dry_run`: it cannot remove anything, whatever is configured."""
-        return Executor(
+    ) -> ReclaimContext:
+        """What the stages of one pass may use, with an executor of its own. `parallel`: removals side by side; None: as
+        configured. `dry_run`: it cannot remove anything, whatever is configured."""
+        executor = Executor(
             self.removals,
             parallel=parallel or self.configuration.parallel_removals,
             dry_run=dry_run or self.dry_run,
@@ -235,9 +232,6 @@ class Node(NodeView):
             gives_way=gives_way,
             experience=self.experience,
         )
-
-    def context(self, executor: Executor, pressure: Callable[[], Pressure] = lambda: NO_PRESSURE) -> ReclaimContext:
-        """What the stages of one pass may use."""
         return ReclaimContext(
             self.client,
             self.client,
@@ -291,14 +285,6 @@ class Node(NodeView):
             except ReclaimError as error:
                 problems.append((function.name, str(error)))
         return tuple(problems)
-
-    def watch_kubelet(self) -> None:
-        """Begins to watch whether the kubelet is healthy: as long as that can end the hold-off after the start, or
-        always if evidence is to show which pods have terminated. Raises CannotPrepare."""
-        try:
-            self.kubelet_watch.start()
-        except RuntimeError:
-            raise CannotPrepare("no thread can be started to watch the kubelet's /healthz") from None
 
     def prepare(self) -> None:
         """Makes what a pass needs now: threads, descriptors, modules. So none of it can fail under pressure.

@@ -56,9 +56,6 @@ class Request:
     every_function: bool = False
 
 
-AS_CONFIGURED = Request()
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One function of the row. `goal`: the thresholds that have to be clear before it may stop. `waits`: it is called
@@ -82,19 +79,19 @@ class OnePass:
         observations: SignalObservations,
         decision: Decision,
         trigger: Trigger,
-        request: Request = AS_CONFIGURED,
+        request: Request | None = None,
         *,
         gives_way: Callable[[], bool] = lambda: False,
     ):
         self.id = os.urandom(6).hex()
         self._responder, self._clock = responder, responder.clock
         self._config = responder.state.config
+        self._request = request = request or Request()
         self._extent = request.extent or responder.extent
         self._begun_rates = self._rates = responder.fill_rates
         self._observations = observations
         self._decision = decision
         self._trigger = trigger
-        self._request = request
         about = request.until or () if request.row is not None else (decision.acted_on,)
         self._of_store = any(one is not None and one.signal is Signal.IMAGESTORE_AVAILABLE for one in about)
         self._at_count: Usage | None = None  # the disks when the image store was last counted
@@ -102,11 +99,11 @@ class OnePass:
         self.row = decision.row if request.row is None else request.row
         self._entries = tuple(map(self._entry, self.row))
         self._crossed = trigger is not Trigger.LEAD
-        self._executor = responder.executor(gives_way, lambda: None if self._crossed else 1)
+        self._context = responder.context(self.pressure, gives_way, lambda: None if self._crossed else 1)
+        self._executor = self._context.executor
         found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
         self._executor.btrfs = tuple({each.device_id: each.path for each in found}.values())
         self._executor.parallel = 1 if self._of_store else self._executor.parallel
-        self._context = responder.context(self._executor, self.pressure)
 
     @property
     def progress_at(self) -> float:

@@ -18,7 +18,7 @@ from eviction.decision.thresholds import (
     thresholds_updated_stats,
     usable,
 )
-from eviction.types import NodeCondition, Threshold, ThresholdValue
+from eviction.types import NodeCondition, Threshold
 from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import GIB, MIB, observation, threshold, value
 
@@ -196,11 +196,3 @@ def test_the_deficit_of_a_mark_of_0_and_of_no_reading_is_0() -> None:
 def test_a_threshold_value_is_printed_for_people(written: str, printed: str) -> None:
     """A percentage as it was written, a quantity in its largest binary unit."""
     assert str(value(written)) == printed
-
-
-def test_a_threshold_value_is_one_of_the_two() -> None:
-    """Neither and both are refused."""
-    with pytest.raises(ValueError, match="a quantity or a percentage"):
-        ThresholdValue()
-    with pytest.raises(ValueError, match="a quantity or a percentage"):
-        ThresholdValue(value("1").quantity, value("1%").percentage)

@@ -100,9 +100,10 @@ class Shop:
             self.count,
             functions,
             self.clock,
-            lambda executor, _: context_of(runtime, self.clock, executor=executor),
-            lambda gives_way, most: Executor(
-                removals, parallel=2, dry_run=self.dry_run, gives_way=gives_way, most=most
+            lambda _, gives_way, most: context_of(
+                runtime,
+                self.clock,
+                executor=Executor(removals, parallel=2, dry_run=self.dry_run, gives_way=gives_way, most=most),
             ),
             lambda: 0.0,
             ManagerState(self.config),

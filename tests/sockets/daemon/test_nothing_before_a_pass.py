@@ -173,10 +173,10 @@ class Asking(Store):
 def test_the_calls_of_others_are_no_progress_of_a_pass(small_node: SmallNode) -> None:
     """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime."""
     node = small_node.node()
-    executor = node.make_executor()
+    executor = node.context().executor
     before = executor.progress.at
     node.client.version()
-    node.make_executor().plan("another's stage", Asking(node.client.version))
+    node.context().executor.plan("another's stage", Asking(node.client.version))
     assert executor.progress.at == before
     after: list[float] = []
 
@@ -192,7 +192,7 @@ def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
     """It was answered, with an error."""
     node = small_node.node()
     small_node.server.stop()
-    executor, after = node.make_executor(), list[float]()
+    executor, after = node.context().executor, list[float]()
     before = executor.progress.at
 
     def ask() -> None:
