@@ -285,8 +285,8 @@ class Refresh:
 class Manager:
     """Runs one node until `stop`, and reports what happens to the node's listeners.
 
-    `may_act`: called before each pass; returns why no pass may run now, or None. `wake`: the event that the loop waits
-    for.
+    `may_act`: called before each pass; returns why no pass may run now, or None. `event`: makes the events that the
+    loop waits for.
     """
 
     def __init__(
@@ -296,11 +296,12 @@ class Manager:
         *,
         may_act: Callable[[], str | None] = lambda: None,
         events: LogSink | None = None,
-        wake: threading.Event | None = None,
+        event: Callable[[], threading.Event] = threading.Event,
     ):
         self._node = node
         self._may_act = may_act
-        self._wake = wake or threading.Event()
+        self._wake = event()
+        self._urgent = event()  # ends even the shortest interval, in which the loop does not wait for `_wake`
         self._announcements = Announcements(node, log, events or LogSink(log))
         self._done = Done()
         for listener in (self._announcements, self._done):
@@ -318,7 +319,7 @@ class Manager:
         self._last_observations: SignalObservations | None = None
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
-        self.requests = ReclaimQueue(self._wake.set, self.doing, signals=node.configuration.signals)
+        self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
 
     def prepare(self) -> None:
         """Starts the threads of the lanes. Raises NoThread."""
@@ -339,6 +340,10 @@ class Manager:
     def observe_now(self) -> None:
         """Asks for an observation before the next one is due. Any thread may call."""
         self._asked = True
+        self._wake.set()
+
+    def _observe_at_once(self) -> None:  # a threshold was crossed, or a client waits
+        self._urgent.set()
         self._wake.set()
 
     def status(self) -> NodeStatus:
@@ -379,7 +384,7 @@ class Manager:
     def stop(self) -> None:
         """Ends the loop: nothing new is started. Any thread may call."""
         self._node.stopping.set()
-        self._wake.set()
+        self._observe_at_once()
 
     def run(self) -> None:
         """Observes and reclaims until `stop`, then waits for removals that were sent, at most 30 s."""
@@ -418,7 +423,7 @@ class Manager:
             self._refresher.start("asking the runtime where its images are", self._refresh.run)
         seconds = self._next_observation_in(observations, decision)
         self._observation_due = self._node.clock.monotonic() + seconds
-        self._wake.wait(seconds)
+        self._wait(seconds)
 
     def _apply_configuration(self) -> None:
         """Only between passes, so that none runs with half of the old configuration."""
@@ -460,7 +465,7 @@ class Manager:
         seldom = STILL_SECONDS if nothing_fills(fill_rates, policy) else TICK_SECONDS
         if interval < seldom:  # the probes poll in between
             for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
-                self._node.probes.watch(path, levels, self._wake.set)
+                self._node.probes.watch(path, levels, self._observe_at_once)
             interval = seldom
         waiting = [one for one in decision.thresholds_met if one.signal is not Signal.IMAGESTORE_AVAILABLE]
         in_grace = decision.acted_on is None and waiting  # or the layout is not known yet
@@ -469,6 +474,14 @@ class Manager:
         if self._refresher.free:
             longest = min(longest, max(self._refresh.due - now, floor))
         return min(interval, longest)
+
+    def _wait(self, seconds: float) -> None:
+        """Waits for the next observation. `observe_now` ends the wait, but not before the floor; `_observe_at_once`
+        ends it at any time."""
+        floor = self._node.configuration.poll_floor_seconds
+        if not self._urgent.wait(min(floor, seconds)) and seconds > floor:
+            self._wake.wait(seconds - floor)
+        self._urgent.clear()
 
     # ---- reclaiming
 

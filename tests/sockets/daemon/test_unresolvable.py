@@ -29,6 +29,7 @@ from tests.sockets.conftest import SmallNodeFactory
 
 EIGHT_MINUTES = 480.0
 REAL_SECONDS = 0.2  # a pass here takes some milliseconds; the end of one just before the wait wakes no waiter
+FLOOR_SECONDS = 0.01  # pollFloor
 
 
 class LoopEvent(SteppedEvent):
@@ -39,9 +40,10 @@ class LoopEvent(SteppedEvent):
         self.busy: Callable[[], bool] = lambda: False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits in real time for the end of a running pass; otherwise steps the clock."""
+        """Waits in real time for the end of a running pass, unless the loop only keeps its floor; otherwise steps the
+        clock."""
         if self.busy():
-            return threading.Event.wait(self, REAL_SECONDS)
+            return threading.Event.wait(self, REAL_SECONDS if timeout is None or timeout > FLOOR_SECONDS else timeout)
         return super().wait(timeout)
 
 
@@ -70,7 +72,8 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
     """Runs the loop for `seconds` of its own clock, below a mark that nothing can reach."""
     clock = SteppedClock()
     stopping = SteppedEvent(clock)
-    wake = LoopEvent(clock)
+    waits = [LoopEvent(clock), LoopEvent(clock)]
+    unused = iter(waits)
     began = clock.monotonic()
     written: list[tuple[float, dict[str, Any]]] = []
 
@@ -93,7 +96,7 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         node,
         log,
         events=LogSink(log, events.warn),
-        wake=wake,
+        event=lambda: next(unused),
     )
 
     class UntilItIsTime(Listener):
@@ -105,7 +108,8 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
                 manager.stop()
 
     node.listeners.add(UntilItIsTime())
-    wake.busy = lambda: manager.doing() is not None
+    for wait in waits:
+        wait.busy = lambda: manager.doing() is not None
     for method, action in failpoints.items():
         small.failpoints[method] = action
     before = small.failpoints.calls

@@ -65,7 +65,7 @@ def test_a_lead_that_was_held_off_is_not_used_up(small_node: SmallNode, tmp_path
     node.locate()
     node.listeners.add(passes)
     log = Log(clock.wall, stream=io.StringIO())
-    manager = Manager(node, log, may_act=lambda: held_off or None, wake=SteppedEvent(clock))
+    manager = Manager(node, log, may_act=lambda: held_off or None, event=lambda: SteppedEvent(clock))
 
     def turns(count: int, written: int) -> None:
         """Turns of the loop, one a second, with so much written before each."""
