@@ -179,13 +179,7 @@ def _why_not_more(record: Pass) -> str:
 def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
     """The gain of a pass as text. If a filesystem has less than before, it was written to meanwhile; no negative
     amount is called freed."""
-    if gained_bytes >= 0 and gained_inodes >= 0:
-        return f"freed {format_bytes(gained_bytes)} and {counted(gained_inodes, 'inode')}"
     written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)
     written += [counted(-gained_inodes, "inode")] * (gained_inodes < 0)
-    freed = "nothing"
-    if gained_bytes > 0:
-        freed = f"{format_bytes(gained_bytes)} and no inodes"
-    elif gained_inodes > 0:
-        freed = f"{counted(gained_inodes, 'inode')} and no bytes"
-    return f"freed {freed}, as {' and '.join(written)} were written meanwhile"
+    freed = f"freed {format_bytes(max(gained_bytes, 0))} and {counted(max(gained_inodes, 0), 'inode')}"
+    return f"{freed}, as {' and '.join(written)} were written meanwhile" if written else freed

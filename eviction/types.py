@@ -49,10 +49,6 @@ class ThresholdValue:
     quantity: Fraction | None = None
     percentage: Percentage | None = None
 
-    def __post_init__(self) -> None:
-        if (self.quantity is None) == (self.percentage is None):
-            raise ValueError("a threshold value is either a quantity or a percentage")
-
     def amount(self, capacity: int) -> Fraction | int:
         """Bytes or inodes at this capacity. A percentage is truncated to a whole number; a quantity stays exact."""
         if self.percentage is not None:
@@ -108,11 +104,6 @@ class Threshold:
     def text(self) -> str:
         """The value as written: `10%`, or `10% + 5%` with a margin."""
         return str(self.value) if self.margin is None else f"{self.value} + {self.margin}"
-
-    def same_as(self, other: Threshold) -> bool:
-        """True if signal, value, margin and grace period agree; the minimum reclaim is not compared."""
-        mine = (self.signal, self.value, self.margin, self.grace_seconds)
-        return mine == (other.signal, other.value, other.margin, other.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,47 +152,35 @@ def is_negligible(rate: float, assumed: float) -> bool:
 class WatchedLevels:
     """What the polls of one filesystem compare with, and how often it is polled.
 
-    `available_bytes`, `inodes_free`: the highest threshold that the amount is not below yet; None if there is none. The
-    two rates are the fastest fills that are assumed to be possible, units a second, above 0. Polls are at least
-    `floor_seconds` and at most `ceiling_seconds` apart.
+    All pairs are of bytes available and inodes free. `levels`: the highest threshold that the amount is not below yet;
+    None if there is none. `rates`: the fastest fills that are assumed to be possible, units a second, above 0. Polls
+    are at least `floor_seconds` and at most `ceiling_seconds` apart.
     """
 
-    available_bytes: int | None
-    inodes_free: int | None
-    bytes_per_second: float
-    inodes_per_second: float
+    levels: tuple[int | None, int | None]
+    rates: tuple[float, float]
     floor_seconds: float
     ceiling_seconds: float
 
-    def crossed(self, available_bytes: int, inodes_free: int) -> bool:
+    def crossed(self, amounts: tuple[int, int]) -> bool:
         """Whether an amount is below its level; equal does not count."""
-        return (self.available_bytes is not None and available_bytes < self.available_bytes) or (
-            self.inodes_free is not None and inodes_free < self.inodes_free
-        )
+        return any(level is not None and amount < level for amount, level in zip(amounts, self.levels, strict=True))
 
-    def is_idle(self, bytes_rate: float, inodes_rate: float) -> bool:
+    def is_idle(self, rates: tuple[float, float]) -> bool:
         """Whether fills at these rates (units a second) both count as none."""
-        return is_negligible(bytes_rate, self.bytes_per_second) and is_negligible(inodes_rate, self.inodes_per_second)
+        return all(map(is_negligible, rates, self.rates))
 
     def poll_interval(
-        self,
-        available_bytes: int,
-        inodes_free: int,
-        bytes_rate: float = 0.0,
-        inodes_rate: float = 0.0,
-        *,
-        idle: bool = False,
+        self, amounts: tuple[int, int], rates: tuple[float, float] = (0.0, 0.0), *, idle: bool = False
     ) -> float:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
-        `bytes_rate`, `inodes_rate`: the fastest fills that the polls have seen, units a second. `idle`: nothing fills
-        the filesystem now, so polls are at least five floors apart.
+        `rates`: the fastest fills that the polls have seen, units a second. `idle`: nothing fills the filesystem now,
+        so polls are at least five floors apart.
         """
-        levels = (
-            (self.available_bytes, available_bytes, max(self.bytes_per_second, bytes_rate)),
-            (self.inodes_free, inodes_free, max(self.inodes_per_second, inodes_rate)),
-        )
-        headrooms = [(amount - level, fastest) for level, amount, fastest in levels if level is not None]
+        fastest = map(max, self.rates, rates)
+        known = zip(amounts, self.levels, fastest, strict=True)
+        headrooms = [(amount - level, fastest) for amount, level, fastest in known if level is not None]
         return next_interval(headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds)
 
 
@@ -208,27 +196,26 @@ class ThresholdNotifier:
         self.due_at = -math.inf
         self._last: Poll | None = None
         self._first_poll = math.inf
-        self._fastest = (0.0, 0.0)  # the fills of bytes and of inodes, halved every minute
+        self._fastest = (0.0, 0.0)  # halved every minute
         self._idle = False
 
-    def update(self, available_bytes: int, inodes_free: int, now: float) -> bool:
-        """Records a poll made at `now` (monotonic seconds). True if an observation is due.
+    def update(self, poll: Poll) -> bool:
+        """Records a poll. True if an observation is due.
 
         It is due when an amount is below its level, and when a fill begins on an idle filesystem, so that its rate is
         known before it reaches the level; the latter no sooner than 0.25 s after the first poll. Otherwise polling
         continues at `due_at`.
         """
-        if self.levels.crossed(available_bytes, inodes_free):
+        amounts = (poll.available_bytes, poll.inodes_free)
+        if self.levels.crossed(amounts):
             return True
-        last, self._last = self._last, Poll(now, available_bytes, inodes_free)
-        self._first_poll = min(self._first_poll, now)
+        last, self._last = self._last, poll
+        self._first_poll = min(self._first_poll, poll.time)
         was_idle = self._idle
-        if last is not None and now - last.time >= SHORTEST_SECONDS:
-            elapsed = now - last.time
+        if last is not None and (elapsed := poll.time - last.time) >= SHORTEST_SECONDS:
             kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-            bytes_rate = (last.available_bytes - available_bytes) / elapsed
-            inodes_rate = (last.inodes_free - inodes_free) / elapsed
-            self._fastest = max(self._fastest[0] * kept, bytes_rate), max(self._fastest[1] * kept, inodes_rate)
-            self._idle = self.levels.is_idle(bytes_rate, inodes_rate)
-        self.due_at = now + self.levels.poll_interval(available_bytes, inodes_free, *self._fastest, idle=self._idle)
-        return was_idle and not self._idle and now - self._first_poll >= MIN_NOTIFY_SECONDS
+            rates = (last.available_bytes - amounts[0]) / elapsed, (last.inodes_free - amounts[1]) / elapsed
+            self._fastest = max(self._fastest[0] * kept, rates[0]), max(self._fastest[1] * kept, rates[1])
+            self._idle = self.levels.is_idle(rates)
+        self.due_at = poll.time + self.levels.poll_interval(amounts, self._fastest, idle=self._idle)
+        return was_idle and not self._idle and poll.time - self._first_poll >= MIN_NOTIFY_SECONDS

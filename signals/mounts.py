@@ -7,11 +7,12 @@ in `eviction.reporting.filesystem_facts`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MOUNTS = "/proc/self/mountinfo"
-_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+_ESCAPE = re.compile(r"\\([0-7]{3})")
 _SEPARATOR = "-"
 
 
@@ -66,11 +67,7 @@ def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
 
 def index_of_holding(path: str, points: Sequence[str]) -> int | None:
     """The index of the mount point that holds a path without symlinks. `points`: in the kernel's order."""
-    holding = [
-        (len(point), index)
-        for index, point in enumerate(points)
-        if path == point or path.startswith(point.rstrip("/") + "/")
-    ]
+    holding = [(len(at), i) for i, at in enumerate(points) if path == at or path.startswith(at.rstrip("/") + "/")]
     return max(holding)[1] if holding else None
 
 
@@ -122,6 +119,4 @@ def _device_id(mount: Mount) -> int:
 
 
 def _unescaped(text: str) -> str:
-    for code, character in _ESCAPES:
-        text = text.replace(code, character)
-    return text
+    return _ESCAPE.sub(lambda code: chr(int(code[1], 8)), text)

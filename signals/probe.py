@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemReader, Reading, quick_reader_of, read_statvfs
+from signals.filesystems import FilesystemReader, Reading
 from signals.interval import MOST_STEPS, Notify, ThresholdNotifier, WatchedLevels
 from signals.types import Poll, ReadingUnavailable
 
@@ -28,12 +28,6 @@ CLOSED = "is no longer observed"
 RunOnThread = Callable[[Callable[[], None]], None]
 """Runs a function on a thread; the function returns when its probe is closed. Raises RuntimeError if there is no
 thread."""
-
-
-def run_on_new_thread(serve: Callable[[], None]) -> None:
-    """Raises RuntimeError if no thread can be started."""
-    # daemon: a thread stuck in the kernel must not keep the process alive
-    threading.Thread(target=serve, name="statvfs", daemon=True).start()
 
 
 class Probe:
@@ -48,12 +42,11 @@ class Probe:
         path: str,
         reader: FilesystemReader,
         clock: Clock,
+        run_on_thread: RunOnThread,
         limit_seconds: float = PROBE_LIMIT_SECONDS,
-        run_on_thread: RunOnThread = run_on_new_thread,
     ):
         self.path = path
         self._reader = reader
-        self._quick_reader = quick_reader_of(reader)
         self._clock = clock
         self._limit_seconds = limit_seconds
         self._one_caller = threading.Lock()  # held during a reading
@@ -156,9 +149,10 @@ class Probe:
             return
         now = self._clock.monotonic()
         try:
-            available_bytes, inodes_free = self._quick_reader(self.path)
-            self._keep(Poll(now, available_bytes, inodes_free))
-            observation_due = notifier.update(available_bytes, inodes_free, now)
+            found = self._reader(self.path, now).stats
+            poll = Poll(now, found.available_bytes, found.inodes_free)
+            self._polls.append(poll)
+            observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read
             observation_due = True
         if not observation_due:
@@ -168,13 +162,6 @@ class Probe:
                 return
             self._notifier = None
         notifier.notify()
-
-    def _keep(self, poll: Poll) -> None:
-        """Of successive polls that read the same, only the first and the last are kept."""
-        polls = self._polls
-        if len(polls) > 1 and polls[-2][1:] == polls[-1][1:] == poll[1:]:
-            polls.pop()
-        polls.append(poll)
 
 
 def _reason(error: OSError) -> str:
@@ -187,11 +174,11 @@ class Probes:
     def __init__(
         self,
         clock: Clock,
-        reader: FilesystemReader = read_statvfs,
+        reader: FilesystemReader,
+        run_on_thread: RunOnThread,
         limit_seconds: float = PROBE_LIMIT_SECONDS,
-        run_on_thread: RunOnThread = run_on_new_thread,
     ):
-        self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, limit_seconds, run_on_thread)
+        self._make: Callable[[str], Probe] = lambda path: Probe(path, reader, clock, run_on_thread, limit_seconds)
         self._lock = threading.Lock()  # guards `_probes`; never held while a filesystem is read
         self._probes: dict[str, Probe] = {}
 

@@ -126,14 +126,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def single_precision(value: float) -> float:
-    """The value as the nearest single-precision float, widened again (Go's `float64(float32(v))`).
-
-    Infinite beyond the range of single precision.
-    """
-    return math.copysign(_nearest_single(Fraction(abs(value))), value)
-
-
 @dataclass(frozen=True, slots=True)
 class Percentage:
     """A share of a capacity; `fraction` is a single-precision number: `10%` holds 0.100000001490116…"""
@@ -177,13 +169,14 @@ def _percentage(text: str) -> Percentage | None:
     else:
         exponent = max(-200, min(200, int((match["exponent"] or "0").replace("_", ""))))
         amount = Fraction(match["digits"].replace("_", "")) * Fraction(10) ** exponent
-    value = _nearest_single(amount)  # an exponent that was clamped is beyond single precision anyway
+    value = nearest_single(amount)  # an exponent that was clamped is beyond single precision anyway
     if math.isinf(value):
         return None
-    return Percentage(single_precision((-value if match["sign"] == "-" else value) / 100))
+    share = nearest_single(Fraction(value / 100))
+    return Percentage(-share if match["sign"] == "-" else share)
 
 
-def _nearest_single(amount: Fraction) -> float:
+def nearest_single(amount: Fraction) -> float:
     """The nearest single-precision number to a non-negative amount, ties to even, infinite beyond the range.
 
     Rounded once, as in Go's `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn a decimal slightly above

@@ -162,13 +162,7 @@ def signals_of(
 ) -> dict[Signal, SignalObservation]:
     """The signals of one filesystem in one role: bytes, and inodes if it counts them."""
     available, inodes_free = signals_about(role)
-    found = {
-        available: SignalObservation(
-            available, stats.available_bytes, stats.capacity_bytes, stats.time, stale, identity
-        )
-    }
+    numbers = [(available, stats.available_bytes, stats.capacity_bytes)]
     if stats.inodes_total > 0:
-        found[inodes_free] = SignalObservation(
-            inodes_free, stats.inodes_free, stats.inodes_total, stats.time, stale, identity
-        )
-    return found
+        numbers.append((inodes_free, stats.inodes_free, stats.inodes_total))
+    return {one: SignalObservation(one, left, total, stats.time, stale, identity) for one, left, total in numbers}

@@ -40,11 +40,9 @@ class FilesystemRole(str):
 
     def __new__(cls, name: str) -> FilesystemRole:  # noqa: PYI034 # one object per name, whatever the class
         """Raises ValueError for what cannot be a name."""
-        if name not in cls._known:
-            if not ROLE_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}")
-            cls._known[name] = super().__new__(cls, name)
-        return cls._known[name]
+        if not ROLE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}")
+        return cls._known.setdefault(name, super().__new__(cls, name))
 
     @property
     def kubelets(self) -> bool:
@@ -55,9 +53,8 @@ class FilesystemRole(str):
 FilesystemRole.NODEFS = FilesystemRole("nodefs")
 FilesystemRole.IMAGEFS = FilesystemRole("imagefs")
 FilesystemRole.CONTAINERFS = FilesystemRole("containerfs")
-FilesystemRole.IMAGESTORE = FilesystemRole(
-    "imagestore"
-)  # no filesystem: what the runtime's images may take (`StoreCount`)
+# no filesystem, but what the runtime's images may take (`StoreCount`)
+FilesystemRole.IMAGESTORE = FilesystemRole("imagestore")
 KUBELET_ROLES: Final = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
 
 AVAILABLE: Final = "available"
@@ -180,8 +177,8 @@ class FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SignalObservation:
-    """The value of one signal in bytes or inodes; `time` in monotonic seconds, None if unknown. That of the image store
-    is below 0 if it is above its limit, and has no filesystem.
+    """The value of one signal in bytes or inodes; `time` in monotonic seconds. That of the image store is below 0 if it
+    is above its limit, and has no filesystem.
 
     `stale`: the filesystem could not be read. The numbers are then the last known ones, and no threshold counts as met
     or as clear because of them.
@@ -190,7 +187,7 @@ class SignalObservation:
     signal: Signal
     available: int
     capacity: int
-    time: float | None
+    time: float
     stale: bool = False
     filesystem: FilesystemIdentity | None = None
 

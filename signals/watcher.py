@@ -38,8 +38,8 @@ class FsWatcher:
     """Calls `notify` soon after a file or directory is created in one of the directories, or moved there.
 
     Missing directories are tried again every 5 s. `notify` is called on the watcher's thread, at most four times a
-    second; it must return at once. If the kernel has no inotify instance left (128 per user by default), `problem` says
-    so in a sentence and nothing is watched.
+    second; it must return at once. If the kernel has no inotify instance left (128 per user by default), or no
+    descriptor or thread, `problem` says so in a sentence and nothing is watched.
     """
 
     def __init__(self, directories: Iterable[str], notify: Callable[[], None]):
@@ -56,19 +56,15 @@ class FsWatcher:
         """Starts watching. Never raises: without inotify nothing is watched, and `problem` says why."""
         try:
             self._manager = pyinotify.WatchManager()
-        except (OSError, pyinotify.PyinotifyError) as error:
-            self.problem = f"no inotify instance ({error}); observing at intervals only"
-            return
-        descriptor = self._manager.get_fd()
-        os.set_blocking(descriptor, False)
-        os.set_inheritable(descriptor, False)
-        try:
+            descriptor = self._manager.get_fd()
+            os.set_blocking(descriptor, False)
+            os.set_inheritable(descriptor, False)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._arm(self._manager)
             thread = threading.Thread(target=self._serve, args=(self._manager,), name="inotify", daemon=True)
             thread.start()
-        except (OSError, RuntimeError) as error:
-            self.problem = f"no descriptors or no thread for inotify ({error}); observing at intervals only"
+        except (OSError, RuntimeError, pyinotify.PyinotifyError) as error:
+            self.problem = f"inotify cannot be used ({error}); observing at intervals only"
             self.stop()
         else:
             self._thread = thread

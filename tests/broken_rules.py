@@ -343,7 +343,7 @@ BREAKS = (
     ),
     Break("a stale reading counts", THRESHOLDS, "        and not observation.stale\n", ""),
     Break("a grace period is over at once", THRESHOLDS, "if now - seen >= threshold.grace_seconds)", "if True)"),
-    Break("an old reading is acted on", THRESHOLDS, "return observation.time > last.time", "return True"),
+    Break("an old reading is acted on", THRESHOLDS, "(last is None or seen.time > last.time)", "True"),
     Break(
         "the smallest deficit first",
         THRESHOLDS,
@@ -359,8 +359,8 @@ BREAKS = (
     Break(
         "a failed reading clears a threshold",
         SYNCHRONIZE,
-        "met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)",
-        "met = rules.merge_thresholds(met, unresolved)",
+        "dict.fromkeys((*met, *unresolved, *frozen))",
+        "dict.fromkeys((*met, *unresolved))",
     ),
     Break(
         "a grace period survives a gap",
@@ -411,14 +411,14 @@ BREAKS = (
         "True",
     ),
     Break("the room is passed by", "eviction/control/reclaim.py", "extent = Extent.ENOUGH", "extent = Extent.ALL"),
-    Break("a cooldown is over at once", ONE_PASS, "if cooldown_seconds > 0:", "if False:"),
+    Break("a cooldown is over at once", ONE_PASS, "self._clock.monotonic() + cooldown_seconds", "0.0"),
     Break("the lead removes as much as it likes", ONE_PASS, "lambda: None if self._crossed else 1)", "lambda: None)"),
     Break("nothing is held off after a start", HOLD_OFF, "        if left <= 0:\n", "        if True:\n"),
     Break(
         "a pause holds nothing",
-        HOLD_OFF,
-        "return self._pause.why() or self._hold_off.why()",
-        "return self._hold_off.why()",
+        "eviction/cli/run.py",
+        "node.pause.why() or hold_off.why()",
+        "hold_off.why()",
     ),
     Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
     Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),

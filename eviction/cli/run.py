@@ -28,7 +28,7 @@ from eviction.decision.headroom import near_their_marks
 from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
-from eviction.node.hold_off import HoldOff, Holds
+from eviction.node.hold_off import HoldOff
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.json_shapes import to_json
@@ -89,21 +89,21 @@ def run(arguments: argparse.Namespace) -> int:
         node = Node(configuration, stopping=stopping)
         if node.endpoint.remark:
             log.info(node.endpoint.remark)
-        saver = ImageRecordsSaver(node.records, node.record_file, log)
-        saver.load()
+        saver, records_problem = ImageRecordsSaver(node.records, node.record_file, log), node.restore_image_records()
         started, now = node.clock.monotonic(), node.clock.monotonic
         kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
-        hold_off = Holds(HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy), node.pause)
+        hold_off = HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy)
+        held_off = lambda: node.pause.why() or hold_off.why()  # noqa: E731 # evaluated at each call
         pause_file = PauseFile(configuration.state_file, node.clock)
         pause_problem = pause_file.restore(node.pause)
         events, finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
-        manager = Manager(node, log, may_act=hold_off.why, events=events)
-        endpoints = DaemonEndpoints(node, hold_off, log, notifier, manager.status, manager.why_not_alive, counts)
+        manager = Manager(node, log, may_act=held_off, events=events)
+        endpoints = DaemonEndpoints(node, held_off, log, notifier, manager.status, manager.why_not_alive, counts)
         node.prepare()
-        node.watch_kubelet()
+        node.kubelet_watch.start()
         manager.prepare()
         ballast.prepare()
         if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
     thresholds = ", ".join(f"{one.signal} {one.text()}" for one in configuration.thresholds)
     log.info(f"started on {started_on(configuration)}; thresholds: {thresholds}", endpoint=node.endpoint.runtime)
-    for sentence in filter(None, (*warnings_at_start(node), pause_problem, problem)):
+    for sentence in filter(None, (*warnings_at_start(node), records_problem, pause_problem, problem)):
         log.warning(sentence)
     history.daemon("started")
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         loaded.reload_when(asked_to_reload, manager)
         if configuration.periodic_gc:
-            PeriodicGC(node, log, events, hold_off.why).start()
+            PeriodicGC(node, log, events, held_off).start()
     manager.run()
     ballast.close()
     history.daemon("stopped")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
-from eviction.decision.thresholds import below_kubelets_marks, node_conditions, thresholds_met, unreadable, usable
+from eviction.decision import thresholds as rules
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
 from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, conditions_in_words, disk_pressure, signals_table
-from eviction.types import API_VERSION, NodeCondition, Threshold
+from eviction.types import API_VERSION, Threshold
 from signals.mounts import mounts_of
 from signals.types import SignalObservations
 
@@ -47,15 +47,16 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     """Observes the node. Exit code 0: clear; 1: a threshold is met; 4: a signal with a threshold could not be read."""
     observations = node.summary.observe()
     thresholds = node.thresholds(observations.layout)
-    met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
-    unknown = unreadable(observations, thresholds)
+    met = rules.thresholds_met(thresholds, observations.signals, enforce_min_reclaim=False)
+    unknown = rules.unreadable(observations, thresholds)
     code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
     if options.npd:
         return Answer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
     config = eviction_config(node.configuration)
-    below = below_kubelets_marks(config.kubelets_in_layout(observations.layout), observations.signals, before=False)
-    reported = node_conditions(met) | ({NodeCondition.DISK_PRESSURE} if below else set())
+    kubelets = config.kubelets_in_layout(observations.layout)
+    below = rules.thresholds_met(kubelets, observations.signals, enforce_min_reclaim=False)
+    reported = rules.node_conditions(reclaim_pressure=rules.raise_pressure(met), disk_pressure=bool(below))
     if not options.as_json:
         words = conditions_in_words(reported, config.kubelets is not None, below=True)
         runtime = f"runtime: {node.endpoint.remark or node.endpoint.runtime}"

@@ -26,8 +26,8 @@ from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import highest_mark, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import HoldOff, kubelet_is_healthy
-from eviction.node.node import Node
-from eviction.node.one_pass import AS_CONFIGURED, Request, Setting
+from eviction.node.node import Node, Responder
+from eviction.node.one_pass import Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.json_shapes import LEFT_OUT, to_json
@@ -103,10 +103,10 @@ def respond(
     observations: SignalObservations,
     decision: Decision,
     problem: str | None = None,
-    setting: Setting | None = None,
+    responder: Responder | None = None,
 ) -> Answer:
     """Runs the request with these observations. `problem`: why the runtime cannot be reached, None if it can.
-    `setting`: for the pass, in place of the node's."""
+    `responder`: for the pass, in place of the node's."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -124,8 +124,8 @@ def respond(
         return _nothing_to_do(options, node, observations)
     if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
         return held
-    one = node.responder.begin(observations, decision, Trigger.REQUEST, request or AS_CONFIGURED, setting=setting)
-    record = node.disk_survey.with_attribution(one.run())
+    record = (responder or node.responder).reclaim(observations, decision, Trigger.REQUEST, request)
+    record = node.disk_survey.with_attribution(record)
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     document, lines = pass_json(record), pass_lines(record, width=options.width)
     if options.room:
@@ -164,8 +164,8 @@ def respond_to_client(
     """
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
-    setting = node.setting_of_dry_runs() if options.dry_run else None
-    return respond(options, node, observations, decision, setting=setting)
+    responder = node.responder_of_dry_runs() if options.dry_run else None
+    return respond(options, node, observations, decision, responder=responder)
 
 
 def request_of(

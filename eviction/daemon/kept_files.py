@@ -24,7 +24,7 @@ BALLAST_RETRY_SECONDS = 300.0  # between two attempts
 
 
 class ImageRecordsSaver(Listener):
-    """Loads the image records at the start, and saves them while the daemon runs and at its end.
+    """Saves the image records while the daemon runs and at its end.
 
     `file`: None: they are not saved. A failure is logged as a warning, once until it changes.
     """
@@ -37,17 +37,6 @@ class ImageRecordsSaver(Listener):
         self._workers = Workers("records", 1)
         self._saved = threading.Event()  # set while nothing is being saved
         self._saved.set()
-
-    def load(self) -> None:
-        """Restores the records that an earlier process saved, if they can be read within a second."""
-        if self._file is None:
-            return
-        loaded = self._file.load()
-        self._records.restore(loaded)
-        if loaded.missing:
-            self._log.info(loaded.problem)
-        elif loaded.problem:
-            self._log.warning(loaded.problem)
 
     def detected(self) -> None:
         """Starts saving, unless an earlier save has not finished. Without a thread it only logs a warning."""

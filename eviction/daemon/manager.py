@@ -54,8 +54,6 @@ from signals.types import KUBELET_ROLES, Signal, SignalObservations
 RETRY_SECONDS = 1.0  # while the runtime does not answer, and after a pass that freed something but not enough
 LONGEST_PAUSE_SECONDS = 60.0
 LEAVE_SECONDS = 1.5  # the longest wait for a task that removes nothing
-NO_DEVICE = -1  # the lane of requests whose filesystem cannot be read
-NO_FILESYSTEM = -2  # the lane of the image store, whose passes wait for the runtime's count
 REFRESH_SECONDS = 60.0  # between two refreshes
 PLACES_SECONDS = 2.0  # the longest wait for the runtime to say where the images are
 LONGEST_SECONDS = 30.0  # for one whole refresh; the next one does not ask again about containers already answered for
@@ -104,10 +102,10 @@ class Lane:
     of them. Two lanes whose rows name the same function share its objects: what one is removing, the other leaves out.
 
     Only one thread may start tasks; any thread may read `task`. `on_done`: called on the lane's thread after each task.
-    `begun`: how many tasks have begun so far. `row`: that of the pass that is running or ran last. `running`: that
-    pass; None: something else is running, or a request that has not made a pass yet. `another_waits`: another row of
-    this filesystem has become due meanwhile. `lead_used`: the lead has begun a pass since the mark was last reached;
-    one is enough. `backoffs`: the pause of each of its rows.
+    `begun`: how many tasks have begun so far. `running`: the pass that is running or ran last; None: it was something
+    else, or a request that has not made a pass yet. `another_waits`: another row of this filesystem has become due
+    meanwhile. `lead_used`: the lead has begun a pass since the mark was last reached; one is enough. `backoffs`: the
+    pause of each of its rows.
     """
 
     def __init__(self, threads: Workers, clock: Clock, log: Log, on_done: Callable[[], None]):
@@ -117,7 +115,6 @@ class Lane:
         self._on_done = on_done
         self.task: Task | None = None
         self.begun = 0
-        self.row: tuple[str, ...] = ()
         self.running: OnePass | None = None
         self.another_waits = self.lead_used = False
         self.backoffs: dict[tuple[str, ...], RowBackoff] = {}
@@ -126,13 +123,11 @@ class Lane:
     def free(self) -> bool:
         return self.task is None
 
-    def start(
-        self, what: str, do: Callable[[], None], row: tuple[str, ...] = (), running: OnePass | None = None
-    ) -> bool:
+    def start(self, what: str, do: Callable[[], None], running: OnePass | None = None) -> bool:
         """Starts a task; none may be running. An exception in it is logged. Returns false if there is no thread for it;
         then nothing is started, which is logged too."""
         task = Task(what, self._clock.monotonic(), threading.Event())
-        self.task, self.row, self.running, self.another_waits = task, row, running, False
+        self.task, self.running, self.another_waits = task, running, False
         self.begun += 1
 
         def run() -> None:
@@ -176,17 +171,17 @@ class Lanes:
 
     def __init__(self, make: Callable[[], Lane]):
         self._make = make
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int | Signal | None, Lane] = {}
 
     def of(self, signal: Signal | None, observations: SignalObservations) -> Lane:
-        """The lane of the filesystem that this signal is about now."""
+        """The lane of the filesystem that this signal is about now. The image store has its own, as its passes wait for
+        the runtime's count; so has what cannot be read."""
         observation = None if signal is None else observations.signals.get(signal)
         where = None if observation is None else observation.filesystem
-        device = NO_DEVICE if where is None else where.device_id
-        device = NO_FILESYSTEM if signal is Signal.IMAGESTORE_AVAILABLE else device
-        if device not in self._lanes:
-            self._lanes = {**self._lanes, device: self._make()}  # replaced as a whole, because other threads read it
-        return self._lanes[device]
+        about = where.device_id if where is not None else signal if signal is Signal.IMAGESTORE_AVAILABLE else None
+        if about not in self._lanes:
+            self._lanes = {**self._lanes, about: self._make()}  # replaced as a whole, because other threads read it
+        return self._lanes[about]
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -505,7 +500,6 @@ class Manager:
         for threshold in soon:
             lane = self._lanes.of(threshold.signal, observations)
             if lane.free and not lane.lead_used:
-                lane.lead_used = True
                 yield self._acting_on(threshold, observations, decision)
 
     def _acting_on(self, threshold: Threshold, observations: SignalObservations, decision: Decision) -> Decision:
@@ -525,15 +519,17 @@ class Manager:
         if not row or now < backoff.until:
             return
         if not lane.free:
-            lane.another_waits = lane.another_waits or row != lane.row
+            lane.another_waits = lane.another_waits or lane.running is None or row != lane.running.row
             return
         backoff.until = clock.monotonic() + RETRY_SECONDS  # in case it is held off, cannot begin, or raises
         why_not = self._may_act()
         if why_not is not None:
             self._announcements.held_off(why_not)
             return
+        lane.lead_used = lane.lead_used or trigger is Trigger.LEAD
         self._announcements.reclaiming(acted_on)
-        running = self._node.responder.begin(observations, decision, trigger, gives_way=lambda: lane.another_waits)
+        gives_way = lambda: lane.another_waits  # noqa: E731 # evaluated at each call
+        running = OnePass(self._node.responder, observations, decision, trigger, gives_way=gives_way)
 
         def relieve() -> None:
             record = running.run()
@@ -544,7 +540,7 @@ class Manager:
             self._node.listeners.passed(record)
             self._node.disk_survey.explain_later(record, self._node.listeners.attributed)
 
-        lane.start(f"relieving {acted_on.signal}", relieve, row, running)
+        lane.start(f"relieving {acted_on.signal}", relieve, running)
 
     def _serve_requests(self, observations: SignalObservations, decision: Decision) -> None:
         """A request that removes waits for the lane of its signal, behind the passes there; dry runs have their own

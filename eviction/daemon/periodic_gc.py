@@ -49,10 +49,6 @@ class PeriodicLoop:
     may_act: Callable[[], str | None]
     failed: bool = False
 
-    def start(self) -> None:
-        """Starts the thread. Raises RuntimeError."""
-        threading.Thread(target=self.run, name=f"{self.what} GC", daemon=True).start()
-
     def run(self) -> None:
         """Runs passes until `stopping` is set. No exception in a pass ends the loop."""
         while not self.stopping.is_set():
@@ -103,7 +99,7 @@ class PeriodicGC:
         """Starts both loops. Raises NoThread."""
         try:
             for loop in self._loops:
-                loop.start()
+                threading.Thread(target=loop.run, name=f"{loop.what} GC", daemon=True).start()
         except RuntimeError as error:
             raise NoThread(f"no thread can be started for the periodic loops: {error}") from error
 
@@ -124,7 +120,7 @@ class PeriodicGC:
 
     def _context(self) -> ReclaimContext:
         """For one pass, whose removals run one after another."""
-        return self._node.context(self._node.make_executor(parallel=1))
+        return self._node.context(parallel=1)
 
     def _log_removals(self, what: str, result: ReclaimResult) -> None:
         self._node.listeners.collected(result)

@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from eviction.types import Threshold
+from reclaim.types import NEVER
 from signals.interval import (
     ASSUMED_INODES_PER_SECOND,
     FillRate,
@@ -26,7 +27,7 @@ from signals.interval import (
     next_interval,
     update_fill_rate,
 )
-from signals.types import SignalObservation, SignalObservations
+from signals.types import FilesystemIdentity, SignalObservations
 
 FillRates = Mapping[tuple[int, bool], FillRate]
 """(device, whether inodes) -> how fast that amount falls."""
@@ -64,9 +65,6 @@ def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -
     return after
 
 
-NEVER = float("inf")
-
-
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
     """Whether no filesystem has been filled lately at a rate that counts (`signals.interval.is_negligible`)."""
     return all(
@@ -84,8 +82,8 @@ def observation_interval(
     include the kubelet's own if they are known, so that its marks do not pass unseen either.
     """
     headrooms = [
-        (headroom, _fastest(observation, fill_rates, policy))
-        for _, observation, headroom in _known(thresholds, observations)
+        (headroom, _fastest(where.device_id, threshold.signal.counts_inodes, fill_rates, policy))
+        for threshold, where, _, headroom in _known(thresholds, observations)
         if headroom >= 0
     ]
     return next_interval(headrooms, policy.floor_seconds, policy.ceiling_seconds)
@@ -104,11 +102,10 @@ def near_their_marks(
     until it takes twice the ceiling, beyond which the interval is the ceiling.
     """
     near = set()
-    for _, observation, headroom in _known(thresholds, observations):
-        device = _device(observation)
-        seconds = headroom / _fastest(observation, fill_rates, policy)
-        if 0 <= seconds < policy.ceiling_seconds * (2 if device in before else 1):
-            near.add(device)
+    for threshold, where, _, headroom in _known(thresholds, observations):
+        seconds = headroom / _fastest(where.device_id, threshold.signal.counts_inodes, fill_rates, policy)
+        if 0 <= seconds < policy.ceiling_seconds * (2 if where.device_id in before else 1):
+            near.add(where.device_id)
     return frozenset(near)
 
 
@@ -121,21 +118,17 @@ def levels_to_watch(
     """
     highest: dict[int, dict[bool, int]] = {}
     paths: dict[int, str] = {}
-    for threshold, observation, headroom in _known(thresholds, observations):
-        if headroom < 0 or observation.filesystem is None:
-            continue
-        device, inodes = observation.filesystem.device_id, threshold.signal.counts_inodes
-        paths.setdefault(device, observation.filesystem.path)  # a device with several roles is read at several paths
-        levels = highest.setdefault(device, {})
-        levels[inodes] = max(levels.get(inodes, 0), observation.available - headroom)
+    for threshold, where, available, headroom in _known(thresholds, observations):
+        if headroom >= 0:
+            paths.setdefault(where.device_id, where.path)  # a device with several roles is read at several paths
+            levels, inodes = highest.setdefault(where.device_id, {}), threshold.signal.counts_inodes
+            levels[inodes] = max(levels.get(inodes, 0), available - headroom)
     return {
         path: WatchedLevels(
-            available_bytes=highest[device].get(False),
-            inodes_free=highest[device].get(True),
-            bytes_per_second=_fastest_of(device, False, fill_rates, policy),
-            inodes_per_second=_fastest_of(device, True, fill_rates, policy),
-            floor_seconds=policy.floor_seconds,
-            ceiling_seconds=policy.ceiling_seconds,
+            (highest[device].get(False), highest[device].get(True)),
+            (_fastest(device, False, fill_rates, policy), _fastest(device, True, fill_rates, policy)),
+            policy.floor_seconds,
+            policy.ceiling_seconds,
         )
         for device, path in paths.items()
     }
@@ -153,11 +146,10 @@ def urgency(
     Below the kubelet's mark it is the time until nothing is left.
     """
     limits, seconds = _kubelets_marks(kubelets, observations), NEVER
-    for threshold, observation, _ in _known(thresholds, observations):
-        device = _device(observation)
-        rate = fill_rates.get((device, False))
+    for threshold, where, available, _ in _known(thresholds, observations):
+        rate = fill_rates.get((where.device_id, False))
         if not threshold.signal.counts_inodes and rate is not None and rate.steady_rate > 0:
-            left = observation.available - limits.get(device, 0)
+            left = available - limits.get(where.device_id, 0)
             seconds = min(seconds, max(left, 0) / rate.steady_rate)
     return seconds
 
@@ -165,10 +157,9 @@ def urgency(
 def _kubelets_marks(kubelets: Iterable[Threshold], observations: SignalObservations) -> dict[int, int]:
     """The kubelet's mark in bytes by device: the highest one that is not reached yet."""
     marks: dict[int, int] = {}
-    for _, observation, headroom in _known(kubelets, observations):
-        if headroom > 0 and not observation.signal.counts_inodes:
-            device = _device(observation)
-            marks[device] = max(marks.get(device, 0), observation.available - headroom)
+    for threshold, where, available, headroom in _known(kubelets, observations):
+        if headroom > 0 and not threshold.signal.counts_inodes:
+            marks[where.device_id] = max(marks.get(where.device_id, 0), available - headroom)
     return marks
 
 
@@ -185,10 +176,10 @@ def begins_by_lead(
     marks = _kubelets_marks(kubelets, observations)
     return tuple(
         threshold
-        for threshold, observation, headroom in _known(thresholds, observations)
+        for threshold, where, _, headroom in _known(thresholds, observations)
         if threshold.hard
         and headroom >= 0
-        and _device(observation) in marks
+        and where.device_id in marks
         and urgency([threshold], observations, fill_rates, kubelets) < lead_seconds
     )
 
@@ -201,25 +192,17 @@ def faster(some: FillRates, others: FillRates) -> FillRates:
     }
 
 
-def _device(observation: SignalObservation) -> int:
-    assert observation.filesystem is not None
-    return observation.filesystem.device_id
-
-
 def _known(
     thresholds: Iterable[Threshold], observations: SignalObservations
-) -> Iterable[tuple[Threshold, SignalObservation, int]]:
-    """The thresholds whose signal was read, with its distance above the threshold (negative: it is met)."""
+) -> Iterable[tuple[Threshold, FilesystemIdentity, int, int]]:
+    """The thresholds whose signal was read on a filesystem, with that filesystem, what is available, and its distance
+    above the threshold (negative: it is met)."""
     for threshold in thresholds:
-        observation = observations.signals.get(threshold.signal)
-        if observation is not None and observation.filesystem is not None:
-            yield threshold, observation, observation.available - threshold.mark(observation.capacity)
+        seen = observations.signals.get(threshold.signal)
+        if seen is not None and seen.filesystem is not None:
+            yield threshold, seen.filesystem, seen.available, seen.available - threshold.mark(seen.capacity)
 
 
-def _fastest(observation: SignalObservation, fill_rates: FillRates, policy: PollPolicy) -> float:
-    return _fastest_of(_device(observation), observation.signal.counts_inodes, fill_rates, policy)
-
-
-def _fastest_of(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:
+def _fastest(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:
     rate = fill_rates.get((device, inodes))
     return max(policy.assumed_rate(inodes=inodes), rate.fastest if rate is not None else 0.0)

@@ -30,12 +30,9 @@ from eviction.types import Threshold, ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FilesystemRole, FsLayout, Signal, signals_about
 
-ReclaimTable = Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]
-"""The names of functions by filesystem and layout. `reclaim.functions` has the functions."""
-
 _C: Final = DELETE_ALL_UNUSED_CONTAINERS
 _I: Final = DELETE_UNUSED_IMAGES
-RECLAIM_TABLE: Final[ReclaimTable] = {
+RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]] = {
     (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
     (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),
     (FilesystemRole.NODEFS, FsLayout.SPLIT): (_C,),
@@ -49,6 +46,7 @@ RECLAIM_TABLE: Final[ReclaimTable] = {
     (FilesystemRole.IMAGESTORE, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
     (FilesystemRole.IMAGESTORE, FsLayout.SPLIT): (_I,),
 }
+"""The names of functions by filesystem and layout. `reclaim.functions` has the functions."""
 
 
 class RowEntry(NamedTuple):
@@ -65,12 +63,7 @@ Rows = Mapping[Signal, tuple[RowEntry, ...]]
 NO_ROWS: Final[Rows] = MappingProxyType({})
 
 
-def row(
-    signal: Signal,
-    layout: FsLayout | None,
-    table: ReclaimTable = RECLAIM_TABLE,
-    rows: Rows = NO_ROWS,
-) -> tuple[str, ...]:
+def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[str, ...]:
     """The functions for a signal in a layout. A filesystem's bytes and inodes have the same built-in row. While the
     layout is unknown (None), the kubelet's signals have no row; signals of filesystems that the configuration adds have
     no built-in row at all.
@@ -82,7 +75,7 @@ def row(
     configured = entries_of(signal, layout, rows)
     if configured is not None:
         return tuple(entry.function for entry in configured)
-    return () if layout is None else table.get((signal.filesystem, layout), ())
+    return () if layout is None else RECLAIM_TABLE.get((signal.filesystem, layout), ())
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
@@ -94,29 +87,19 @@ def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[Row
     return rows.get(signal)
 
 
-def functions_of(table: ReclaimTable, rows: Rows = NO_ROWS) -> frozenset[str]:
+def functions_of(rows: Rows = NO_ROWS) -> frozenset[str]:
     """The names of all functions that rows call."""
-    built_in = {name for functions in table.values() for name in functions}
+    built_in = {name for functions in RECLAIM_TABLE.values() for name in functions}
     configured = {entry.function for entries in rows.values() for entry in entries}
     return frozenset(built_in | configured)
 
 
-def below_of(function: str, signal: Signal, layout: FsLayout | None, rows: Rows) -> ThresholdValue | None:
-    """The mark below which this function is called for this signal; None if there is no such mark."""
-    configured = entries_of(signal, layout, rows) or ()
-    return next((entry.below for entry in configured if entry.function == function), None)
-
-
 def relieved_by(
-    thresholds: tuple[Threshold, ...],
-    function: str,
-    layout: FsLayout | None,
-    table: ReclaimTable = RECLAIM_TABLE,
-    rows: Rows = NO_ROWS,
+    thresholds: tuple[Threshold, ...], function: str, layout: FsLayout | None, rows: Rows = NO_ROWS
 ) -> tuple[Threshold, ...]:
     """The thresholds that a function can relieve: those with the function in their row.
 
     A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
     otherwise cost every image.
     """
-    return tuple(one for one in thresholds if function in row(one.signal, layout, table, rows))
+    return tuple(one for one in thresholds if function in row(one.signal, layout, rows))

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable, Rows, below_of, functions_of, relieved_by, row
-from eviction.decision.thresholds import update_container_fs_thresholds
+from eviction.decision.reclaim_table import Rows, entries_of, functions_of, relieved_by, row
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
@@ -23,43 +22,33 @@ class EvictionConfig:
 
     `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown. `longest_gap_seconds`: grace
     periods start over if two observations are further apart than this. `rows`: those of the configuration, which
-    replace the built-in ones. The thresholds in force in each layout are derived once, because every pass needs them
-    several times.
+    replace the built-in ones.
     """
 
     thresholds: tuple[Threshold, ...] = ()
     transition_period_seconds: float = 300.0
     longest_gap_seconds: float = math.inf
-    reclaim_table: ReclaimTable = field(default_factory=lambda: RECLAIM_TABLE, repr=False)
     rows: Rows = field(default_factory=dict, repr=False)
     kubelets: tuple[Threshold, ...] | None = None
-    _in_force: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
-    _kubelets: Mapping[FsLayout | None, tuple[Threshold, ...]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        layouts = (None, *FsLayout)
-        for name, thresholds in (("_in_force", self.thresholds), ("_kubelets", self.kubelets or ())):
-            derived = {layout: update_container_fs_thresholds(thresholds, layout) for layout in layouts}
-            object.__setattr__(self, name, derived)  # the only way to set a field of a frozen dataclass
 
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force; those of containerfs are derived from the layout.
 
         The kubelet derives them once and uses them one pass late; here they follow every change of the layout at once.
         """
-        return self._in_force[layout]
+        return rules.update_container_fs_thresholds(self.thresholds, layout)
 
     def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The kubelet's own thresholds in a layout; none if they are unknown."""
-        return self._kubelets[layout]
+        return rules.update_container_fs_thresholds(self.kubelets or (), layout)
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds that no filesystem may pass unseen: those in force and the kubelet's own."""
-        return (*self._in_force[layout], *self._kubelets[layout])
+        return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
         """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
-        return row(signal, observations.layout, self.reclaim_table, self.rows)
+        return row(signal, observations.layout, self.rows)
 
     def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         """What a reclaim function has to clear: the thresholds in force that it can relieve. If its row calls it only
@@ -70,15 +59,15 @@ class EvictionConfig:
 
     def waits(self, function: str, observations: SignalObservations) -> bool:
         """Whether a row calls this function only below a mark that is lower than the threshold's."""
-        relieved = self._relieves(function, observations)
-        return any(self._own_mark(function, one, observations) is not None for one in relieved)
+        return self.goal(function, observations) != self._relieves(function, observations)
 
     def _relieves(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
         in_force = self.in_layout(observations.layout)
-        return relieved_by(in_force, function, observations.layout, self.reclaim_table, self.rows)
+        return relieved_by(in_force, function, observations.layout, self.rows)
 
     def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
-        below = below_of(function, threshold.signal, observations.layout, self.rows)
+        entries = entries_of(threshold.signal, observations.layout, self.rows) or ()
+        below = next((entry.below for entry in entries if entry.function == function), None)
         observation = observations.signals.get(threshold.signal)
         if below is None or observation is None:
             return None
@@ -87,21 +76,23 @@ class EvictionConfig:
 
     @property
     def functions(self) -> frozenset[str]:
-        return functions_of(self.reclaim_table, self.rows)
+        return functions_of(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerState:
     """What one pass leaves for the next. Times are in monotonic seconds.
 
-    `met`: the thresholds that were met for their grace period; they stay met until the minimum reclaim is reached.
+    `first_observed_at`: when each threshold that is met was first met. `pressure_last_observed_at`: when a threshold
+    that raises ReclaimPressure was last met. `met`: the thresholds that were met for their grace period; they stay met
+    until the minimum reclaim is reached.
     `conditions`: those last reported. `last_observed_at`: when the last pass was, whatever could be read; None before
     the first.
     """
 
     config: EvictionConfig
     first_observed_at: Mapping[Threshold, float] = field(default_factory=dict)
-    conditions_last_observed_at: Mapping[NodeCondition, float] = field(default_factory=dict)
+    pressure_last_observed_at: float = -math.inf
     met: tuple[Threshold, ...] = ()
     conditions: frozenset[NodeCondition] = frozenset()
     last_observations: Mapping[Signal, SignalObservation] = field(default_factory=dict)
@@ -128,18 +119,21 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
     unread = observations.signals.keys() - usable.keys()
     frozen = [known for known in state.first_observed_at if known.signal in unread and known in in_force]
-    met = rules.merge_thresholds(rules.merge_thresholds(met, unresolved), frozen)
-    first_observed = rules.thresholds_first_observed_at(met, state.first_observed_at, now)
-    last_observed = rules.node_conditions_last_observed_at(
-        rules.node_conditions(met), state.conditions_last_observed_at, now
-    )
+    met = tuple(dict.fromkeys((*met, *unresolved, *frozen)))
+    first_observed = {threshold: state.first_observed_at.get(threshold, now) for threshold in met}
+    pressure_at = now if rules.raise_pressure(met) else state.pressure_last_observed_at
     served = rules.thresholds_met_grace_period(first_observed, now)
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
     ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations)
     chosen = next(iter(ranked), None)
-    conditions = rules.node_conditions_observed_since(last_observed, state.config.transition_period_seconds, now)
+    kubelets = state.config.kubelets_in_layout(observations.layout)
     decision = Decision(
-        conditions=conditions | _of_the_kubelet(state, observations),
+        conditions=rules.node_conditions(
+            reclaim_pressure=now - pressure_at < state.config.transition_period_seconds,
+            disk_pressure=rules.below_kubelets_marks(
+                kubelets, observations.signals, before=NodeCondition.DISK_PRESSURE in state.conditions
+            ),
+        ),
         thresholds_met=met,
         acted_on=chosen,
         row=() if chosen is None else state.config.row(chosen.signal, observations),
@@ -149,20 +143,12 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
     state = replace(
         state,
         first_observed_at=first_observed,
-        conditions_last_observed_at=last_observed,
+        pressure_last_observed_at=pressure_at,
         met=tuple(one for one in served if one.signal not in unread or one in state.met),
         conditions=decision.conditions,
         last_observations=dict(usable),
     )
     return state, decision
-
-
-def _of_the_kubelet(state: ManagerState, observations: SignalObservations) -> frozenset[NodeCondition]:
-    """DiskPressure, if the kubelet would report it now."""
-    kubelets = state.config.kubelets_in_layout(observations.layout)
-    before = NodeCondition.DISK_PRESSURE in state.conditions
-    below = rules.below_kubelets_marks(kubelets, observations.signals, before=before)
-    return frozenset({NodeCondition.DISK_PRESSURE} if below else ())
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:

@@ -52,26 +52,16 @@ def thresholds_met(
     )
 
 
-def merge_thresholds(first: Iterable[Threshold], second: Iterable[Threshold]) -> tuple[Threshold, ...]:
-    """The first, then each of the second that is not among them (`Threshold.same_as`)."""
-    merged = list(first)
-    for threshold in second:
-        if not any(threshold.same_as(known) for known in merged):
-            merged.append(threshold)
-    return tuple(merged)
+def raise_pressure(thresholds: Iterable[Threshold]) -> bool:
+    """Whether these raise ReclaimPressure: those of the kubelet's disk signals do, those of filesystems that the
+    configuration adds do not."""
+    return any(one.signal.filesystem.kubelets for one in thresholds)
 
 
-def thresholds_first_observed_at(
-    thresholds: Iterable[Threshold], earlier: Mapping[Threshold, float], now: float
-) -> dict[Threshold, float]:
-    """When each was first met: its earlier time if it has one, else now. Thresholds not in the list are dropped."""
-    return {threshold: earlier.get(threshold, now) for threshold in thresholds}
-
-
-def node_conditions(thresholds: Iterable[Threshold]) -> frozenset[NodeCondition]:
-    """The conditions that our thresholds raise: ReclaimPressure for each of the kubelet's disk signals, nothing for
-    filesystems that the configuration adds."""
-    return frozenset(NodeCondition.RECLAIM_PRESSURE for one in thresholds if one.signal.filesystem.kubelets)
+def node_conditions(*, reclaim_pressure: bool, disk_pressure: bool) -> frozenset[NodeCondition]:
+    """The conditions to report."""
+    holds = {NodeCondition.RECLAIM_PRESSURE: reclaim_pressure, NodeCondition.DISK_PRESSURE: disk_pressure}
+    return frozenset(condition for condition in holds if holds[condition])
 
 
 def below_kubelets_marks(kubelets: Iterable[Threshold], observations: Observations, *, before: bool) -> bool:
@@ -86,20 +76,6 @@ def below_kubelets_marks(kubelets: Iterable[Threshold], observations: Observatio
     return before and any((seen := observations.get(one.signal)) is not None and seen.stale for one in own)
 
 
-def node_conditions_last_observed_at(
-    conditions: Iterable[NodeCondition], earlier: Mapping[NodeCondition, float], now: float
-) -> dict[NodeCondition, float]:
-    """When each condition was last observed: now for these, the earlier time for the others."""
-    return {**earlier, **dict.fromkeys(conditions, now)}
-
-
-def node_conditions_observed_since(
-    last_observed: Mapping[NodeCondition, float], transition_period_seconds: float, now: float
-) -> frozenset[NodeCondition]:
-    """The conditions to report: those observed less than the transition period ago."""
-    return frozenset(condition for condition, seen in last_observed.items() if now - seen < transition_period_seconds)
-
-
 def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: float) -> tuple[Threshold, ...]:
     """The thresholds that have been met for their grace period; hard ones at once."""
     return tuple(threshold for threshold, seen in first_observed.items() if now - seen >= threshold.grace_seconds)
@@ -108,17 +84,13 @@ def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: 
 def thresholds_updated_stats(
     thresholds: Iterable[Threshold], observations: Observations, previous: Observations
 ) -> tuple[Threshold, ...]:
-    """The thresholds whose signal has a newer reading than in the previous pass (or one reading has no time)."""
+    """The thresholds whose signal has a newer reading than in the previous pass."""
 
-    def is_new(threshold: Threshold) -> bool:
-        observation, last = observations.get(threshold.signal), previous.get(threshold.signal)
-        if observation is None or observation.stale:
-            return False
-        if last is None or observation.time is None or last.time is None:
-            return True
-        return observation.time > last.time
+    def is_new(signal: Signal) -> bool:
+        seen, last = observations.get(signal), previous.get(signal)
+        return seen is not None and not seen.stale and (last is None or seen.time > last.time)
 
-    return tuple(threshold for threshold in thresholds if is_new(threshold))
+    return tuple(threshold for threshold in thresholds if is_new(threshold.signal))
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from reclaim.execution.workers import NoThread
+
 LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
 PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
@@ -90,18 +92,6 @@ class Pause:
         return f"paused until {until} (reclaimd resume ends it)" if until else None
 
 
-class Holds:
-    """What can hold removals off: the start, or a pause."""
-
-    def __init__(self, hold_off: HoldOff, pause: Pause):
-        self._hold_off = hold_off
-        self._pause = pause
-
-    def why(self) -> str | None:
-        """Why nothing may be removed now, in a sentence; None if it may."""
-        return self._pause.why() or self._hold_off.why()
-
-
 def kubelet_is_healthy(where: Where | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
     if where is None:
@@ -126,10 +116,14 @@ class KubeletWatch:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Starts the thread if there is anything to ask. Raises RuntimeError if no thread can be started."""
+        """Starts the thread if there is anything to ask. Raises NoThread."""
         if self._where is not None and self._seconds > 0:
             until = time.monotonic() + self._seconds
-            threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True).start()
+            thread = threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                raise NoThread("no thread can be started to watch the kubelet's /healthz") from None
 
     def close(self) -> None:
         """The thread ends before its next request."""

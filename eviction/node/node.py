@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import assert_never
@@ -25,11 +25,10 @@ from eviction.configuration.kubelet_versions import RECORDS_PULLS, RECORDS_PULLS
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
 from eviction.decision.headroom import FillRates, update_fill_rates
-from eviction.decision.reclaim_table import RECLAIM_TABLE, ReclaimTable
-from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
+from eviction.decision.synchronize import ManagerState, synchronize
 from eviction.listener import Listeners
 from eviction.node.hold_off import KubeletWatch, Pause
-from eviction.node.one_pass import AS_CONFIGURED, Cooldowns, OnePass, Request, Setting
+from eviction.node.one_pass import OnePass, Request
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
@@ -54,9 +53,7 @@ from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, FilesystemReader
-from signals.probe import Probes
-from signals.summary import NodeSummary
+from signals.filesystems import FilesystemReader
 from signals.types import KUBELET_ROLES, SignalObservations
 
 # Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
@@ -69,50 +66,53 @@ PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
+Most = Callable[[], int | None]
+"""How many objects may be removed now; None: as many as it takes."""
+
+
 class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
 
 
+@dataclass(slots=True)
 class Responder:
-    """Observes the node, decides, and makes the passes that follow. `synchronize` is for one thread at a time; passes
-    on different filesystems may run side by side.
+    """Observes the node and decides; what all its passes have in common. `synchronize` is for one thread at a time;
+    passes on different filesystems may run side by side.
 
-    `fill_rates`: only `synchronize` writes them; a pass, which reads more often, continues from them on its own.
-    `lead`: whether passes begin before their mark is reached when removals take long.
+    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
+    `context`: makes what the stages of one pass may use, from what it is about, whether it gives way, how much it may
+    remove, a directory of each btrfs, and how many removals go side by side (None: as configured). `removal_seconds`: how long removals have taken lately. `extent`, `lead`: as configured.
+    `cooling_until`: until when a function is not called again (monotonic seconds). `fill_rates`: only `synchronize`
+    writes them; a pass, which reads more often, continues from them on its own.
     """
 
-    def __init__(self, setting: Setting, config: EvictionConfig, extent: Extent, *, lead: bool = True):
-        unknown = config.functions - setting.functions.keys()
-        if unknown:
-            raise ValueError(f"the reclaim table names functions that do not exist: {', '.join(sorted(unknown))}")
-        self._setting = setting
-        self._extent = extent
-        self.lead = lead
-        self.state = ManagerState(config)
-        self.fill_rates: FillRates = {}
-        self.history = History()
-
-    def set_config(self, config: EvictionConfig, extent: Extent, *, lead: bool) -> None:
-        """Replaces the thresholds; those in both configurations keep their state. Must not be called during a pass."""
-        self.state = replace(self.state, config=config)
-        self._extent = extent
-        self.lead = lead
+    observe: Callable[[], SignalObservations]
+    count: Callable[[], str | None]
+    functions: FunctionTable
+    clock: Clock
+    context: Callable[[Callable[[], Pressure], Callable[[], bool], Most, Sequence[str], int | None], ReclaimContext]
+    removal_seconds: Callable[[], float]
+    state: ManagerState
+    extent: Extent = Extent.ENOUGH
+    lead: bool = True
+    cooling_until: dict[str, float] = field(default_factory=dict)
+    fill_rates: FillRates = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
     def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
         """All functions that rows name and that free space on a filesystem of this node."""
-        roles, named = set(map(str, observations.filesystems)), self.state.config.functions
-        functions = self._setting.functions
-        return tuple(name for name in functions if name in named and functions[name].frees in roles)
+        roles, named = observations.filesystems, self.state.config.functions
+        return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
 
     @property
     def lead_seconds(self) -> float:
         """How long before the kubelet's mark a pass begins at the latest: as long as removals have taken lately. 0 if
         the lead is switched off, or if it gains nothing because the pass goes to the end of its row."""
-        return self._setting.lead_seconds() if self.lead and self._extent is Extent.ENOUGH else 0.0
+        return self.removal_seconds() if self.lead and self.extent is Extent.ENOUGH else 0.0
 
     def synchronize(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides; records both in the history."""
-        observations = self._setting.observe()
+        observations = self.observe()
         before = self.state
         self.state, decision = synchronize(before, observations, observations.time)
         self.fill_rates = update_fill_rates(self.fill_rates, observations)
@@ -120,34 +120,11 @@ class Responder:
         self.history.add(HistoryEntry(before, observations, decision))
         return observations, decision
 
-    def begin(
-        self,
-        observations: SignalObservations,
-        decision: Decision,
-        trigger: Trigger,
-        request: Request = AS_CONFIGURED,
-        *,
-        setting: Setting | None = None,
-        gives_way: Callable[[], bool] = lambda: False,
-    ) -> OnePass:
-        """The pass that follows; it has done nothing yet. `setting`: replaces the one that all passes share."""
-        return OnePass(
-            setting or self._setting,
-            self.state.config,
-            self._extent,
-            self.fill_rates,
-            observations,
-            decision,
-            trigger,
-            request,
-            gives_way=gives_way,
-        )
-
     def reclaim(
         self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
     ) -> Pass:
-        """Makes the pass and runs it. Never raises because of the runtime or a single object."""
-        return self.begin(observations, decision, trigger, request or AS_CONFIGURED).run()
+        """Makes the pass that follows and runs it. Never raises because of the runtime or a single object."""
+        return OnePass(self, observations, decision, trigger, request).run()
 
 
 class Node(NodeView):
@@ -166,24 +143,20 @@ class Node(NodeView):
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,
-        summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
-        reclaim_table: ReclaimTable = RECLAIM_TABLE,
     ):
         super().__init__(
             configuration,
             reader=reader,
             clock=clock,
             read_deadline_seconds=read_deadline_seconds,
-            summarize=summarize,
             usual_endpoints=usual_endpoints,
         )
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
         self._given_functions = functions
         self.functions = self._made_functions()
-        self._reclaim_table = reclaim_table
         self._dry_run_asked = dry_run
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.client.on_call = self._called
@@ -194,9 +167,8 @@ class Node(NodeView):
         )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
-        directories = KubeletDirectories(configuration.root_directory, directories_in_time)
-        self._directories_in_time = directories_in_time
+        self._directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_access, self.clock)
@@ -220,18 +192,16 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        self._setting = Setting(
+        self.responder = Responder(
             self.summary.observe,
             self.locate,
             self.functions,
-            Cooldowns(),
             self.clock,
             self.context,
-            self.make_executor,
             lambda: self.experience.seconds,
-        )
-        self.responder = Responder(
-            self._setting, self._eviction_config(), configuration.extent, lead=configuration.lead
+            ManagerState(eviction_config(configuration)),
+            configuration.extent,
+            configuration.lead,
         )
 
     def _made_functions(self) -> FunctionTable:
@@ -242,24 +212,24 @@ class Node(NodeView):
             return FUNCTIONS
         return table_of(*FUNCTIONS.values(), *_own_functions(self.configuration, self.listeners.program_line))
 
-    def setting_of_dry_runs(self) -> Setting:
+    def responder_of_dry_runs(self) -> Responder:
         """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
-        and its executors cannot remove anything. Raises FunctionUnusable."""
-        executor = partial(self.make_executor, dry_run=True)
-        return replace(self._setting, functions=self._made_functions(), executor=executor)
+        and its passes cannot remove anything. Raises FunctionUnusable."""
+        return replace(self.responder, functions=self._made_functions(), context=partial(self.context, dry_run=True))
 
-    def make_executor(
+    def context(
         self,
+        pressure: Callable[[], Pressure] = lambda: NO_PRESSURE,
         gives_way: Callable[[], bool] = lambda: False,
-        most: Callable[[], int | None] = lambda: None,
+        most: Most = lambda: None,
         btrfs: Sequence[str] = (),
         parallel: int | None = None,
         *,
         dry_run: bool = False,
-    ) -> Executor:
-        """An executor for one pass, with the threads and removals of the node. `parallel`: removals side by side; None:
-        as configured. `dry_run`: it cannot remove anything, whatever is configured."""
-        return Executor(
+    ) -> ReclaimContext:
+        """What the stages of one pass may use, with an executor of its own. `parallel`: removals side by side; None: as
+        configured. `dry_run`: it cannot remove anything, whatever is configured."""
+        executor = Executor(
             self.removals,
             parallel=parallel or self.configuration.parallel_removals,
             dry_run=dry_run or self.dry_run,
@@ -269,9 +239,6 @@ class Node(NodeView):
             gives_way=gives_way,
             experience=self.experience,
         )
-
-    def context(self, executor: Executor, pressure: Callable[[], Pressure] = lambda: NO_PRESSURE) -> ReclaimContext:
-        """What the stages of one pass may use."""
         return ReclaimContext(
             self.client,
             self.client,
@@ -326,14 +293,6 @@ class Node(NodeView):
                 problems.append((function.name, str(error)))
         return tuple(problems)
 
-    def watch_kubelet(self) -> None:
-        """Begins to watch whether the kubelet is healthy: as long as that can end the hold-off after the start, or
-        always if evidence is to show which pods have terminated. Raises CannotPrepare."""
-        try:
-            self.kubelet_watch.start()
-        except RuntimeError:
-            raise CannotPrepare("no thread can be started to watch the kubelet's /healthz") from None
-
     def prepare(self) -> None:
         """Makes what a pass needs now: threads, descriptors, modules. So none of it can fail under pressure.
 
@@ -383,13 +342,13 @@ class Node(NodeView):
         return stats.capacity_bytes, stats.available_bytes
 
     def restore_image_records(self) -> str:
-        """Loads the saved image records, for a command that does not save them. Returns why they could not be loaded,
-        in a sentence, else an empty string; a missing file is not a failure."""
+        """Loads the saved image records, if they can be read within a second. Returns why not, in a sentence, else an
+        empty string; a missing file is not a failure."""
         if self.record_file is None:
             return ""
         loaded = self.record_file.load()
         self.records.restore(loaded)
-        return "" if loaded.missing else loaded.problem
+        return loaded.problem
 
     @property
     def pod_state_source(self) -> str:
@@ -419,7 +378,9 @@ class Node(NodeView):
         changed = needing_restart(self.configuration, configuration)
         self.configuration = until_restart(self.configuration, configuration)
         self.removals.set_parallel(configuration.parallel_removals)
-        self.responder.set_config(self._eviction_config(), configuration.extent, lead=configuration.lead)
+        responder, config = self.responder, eviction_config(self.configuration)
+        responder.state = replace(responder.state, config=config)  # thresholds that stay keep their state
+        responder.extent, responder.lead = configuration.extent, configuration.lead
         return changed
 
     def close(self) -> None:
@@ -432,9 +393,6 @@ class Node(NodeView):
         if self.removals.wait(DRAIN_SECONDS):
             self.removals.workers.close()
             super().close()
-
-    def _eviction_config(self) -> EvictionConfig:
-        return replace(eviction_config(self.configuration), reclaim_table=self._reclaim_table)
 
     def _pulled_at(self) -> Mapping[str, float]:
         return brought_at(self.client) or stored_at(self.summary.paths.imagefs or "")

@@ -21,18 +21,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
-from eviction.decision.headroom import NEVER, FillRates, faster, update_fill_rates, urgency
-from eviction.decision.synchronize import EvictionConfig
-from eviction.decision.thresholds import thresholds_met, usable
+from eviction.decision.headroom import faster, update_fill_rates, urgency
+from eviction.decision.thresholds import thresholds_met
 from eviction.record import Pass, Timings, Trigger, with_result
 from eviction.types import Decision, Extent, Threshold
-from reclaim.execution.executor import URGENT_SECONDS, Executor
-from reclaim.function import NO_PRESSURE, Pressure, ReclaimContext
-from reclaim.functions import Call, FunctionTable
-from reclaim.types import DiskState, MeasureDisk, Reason, ReclaimResult, Result, Usage
-from signals.clock import Clock
+from reclaim.execution.executor import URGENT_SECONDS
+from reclaim.function import NO_PRESSURE, Pressure
+from reclaim.functions import Call
+from reclaim.types import NEVER, DiskState, MeasureDisk, Reason, ReclaimResult, Result, Usage
 from signals.types import FilesystemRole, Signal, SignalObservations
+
+if TYPE_CHECKING:
+    from eviction.node.node import Responder
 
 COUNT_SECONDS = 30.0  # the longest wait for a count that is newer than the last removal; containerd counts every 10 s
 COUNT_LOOK_SECONDS = 0.25  # between two questions
@@ -54,45 +56,6 @@ class Request:
     every_function: bool = False
 
 
-AS_CONFIGURED = Request()
-
-
-class Cooldowns:
-    """Keeps each function of the configuration from being called again within its `cooldown`. Any thread may call."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
-
-    def why_not(self, name: str, now: float) -> str:
-        """Why the function is not called, as the end of a sentence; empty if it may be. `now`: monotonic seconds."""
-        left = self._until.get(name, now) - now
-        return f"its cooldown lasts another {left:.0f} s" if left > 0 else ""
-
-    def called(self, name: str, cooldown_seconds: float, now: float) -> None:
-        """A call ended at `now`."""
-        if cooldown_seconds > 0:
-            self._until[name] = now + cooldown_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What all passes of a node have in common.
-
-    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
-    `context`: makes what the stages of one pass may use, from its executor and what the pass is about. `lead_seconds`:
-    how long removals have taken lately.
-    """
-
-    observe: Callable[[], SignalObservations]
-    count: Callable[[], str | None]
-    functions: FunctionTable
-    cooldowns: Cooldowns
-    clock: Clock
-    context: Callable[[Executor, Callable[[], Pressure]], ReclaimContext]
-    executor: Callable[[Callable[[], bool], Callable[[], int | None], Sequence[str], int | None], Executor]
-    lead_seconds: Callable[[], float]
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One function of the row. `goal`: the thresholds that have to be clear before it may stop. `waits`: it is called
@@ -105,46 +68,42 @@ class Entry:
 
 
 class OnePass:
-    """One pass, used once. `run` is for one thread; any thread may read `progress_at`.
+    """One pass, used once; until `run` it has done nothing. `run` is for one thread; any thread may read `progress_at`.
 
-    `extent`: as configured. `fill_rates`: as known when the pass begins. `gives_way`: whether another row of the same
-    filesystem is waiting for it.
+    `gives_way`: whether another row of the same filesystem is waiting for it.
     """
 
     def __init__(
         self,
-        setting: Setting,
-        config: EvictionConfig,
-        extent: Extent,
-        fill_rates: FillRates,
+        responder: Responder,
         observations: SignalObservations,
         decision: Decision,
         trigger: Trigger,
-        request: Request = AS_CONFIGURED,
+        request: Request | None = None,
         *,
         gives_way: Callable[[], bool] = lambda: False,
     ):
         self.id = os.urandom(6).hex()
-        self._setting = setting
-        self._config = config
-        self._extent = request.extent or extent
-        self._begun_rates, self._rates = fill_rates, fill_rates
+        self._responder, self._clock = responder, responder.clock
+        self._config = responder.state.config
+        self._request = request = request or Request()
+        self._extent = request.extent or responder.extent
+        self._begun_rates = self._rates = responder.fill_rates
         self._observations = observations
         self._decision = decision
         self._trigger = trigger
-        self._request = request
         about = request.until or () if request.row is not None else (decision.acted_on,)
         self._of_store = any(one is not None and one.signal is Signal.IMAGESTORE_AVAILABLE for one in about)
         self._at_count: Usage | None = None  # the disks when the image store was last counted
-        self._kubelets = config.kubelets_in_layout(observations.layout)
-        self._row = decision.row if request.row is None else request.row
-        self._entries = tuple(map(self._entry, self._row))
+        self._kubelets = self._config.kubelets_in_layout(observations.layout)
+        self.row = decision.row if request.row is None else request.row
+        self._entries = tuple(map(self._entry, self.row))
         self._crossed = trigger is not Trigger.LEAD
         found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
         btrfs = tuple({each.device_id: each.path for each in found}.values())
         most, parallel = (lambda: None if self._crossed else 1), 1 if self._of_store else None
-        self._executor = setting.executor(gives_way, most, btrfs, parallel)
-        self._context = setting.context(self._executor, self.pressure)
+        self._context = responder.context(self.pressure, gives_way, most, btrfs, parallel)
+        self._executor = self._context.executor
 
     @property
     def progress_at(self) -> float:
@@ -153,8 +112,8 @@ class OnePass:
 
     def run(self) -> Pass:
         """Calls the functions of the row and observes again. Never raises because of the runtime or a single object."""
-        clock, started_wall = self._setting.clock, self._setting.clock.wall()
-        began, before = clock.monotonic(), usage_of(self._setting.observe())
+        began, started_wall = self._clock.monotonic(), self._clock.wall()
+        before = usage_of(self._responder.observe())
         functions = self._call_functions()
         after = self._settled(functions)
         gained_bytes, gained_inodes = usage_of(after).gained_since(before)
@@ -164,7 +123,7 @@ class OnePass:
             self._trigger,
             self._observations,
             self._decision,
-            self._row,
+            self.row,
             functions,
             measured_bytes=max(gained_bytes, 0),
             measured_inodes=max(gained_inodes, 0),
@@ -172,7 +131,13 @@ class OnePass:
             written_inodes=max(-gained_inodes, 0),
             after=after,
             still_met=self._still_met(after),
-            timings=_timings(self._observations, began, clock.monotonic(), functions),
+            timings=Timings(
+                detect_seconds=max(began - self._observations.time, 0.0),
+                list_seconds=sum((each.list_seconds for each in functions), 0.0),
+                plan_seconds=sum((each.plan_seconds for each in functions), 0.0),
+                remove_seconds=sum((each.remove_seconds for each in functions), 0.0),
+                total_seconds=self._clock.monotonic() - began,
+            ),
         )
         return with_result(record, dry_run=self._executor.dry_run)
 
@@ -189,7 +154,9 @@ class OnePass:
                 continue
             call = calls[entry.name] = calls.get(entry.name) or self._call(entry)
             results[entry.name] = call.run(self._measure(entry))
-            self._called(entry)
+            if not self._executor.dry_run:
+                cooldown_seconds = self._responder.functions[entry.name].cooldown_seconds
+                self._responder.cooling_until[entry.name] = self._clock.monotonic() + cooldown_seconds
             # a function that waits for a lower mark is relieved at that mark, but the thresholds may not be
             if entry.stops and not entry.waits and call.result.relieved:
                 break
@@ -202,7 +169,7 @@ class OnePass:
     def _side_by_side(self) -> dict[str, Call]:
         """If it is urgent: the functions at the start of the row whose objects do not depend on each other, provided
         that they have the same thresholds to clear. Their first stages take turns."""
-        functions = self._setting.functions
+        functions = self._responder.functions
         first = list(takewhile(lambda one: functions[one.name].side_by_side and not one.waits, self._entries))
         if self._extent is Extent.ALL or len(first) < 2 or len({entry.goal for entry in first}) > 1:
             return {}
@@ -215,7 +182,7 @@ class OnePass:
         return calls
 
     def _call(self, entry: Entry) -> Call:
-        return Call(self._setting.functions[entry.name], self._context)
+        return Call(self._responder.functions[entry.name], self._context)
 
     def _entry(self, name: str) -> Entry:
         waits = not self._request.every_function and self._config.waits(name, self._observations)
@@ -227,32 +194,26 @@ class OnePass:
     def _why_not(self, entry: Entry) -> str:
         """Why a function is not called; empty if it is."""
         if entry.waits:
-            now = self._setting.observe()
-            if not thresholds_met(entry.goal, usable(now.signals), enforce_min_reclaim=True):
+            now = self._responder.observe()
+            if not thresholds_met(entry.goal, now.signals, enforce_min_reclaim=True):
                 return ", ".join(f"{one.signal} is not below {one.value}" for one in entry.goal)
-        if self._executor.dry_run:
-            return ""
-        return self._setting.cooldowns.why_not(entry.name, self._setting.clock.monotonic())
-
-    def _called(self, entry: Entry) -> None:
-        if not self._executor.dry_run:
-            seconds = self._setting.functions[entry.name].cooldown_seconds
-            self._setting.cooldowns.called(entry.name, seconds, self._setting.clock.monotonic())
+        left = self._responder.cooling_until.get(entry.name, 0.0) - self._clock.monotonic()
+        return f"its cooldown lasts another {left:.0f} s" if left > 0 and not self._executor.dry_run else ""
 
     def _measure(self, entry: Entry) -> MeasureDisk:
         """Measures the disk between the removals of this function."""
-        role = self._setting.functions[entry.name].frees
+        role = self._responder.functions[entry.name].frees
 
         def measure(promised_bytes: int) -> DiskState:
-            observations = self._counted(entry, role) if self._of_store else self._setting.observe()
+            observations = self._counted(entry, role) if self._of_store else self._responder.observe()
             self._rates = update_fill_rates(self._rates, observations)
             seen = _with_promised(observations, role, promised_bytes)
-            unmet = thresholds_met(entry.goal, usable(seen.signals), enforce_min_reclaim=True)
+            unmet = thresholds_met(entry.goal, seen.signals, enforce_min_reclaim=True)
             seconds_left = self._urgency(entry, observations)
             self._crossed = self._crossed or bool(
-                thresholds_met(entry.goal, usable(observations.signals), enforce_min_reclaim=False)
+                thresholds_met(entry.goal, observations.signals, enforce_min_reclaim=False)
             )
-            relieved = not unmet if self._crossed else seconds_left >= self._setting.lead_seconds()
+            relieved = not unmet if self._crossed else seconds_left >= self._responder.lead_seconds
             stop = None
             if entry.stops and _has_stale_reading(entry.goal, observations):
                 stop = Reason.UNREADABLE  # going on without a reading could remove everything
@@ -267,14 +228,14 @@ class OnePass:
         while what the disks have gained since its last count cannot be enough. 30 s after it the count is stale.
 
         Where a removed image shows no gain, only the next count says more."""
-        clock, executor, signal = self._setting.clock, self._executor, Signal.IMAGESTORE_AVAILABLE
+        executor, signal = self._executor, Signal.IMAGESTORE_AVAILABLE
         ask = self._at_count is None
         while True:
-            if ask and self._setting.count() is None:
+            if ask and self._responder.count() is None:
                 executor.progress.mark()
-            ask, observations = True, self._setting.observe()
+            ask, observations = True, self._responder.observe()
             seen = observations.signals.get(signal)
-            if seen is None or seen.time is None or seen.stale:
+            if seen is None or seen.stale:
                 return observations
             ended_at, usage = executor.removals.ended_at, usage_of(observations)
             if seen.time > ended_at + COUNTING_SECONDS:
@@ -285,7 +246,7 @@ class OnePass:
             estimate = replace(seen, available=seen.available + gained)
             if known and thresholds_met(entry.goal, {signal: estimate}, enforce_min_reclaim=True):
                 return observations
-            if clock.monotonic() >= ended_at + COUNT_SECONDS or executor.stopping.wait(COUNT_LOOK_SECONDS):
+            if self._clock.monotonic() >= ended_at + COUNT_SECONDS or executor.stopping.wait(COUNT_LOOK_SECONDS):
                 return replace(observations, signals={**observations.signals, signal: replace(seen, stale=True)})
 
     def _mine(self, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
@@ -307,7 +268,7 @@ class OnePass:
         acted_on = acted_on or next(iter(goal), None)
         if acted_on is None:
             return replace(NO_PRESSURE, pass_id=self.id)
-        observation = self._setting.observe().signals.get(acted_on.signal)
+        observation = self._responder.observe().signals.get(acted_on.signal)
         if observation is None:
             return Pressure(signal=str(acted_on.signal), pass_id=self.id)
         missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
@@ -331,12 +292,12 @@ class OnePass:
             called = [entry for entry in self._entries if not entry.waits] or [self._entries[-1]]
             measure = self._measure(replace(called[-1], stops=True))
             self._executor.settle(measure)
-        return self._setting.observe()
+        return self._responder.observe()
 
     def _still_met(self, after: SignalObservations) -> tuple[Threshold, ...]:
         until = self._request.until
         goal = self._mine(self._config.in_layout(after.layout)) if until is None else until
-        return thresholds_met(goal, usable(after.signals), enforce_min_reclaim=True)
+        return thresholds_met(goal, after.signals, enforce_min_reclaim=True)
 
 
 def usage_of(observations: SignalObservations) -> Usage:
@@ -355,38 +316,15 @@ def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalOb
     return any(threshold.signal in signals and signals[threshold.signal].stale for threshold in thresholds)
 
 
-def _with_promised(
-    observations: SignalObservations, role: FilesystemRole | None, promised_bytes: int
-) -> SignalObservations:
+def _with_promised(observations: SignalObservations, role: FilesystemRole, promised_bytes: int) -> SignalObservations:
     """The observations as if this many more bytes were available on the filesystem of this role, and to the image
     store."""
-    if not promised_bytes or role is None or role not in observations.filesystems:
+    if not promised_bytes or role not in observations.filesystems:
         return observations
     device = observations.filesystems[role][0].device_id
-    signals = {
-        signal: replace(observation, available=observation.available + promised_bytes)
-        if signal is Signal.IMAGESTORE_AVAILABLE
-        or (
-            not signal.counts_inodes
-            and observation.filesystem is not None
-            and observation.filesystem.device_id == device
-        )
-        else observation
-        for signal, observation in observations.signals.items()
-    }
+    signals = dict(observations.signals)
+    for signal, seen in signals.items():
+        here = seen.filesystem is not None and seen.filesystem.device_id == device and not signal.counts_inodes
+        if here or signal is Signal.IMAGESTORE_AVAILABLE:
+            signals[signal] = replace(seen, available=seen.available + promised_bytes)
     return replace(observations, signals=signals)
-
-
-def _timings(
-    observations: SignalObservations, began: float, ended: float, functions: Sequence[ReclaimResult]
-) -> Timings:
-    def total(name: str) -> float:
-        return float(sum(getattr(function, name) for function in functions))
-
-    return Timings(
-        detect_seconds=max(began - observations.time, 0.0),
-        list_seconds=total("list_seconds"),
-        plan_seconds=total("plan_seconds"),
-        remove_seconds=total("remove_seconds"),
-        total_seconds=ended - began,
-    )

@@ -175,7 +175,7 @@ class RecordFile:
         try:
             loaded = in_time(lambda: records_from_json(self._file.read(LARGEST_BYTES), self._now()), LOAD_SECONDS)
         except FileNotFoundError:
-            return Loaded(problem=f"there is no state file {self._path} yet; images count as new", missing=True)
+            return Loaded()  # as at the first start
         except (OSError, ValueError) as error:
             return Loaded(problem=f"the state file {self._path} is not used: {reason_of(error)}; images count as new")
         with self._lock:

@@ -6,7 +6,7 @@ alone, so they start without importing the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, choose_endpoint, eviction_config
 from eviction.types import Threshold
@@ -33,7 +33,6 @@ class NodeView:
         reader: FilesystemReader | None = None,
         clock: Clock | None = None,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
-        summarize: Callable[[FilesystemPaths, Probes, Clock], NodeSummary] = NodeSummary,
         usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
     ):
         self.configuration = configuration
@@ -44,11 +43,10 @@ class NodeView:
         self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader or KubeletsReader(configuration.filesystems.values())
         self.probe_threads = Workers("statvfs", MOST_PROBE_THREADS)
-        self.probes = Probes(self.clock, self._reader, run_on_thread=self.probe_threads.run)
+        self.probes = Probes(self.clock, self._reader, self.probe_threads.run)
         root_directory = configuration.root_directory if configuration.has_runtime else None
-        self.summary = summarize(
-            FilesystemPaths(root_directory, own=configuration.filesystems), self.probes, self.clock
-        )
+        paths = FilesystemPaths(root_directory, own=configuration.filesystems)
+        self.summary = NodeSummary(paths, self.probes, self.clock)
         if configuration.image_store_limit:
             self.summary.store = ""
 

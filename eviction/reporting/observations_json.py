@@ -65,11 +65,11 @@ def timestamp(wall: float) -> str:
 
 
 def observation_json(observation: SignalObservation, observations: SignalObservations) -> ObservationJson:
-    time, filesystem = observation.time, observation.filesystem
+    filesystem = observation.filesystem
     return document_of(
         ObservationJson,
         observation,
-        time=None if time is None else timestamp(observations.wall_time - (observations.time - time)),
+        time=timestamp(observations.wall_time - (observations.time - observation.time)),
         filesystem=None if filesystem is None else document_of(FilesystemJson, filesystem),
     )
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met
 from eviction.listener import Listener
-from eviction.node.hold_off import Holds
 from eviction.node.node import Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
@@ -136,12 +135,13 @@ def _is_whole(request: bytearray) -> bool:
 class DaemonEndpoints(Listener):
     """Serves the pages, and notifies systemd of what is observed and done.
 
-    `status`: for the metrics. `why_not_alive`: why the daemon should be restarted, or None. `history_counts`: how many
-    records of the history were written, and how many were dropped. All three are called from any thread.
+    `held_off`: why nothing may be removed now, or None. `status`: for the metrics. `why_not_alive`: why the daemon
+    should be restarted, or None. `history_counts`: how many records of the history were written, and how many were
+    dropped. All four are called from any thread.
     """
 
     node: Node
-    hold_off: Holds
+    held_off: Callable[[], str | None]
     log: Log
     notifier: Notifier
     status: Callable[[], NodeStatus]
@@ -177,7 +177,7 @@ class DaemonEndpoints(Listener):
         """Why pressure would not be relieved now."""
         if self.node.summary.paths.imagefs is None:
             return "the container runtime has not said where its images are"
-        held_off = self.hold_off.why()
+        held_off = self.held_off()
         return None if held_off is None else f"held off: {held_off}"
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:

@@ -41,15 +41,13 @@ SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What an earlier process has saved: its records, and those of images that had gone. `problem`: why there are none,
-    as a sentence, else empty; `missing`: there is no file, as at the first start. `saved`: when they were saved, in
-    monotonic and wall seconds; None if not in this boot. `at`: the same in wall seconds, in any boot; None if there are
-    none."""
+    """What an earlier process has saved: its records, and those of images that had gone. `problem`: why they cannot be
+    read, as a sentence, else empty. `saved`: when they were saved, in monotonic and wall seconds; None if not in this
+    boot. `at`: the same in wall seconds, in any boot; None if there are none."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
     gone: Mapping[str, ImageRecord] = field(default_factory=dict)
     problem: str = ""
-    missing: bool = False
     saved: tuple[float, float] | None = None
     at: float | None = None
 

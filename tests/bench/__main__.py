@@ -18,7 +18,7 @@ from pathlib import Path
 
 from eviction.reporting.tables import table
 from signals.clock import SystemClock
-from signals.filesystems import FilesystemPaths
+from signals.filesystems import FilesystemPaths, read_statvfs
 from signals.probe import Probes
 from signals.summary import NodeSummary
 from tests.bench import ablate
@@ -36,6 +36,7 @@ from tests.bench.regret import compare
 from tests.bench.removals import removals
 from tests.bench.rest import at_rest, storm
 from tests.bench.side_by_side import side_by_side
+from tests.pure.values import on_new_thread
 from tests.real_node.conftest import what_is_missing
 from tests.reclaimd_process import PROGRAM, reclaimd
 
@@ -46,7 +47,9 @@ CHARTED = ("crossing to", "hook, exec")  # of the times, those of responses
 
 def observations(effort: Effort) -> list[Row]:
     """The cost of one observation of a node with two paths, beside the bare system call."""
-    summary = NodeSummary(FilesystemPaths("/", "/tmp", "/tmp"), Probes(SystemClock()), SystemClock())
+    summary = NodeSummary(
+        FilesystemPaths("/", "/tmp", "/tmp"), Probes(SystemClock(), read_statvfs, on_new_thread), SystemClock()
+    )
     summary.observe()
     many = 2000
     bare = [seconds_of(lambda: [os.statvfs("/") for _ in range(many)]) / many * 1e6 for _ in range(effort.runs)]

@@ -7,46 +7,42 @@ import json
 import threading
 
 from eviction.daemon.manager import Manager
+from eviction.listener import Listener
 from eviction.reporting.log import Log
-from signals.clock import Clock
-from signals.filesystems import FilesystemPaths
-from signals.probe import Probes
-from signals.summary import NodeSummary
+from eviction.types import Decision
 from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import came_true
 
 
-class Defective(NodeSummary):
-    """A summary whose `observe` raises until `mended` is set."""
+class Defective(Listener):
+    """A listener that raises after each observation until `mended` is set."""
 
-    def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock) -> None:
-        super().__init__(paths, probes, clock)
+    def __init__(self) -> None:
         self.mended = threading.Event()
         self.attempts = 0
 
-    def observe(self) -> SignalObservations:
-        """The observations; ZeroDivisionError until `mended` is set."""
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """ZeroDivisionError until `mended` is set."""
         self.attempts += 1
         if not self.mended.is_set():
             raise ZeroDivisionError("a filesystem without blocks")
-        return super().observe()
 
 
 def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallNode) -> None:
     """It is logged once, the next attempt comes a second later, and as soon as an attempt succeeds the node is
     relieved."""
     images = small_node.add_images(3)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=10 * MIB, summarize=Defective)
-    summary, written = node.summary, io.StringIO()
-    assert isinstance(summary, Defective)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, above=10 * MIB)
+    defective, written = Defective(), io.StringIO()
+    node.listeners.add(defective)
     manager = Manager(node, Log(lambda: 0.0, as_json=True, stream=written))
     loop = threading.Thread(target=manager.run)
     loop.start()
     try:
-        assert came_true(lambda: summary.attempts >= 2), "the loop has ended"
-        assert summary.attempts <= 4, "it does not spin"
-        summary.mended.set()
+        assert came_true(lambda: defective.attempts >= 2), "the loop has ended"
+        assert defective.attempts <= 4, "it does not spin"
+        defective.mended.set()
         assert came_true(lambda: set(images) <= set(small_node.removed("image"))), written.getvalue()
     finally:
         manager.stop()

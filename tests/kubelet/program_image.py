@@ -20,7 +20,7 @@ from tests.real_node.oci import ImageTar
 REFERENCE = "reclaimd.test/reclaimd:1"
 INTERPRETER = Path("/usr/bin/python3")
 LEFT_OUT = ("__pycache__", "test", "idlelib", "lib2to3", "tkinter", "turtledemo", "config-*", "sitecustomize.py")
-COMPILED = ("pydantic_core/*.so", "psutil/*.so", "google/_upb/*.so", "_yaml*.so", "yaml/*.so")  # modules of the program
+COMPILED = ("pydantic_core/*.so", "google/_upb/*.so", "_yaml*.so", "yaml/*.so")  # modules of the program
 
 
 @dataclass(frozen=True)

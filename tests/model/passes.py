@@ -79,7 +79,7 @@ class Passes:
         results: list[ReclaimResult] = []
 
         def collect() -> None:
-            context = node.context(node.make_executor(parallel=1))
+            context = node.context(parallel=1)
             if images:
                 exact = world.extent is Extent.ALL
                 results.append(garbage_collect_images(context, 0.0, node.image_fs_space, exact=exact)[0])

@@ -16,6 +16,7 @@ from typing import Any
 
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
+from eviction.decision.reclaim_table import RowEntry, row
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
@@ -30,7 +31,7 @@ from reclaim.functions import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
-from signals.types import FsLayout, Signal
+from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -48,10 +49,8 @@ CONSTRUCTOR_OPTIONS = (
     "clock",
     "read_deadline_seconds",
     "records",
-    "summarize",
     "usual_endpoints",
     "functions",
-    "reclaim_table",
 )
 
 EVERYTHING = Request(row=tuple(FUNCTIONS), extent=Extent.ALL)
@@ -88,6 +87,7 @@ class SmallNode:
         containers_apart: bool = False,
         **options: Any,
     ) -> None:
+        self._layout = layout
         self.disk, self.image_disk = directory / "disk", directory / "disk"
         self._mounts = [str(self.disk)]
         if layout is not FsLayout.SINGLE:
@@ -307,13 +307,19 @@ class SmallNode:
         return str(write_configuration(path, **given))
 
     def node(self, signal: Signal | None = None, above: int = 0, **options: Any) -> Node:
-        """The product, assembled. Options are those of its constructor, and otherwise fields of the configuration."""
+        """The product, assembled. Options are `first`, a function that comes first in every row, those of its
+        constructor, and otherwise fields of the configuration."""
+        first = options.pop("first", "")
         fields = {key: options.pop(key) for key in list(options) if key not in CONSTRUCTOR_OPTIONS}
         options.setdefault(
             "records",
             ImageRecords(seed={known: ImageRecord(first) for known, first in self.first_detected.items()}),
         )
-        node = Node(load(None, {}, self.fields(signal, above, **fields)), **options)
+        configuration = load(None, {}, self.fields(signal, above, **fields))
+        if first:
+            rows = {each: tuple(map(RowEntry, (first, *row(each, self._layout)))) for each in KUBELET_SIGNALS}
+            configuration = configuration.model_copy(update={"rows": rows})
+        node = Node(configuration, **options)
         self._nodes.append(node)
         return node
 

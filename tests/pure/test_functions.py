@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE, functions_of
+from eviction.decision.reclaim_table import functions_of
 from eviction.reporting.explain import REASONS
 from reclaim import ballast, programs, rotated_logs
 from reclaim.containerd import UNREFERENCED
@@ -13,7 +13,7 @@ from signals.types import FilesystemRole
 
 def test_the_rows_call_exactly_these_functions() -> None:
     """A name without an entry could not be called, and an entry that no row names would never be."""
-    assert functions_of(RECLAIM_TABLE) == FUNCTIONS.keys()
+    assert functions_of() == FUNCTIONS.keys()
 
 
 def test_the_table_knows_where_each_function_frees() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from eviction.types import Threshold, ThresholdValue
@@ -79,7 +79,7 @@ def threshold(signal: Signal, text: str, *, grace_seconds: float = 0.0, min_recl
 
 
 def observation(
-    signal: Signal, available: int, capacity: int = 100 * GIB, *, time: float | None = 0.0, stale: bool = False
+    signal: Signal, available: int, capacity: int = 100 * GIB, *, time: float = 0.0, stale: bool = False
 ) -> SignalObservation:
     """One observation; `time` in monotonic seconds."""
     return SignalObservation(signal, available, capacity, time, stale)
@@ -152,3 +152,8 @@ def sandbox(
     """A pod sandbox that was created `age_seconds` before NOW_NS."""
     created_at_ns = NOW_NS - int(age_seconds * SECOND_NS)
     return PodSandbox(sandbox_id, state, created_at_ns, pod_uid, "pod", "default", attempt, labelled)
+
+
+def on_new_thread(serve: Callable[[], None]) -> None:
+    """Serves on a thread of its own, as a pool of the node does. Raises RuntimeError if none can be started."""
+    threading.Thread(target=serve, name="statvfs", daemon=True).start()

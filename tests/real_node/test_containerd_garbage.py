@@ -9,12 +9,12 @@ from pathlib import Path
 
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
-from eviction.decision.reclaim_table import RECLAIM_TABLE
+from eviction.decision.reclaim_table import RowEntry
 from eviction.node.node import Node
 from eviction.record import PassResult
 from reclaim.containerd import ID_PREFIX, OBJECT_ID, collect_garbage_function, examine
 from reclaim.functions import FUNCTIONS, table_of
-from signals.types import FilesystemRole
+from signals.types import KUBELET_SIGNALS, FilesystemRole
 from tests.nodes.real_node import RealNode
 from tests.nodes.small_node import outcome_of, relieve
 from tests.real_node.loopfs import find_tool, run_tool
@@ -54,8 +54,9 @@ def product_of(node: RealNode, above: int) -> Node:
         "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
         "evictionHard": {**marks, "nodefs.available": f"{node.filesystem.available_bytes() + above}e0"},
     }
-    table = dict.fromkeys(RECLAIM_TABLE, (NAME,))
-    return Node(load(None, {}, fields), functions=table_of(function, *FUNCTIONS.values()), reclaim_table=table)
+    rows = dict.fromkeys(KUBELET_SIGNALS, (RowEntry(NAME),))
+    configuration = load(None, {}, fields).model_copy(update={"rows": rows})
+    return Node(configuration, functions=table_of(function, *FUNCTIONS.values()))
 
 
 def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(containerd_on_ext4: RealNode) -> None:

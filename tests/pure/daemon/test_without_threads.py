@@ -20,6 +20,7 @@ from signals.clock import SystemClock
 from signals.filesystems import read_statvfs
 from signals.probe import Probe
 from signals.types import ReadingUnavailable
+from tests.pure.values import on_new_thread
 from tests.thread_limit import no_thread_starts
 
 LONGEST_SECONDS = 60.0
@@ -42,7 +43,7 @@ def test_a_lane_without_a_thread_is_free_for_the_next_task() -> None:
 @pytest.mark.regression
 def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_path: Path) -> None:
     """A sentence in place of a defect, and the next reading tries again."""
-    probe = Probe(str(tmp_path), read_statvfs, SystemClock())
+    probe = Probe(str(tmp_path), read_statvfs, SystemClock(), on_new_thread)
     with no_thread_starts(), pytest.raises(ReadingUnavailable, match="there is no thread to read it on"):
         probe.read()
     assert probe.read().stats.capacity_bytes > 0

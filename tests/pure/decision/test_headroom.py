@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
-    NEVER,
     PollPolicy,
     begins_by_lead,
     faster,
@@ -20,6 +19,7 @@ from eviction.decision.headroom import (
     urgency,
 )
 from eviction.types import Threshold, ThresholdValue
+from reclaim.types import NEVER
 from signals.interval import FillRate
 from signals.types import (
     FilesystemIdentity,
@@ -81,7 +81,7 @@ def test_a_threshold_that_is_met_does_not_shorten_the_interval() -> None:
     soft, hard = below(Signal.NODEFS_AVAILABLE, 6 * GIB, 60.0), below(Signal.NODEFS_AVAILABLE, GIB)
     seen = observed(nodefs_available=6 * GIB - 1)
     assert observation_interval([soft, hard], seen, {}, POLICY) > 5.0
-    assert levels_to_watch([soft, hard], seen, {}, POLICY)["/kubelet"].available_bytes == GIB
+    assert levels_to_watch([soft, hard], seen, {}, POLICY)["/kubelet"].levels[0] == GIB
 
 
 def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() -> None:
@@ -95,8 +95,8 @@ def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() ->
     seen = observed(nodefs_available=3 * GIB, nodefs_inodesFree=700, imagefs_available=GIB)
     found = levels_to_watch(thresholds, seen, {}, POLICY)
     assert set(found) == {"/kubelet"}
-    assert (found["/kubelet"].available_bytes, found["/kubelet"].inodes_free) == (2 * GIB, 700)
-    assert (found["/kubelet"].bytes_per_second, found["/kubelet"].inodes_per_second) == (500.0 * MIB, 20_000.0)
+    assert found["/kubelet"].levels == (2 * GIB, 700)
+    assert found["/kubelet"].rates == (500.0 * MIB, 20_000.0)
 
 
 def test_two_roles_on_one_device_are_polled_as_one_filesystem() -> None:
@@ -106,7 +106,7 @@ def test_two_roles_on_one_device_are_polled_as_one_filesystem() -> None:
     seen = SignalObservations({**seen.signals, Signal.IMAGEFS_AVAILABLE: here}, FsLayout.SINGLE, 0.0)
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.IMAGEFS_AVAILABLE, 2 * GIB)]
     found = levels_to_watch(thresholds, seen, {}, POLICY)
-    assert [(path, levels.available_bytes) for path, levels in found.items()] == [("/kubelet", 2 * GIB)]
+    assert [(path, levels.levels[0]) for path, levels in found.items()] == [("/kubelet", 2 * GIB)]
 
 
 def test_fill_rates_are_kept_by_device_and_forgotten_with_it() -> None:
@@ -138,7 +138,7 @@ def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
     seconds = observation_interval(thresholds, seen, fill_rates, POLICY)
     assert 0.01 <= seconds <= 10.0
     for levels in levels_to_watch(thresholds, seen, fill_rates, POLICY).values():
-        poll = levels.poll_interval(available, 500)
+        poll = levels.poll_interval((available, 500))
         assert 0.01 <= poll <= seconds
 
 
@@ -164,7 +164,7 @@ def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_rea
     seen, fill_rates = observed(nodefs_available=available), {(1, False): FillRate(available, 0.0, seen_fill)}
     waits = [observation_interval(marks, seen, fill_rates, policy)]
     for levels in levels_to_watch(marks, seen, fill_rates, policy).values():
-        waits.append(levels.poll_interval(available, 10**9, idle=idle))
+        waits.append(levels.poll_interval((available, 10**9), idle=idle))
     for mark in (ours, kubelets):
         if available - mark > 5 * floor * fastest * 1.001:
             assert all(available - wait * fastest > mark for wait in waits)

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE, RowEntry, functions_of, relieved_by, row
+from eviction.decision.reclaim_table import RowEntry, functions_of, relieved_by, row
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.decision.thresholds import node_conditions
+from eviction.decision.thresholds import raise_pressure
 from eviction.types import Threshold, ThresholdValue
 from signals.quantity import parse_percentage
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
@@ -54,7 +54,7 @@ def test_a_function_relieves_the_thresholds_of_the_rows_that_name_it() -> None:
     assert relieved_by(thresholds, "prune", FsLayout.SINGLE, rows=ROWS) == thresholds
     assert relieved_by(thresholds, "DeleteUnusedImages", FsLayout.SINGLE, rows=ROWS) == thresholds[:1]
     assert relieved_by(thresholds, "DeleteAllUnusedContainers", FsLayout.SINGLE, rows=ROWS) == ()
-    assert functions_of(RECLAIM_TABLE, ROWS) == functions_of(RECLAIM_TABLE) | {"prune"}
+    assert functions_of(ROWS) == functions_of() | {"prune"}
 
 
 def test_its_pressure_is_not_the_nodes() -> None:
@@ -64,7 +64,7 @@ def test_its_pressure_is_not_the_nodes() -> None:
     assert (decision.conditions, decision.row) == (frozenset(), ("prune",))
     assert decision.acted_on == config.thresholds[0]
     assert state.conditions == frozenset()
-    assert node_conditions([Threshold(CACHE, percent("1%"))]) == frozenset()
+    assert not raise_pressure([Threshold(CACHE, percent("1%"))])
 
 
 def test_the_kubelets_signals_wait_for_the_layout_and_others_do_not() -> None:

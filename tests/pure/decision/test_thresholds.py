@@ -12,17 +12,13 @@ from hypothesis import strategies as st
 from eviction.decision.thresholds import (
     by_priority,
     deficit,
-    merge_thresholds,
-    node_conditions,
-    node_conditions_last_observed_at,
-    node_conditions_observed_since,
-    thresholds_first_observed_at,
+    raise_pressure,
     thresholds_met,
     thresholds_met_grace_period,
     thresholds_updated_stats,
     usable,
 )
-from eviction.types import NodeCondition, Threshold, ThresholdValue
+from eviction.types import NodeCondition, Threshold
 from signals.types import KUBELET_SIGNALS, Signal
 from tests.pure.values import GIB, MIB, observation, threshold, value
 
@@ -131,41 +127,6 @@ def test_what_is_met_is_met_with_minimum_reclaim_too(
     assert set(met) <= set(held)
 
 
-def test_merging_adds_what_is_not_yet_there() -> None:
-    """Signal, value and grace make a threshold; another minimum reclaim makes no other one."""
-    one = threshold(NODEFS, "1Gi", min_reclaim="1Gi")
-    same = threshold(NODEFS, "1024Mi")
-    soft = threshold(NODEFS, "1Gi", grace_seconds=60.0)
-    share = threshold(NODEFS, "1%")
-    assert merge_thresholds([one], [same, soft, share, soft]) == (one, soft, share)
-    assert merge_thresholds([], [soft, one]) == (soft, one)
-
-
-@pytest.mark.parametrize(
-    ("known", "other", "same"),
-    [
-        ("1Gi", "1024Mi", True),
-        ("100m", "0.1", True),
-        ("10%", "10.0%", True),
-        ("10%", "1e1%", True),
-        ("10%", "10.1%", False),
-        ("1Gi", "1G", False),
-        ("500m", "50%", False),
-    ],
-)
-def test_merging_compares_amounts_not_texts_and_no_quantity_equals_a_share(known: str, other: str, same: bool) -> None:
-    """50% are held as exactly one half, and still are not the quantity one half."""
-    one, second = threshold(NODEFS, known), threshold(NODEFS, other)
-    assert merge_thresholds([one], [second]) == ((one,) if same else (one, second))
-    assert merge_thresholds([one], [threshold(IMAGEFS, known)])[1:], "nor is another signal the same"
-
-
-def test_a_threshold_keeps_the_time_at_which_it_was_first_seen() -> None:
-    """One that stays met keeps its time, a new one gets now, one that is not met any more is dropped."""
-    old, new, ended = threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi"), threshold(IMAGEFS, "2Gi")
-    assert thresholds_first_observed_at([old, new], {old: 10.0, ended: 5.0}, 30.0) == {old: 10.0, new: 30.0}
-
-
 @pytest.mark.parametrize(
     ("grace_seconds", "held_seconds", "served"),
     [(0.0, 0.0, True), (120.0, 119.9, False), (120.0, 120.0, True), (120.0, 500.0, True)],
@@ -177,22 +138,9 @@ def test_a_grace_period_ends_inclusively(grace_seconds: float, held_seconds: flo
 
 
 def test_every_disk_signal_raises_our_condition() -> None:
-    """One condition for all six, and none for none."""
-    assert all(node_conditions([threshold(signal, "1")]) == {PRESSURE} for signal in KUBELET_SIGNALS)
-    assert node_conditions([]) == frozenset()
-
-
-@pytest.mark.parametrize(("seconds", "reported"), [(0.0, True), (299.9, True), (300.0, False), (1e6, False)])
-def test_a_condition_is_reported_for_less_than_the_transition_period(seconds: float, reported: bool) -> None:
-    """With a period of 300 s it is over at exactly 300 s."""
-    expected = {PRESSURE} if reported else set()
-    assert node_conditions_observed_since({PRESSURE: 50.0}, 300.0, 50.0 + seconds) == expected
-
-
-def test_a_condition_keeps_the_time_when_it_was_last_observed() -> None:
-    """The time is now while it is observed, else the earlier one."""
-    assert node_conditions_last_observed_at([PRESSURE], {PRESSURE: 1.0}, 9.0) == {PRESSURE: 9.0}
-    assert node_conditions_last_observed_at([], {PRESSURE: 1.0}, 9.0) == {PRESSURE: 1.0}
+    """All six do, and nothing does not."""
+    assert all(raise_pressure([threshold(signal, "1")]) for signal in KUBELET_SIGNALS)
+    assert not raise_pressure([])
 
 
 @pytest.mark.parametrize(
@@ -201,13 +149,11 @@ def test_a_condition_keeps_the_time_when_it_was_last_observed() -> None:
         (10.0, 20.0, False, True),
         (10.0, 10.0, False, False),
         (10.0, 9.0, False, False),
-        (None, 10.0, False, True),
-        (10.0, None, False, True),
         (10.0, 20.0, True, False),
     ],
 )
-def test_only_a_newer_reading_is_acted_on(before: float | None, now: float | None, stale: bool, is_new: bool) -> None:
-    """The same or an earlier time is the same reading; one without a time counts as new; a stale one never."""
+def test_only_a_newer_reading_is_acted_on(before: float, now: float, stale: bool, is_new: bool) -> None:
+    """The same or an earlier time is the same reading; a stale one never counts."""
     one = threshold(NODEFS, "1Gi")
     seen = {NODEFS: observation(NODEFS, 0, time=now, stale=stale)}
     previous = {NODEFS: observation(NODEFS, 0, time=before)}
@@ -250,11 +196,3 @@ def test_the_deficit_of_a_mark_of_0_and_of_no_reading_is_0() -> None:
 def test_a_threshold_value_is_printed_for_people(written: str, printed: str) -> None:
     """A percentage as it was written, a quantity in its largest binary unit."""
     assert str(value(written)) == printed
-
-
-def test_a_threshold_value_is_one_of_the_two() -> None:
-    """Neither and both are refused."""
-    with pytest.raises(ValueError, match="a quantity or a percentage"):
-        ThresholdValue()
-    with pytest.raises(ValueError, match="a quantity or a percentage"):
-        ThresholdValue(value("1").quantity, value("1%").percentage)

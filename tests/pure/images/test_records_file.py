@@ -18,6 +18,7 @@ from eviction.node.state_file import (
     current_boot_id,
     current_machine_id,
 )
+from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 
@@ -74,11 +75,10 @@ def test_the_directory_and_the_file_are_for_their_owner_only(path: Path) -> None
     assert names(path) == ["images.json"]
 
 
-def test_a_missing_file_is_reported_and_nothing_is_created(path: Path) -> None:
+def test_a_missing_file_is_no_problem_and_nothing_is_created(path: Path) -> None:
     """As at the first start: no records, and not even the directory is made."""
     loaded = RecordFile(str(path), SteppedClock()).load()
-    assert (loaded.records, loaded.missing) == ({}, True)
-    assert "there is no state file" in loaded.problem
+    assert loaded == Loaded()
     assert not path.parent.exists()
 
 
@@ -194,7 +194,7 @@ def test_a_file_that_others_may_write_is_not_believed(path: Path, mode: int) -> 
     saved(path)
     path.chmod(mode)
     loaded = RecordFile(str(path), SteppedClock(), "boot-1").load()
-    assert (loaded.records, loaded.missing) == ({}, False)
+    assert loaded.records == {}
     assert "others may write it" in loaded.problem
 
 
@@ -301,6 +301,6 @@ def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) ->
 
     saved(path)
     loaded = RecordFile(str(path), Held()).load()
-    assert (dict(loaded.records), loaded.missing) == ({}, False)
+    assert dict(loaded.records) == {}
     assert loaded.problem.endswith("is not used: it did not answer within 1 s; images count as new")
     let_go.set()

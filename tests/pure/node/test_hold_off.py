@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, HoldOff, Holds, Pause
+from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, HoldOff, Pause
 from tests.pure.values import SteppedClock
 
 
@@ -87,15 +87,3 @@ def test_a_pause_that_is_forgotten_ends_after_a_day() -> None:
     pause = Pause(clock.monotonic, clock.wall)
     pause.begin(10 * LONGEST_PAUSE_SECONDS)
     assert pause.left_seconds == LONGEST_PAUSE_SECONDS
-
-
-def test_a_pause_holds_off_like_a_start() -> None:
-    """The pause is named first, as it is the later one."""
-    clock = SteppedClock()
-    pause = Pause(clock.monotonic, clock.wall)
-    holds = Holds(HoldOff(300.0, clock.monotonic(), clock.monotonic, lambda: False), pause)
-    assert "does not answer on /healthz" in str(holds.why())
-    pause.begin(60.0)
-    assert "paused until" in str(holds.why())
-    clock.step(300.0)
-    assert holds.why() is None

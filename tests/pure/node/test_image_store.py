@@ -8,7 +8,8 @@ import pytest
 
 from eviction.control.reclaim import ReclaimOptions, request_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
-from eviction.node.one_pass import COUNT_SECONDS, Cooldowns, OnePass, Request, Setting
+from eviction.node.node import Responder
+from eviction.node.one_pass import COUNT_SECONDS, Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Extent, Threshold
 from reclaim.execution.executor import Executor
@@ -94,24 +95,23 @@ class Shop:
             ReclaimFunction(DELETE_UNUSED_IMAGES, FilesystemRole.IMAGEFS, ("image",), lambda _: (self.store,)),
         )
         runtime = MemoryRuntime(self.clock)
-        setting = Setting(
+        responder = Responder(
             self.observe,
             self.count,
             functions,
-            Cooldowns(),
             self.clock,
-            lambda executor, _: context_of(runtime, self.clock, executor=executor),
-            lambda gives_way, most, btrfs, parallel: Executor(
-                removals, parallel=parallel or 2, dry_run=self.dry_run, btrfs=btrfs, gives_way=gives_way, most=most
+            lambda _, gives_way, most, btrfs, parallel: context_of(
+                runtime,
+                self.clock,
+                executor=Executor(
+                    removals, parallel=parallel or 2, dry_run=self.dry_run, btrfs=btrfs, gives_way=gives_way, most=most
+                ),
             ),
             lambda: 0.0,
+            ManagerState(self.config),
+            self.extent,
         )
-        seen = self.observe()
-        _, decision = synchronize(ManagerState(self.config), seen, seen.time)
-        made = OnePass(
-            setting, self.config, self.extent, {}, seen, decision, Trigger.INTERVAL, *([request] if request else [])
-        )
-        return made.run()
+        return responder.reclaim(*responder.synchronize(), Trigger.INTERVAL, request)
 
 
 @pytest.mark.parametrize("over", [1, 5 * MIB, 10 * MIB, 11 * MIB, 35 * MIB])

@@ -184,9 +184,9 @@ def test_a_dry_run_that_could_list_a_part_says_what_is_missing() -> None:
     [
         (20 * MIB, 30, "freed 20.0MiB and 30 inodes"),
         (0, 0, "freed 0B and 0 inodes"),
-        (-31 * MIB, -12, "freed nothing, as 31.0MiB and 12 inodes were written meanwhile"),
-        (-31 * MIB, 12, "freed 12 inodes and no bytes, as 31.0MiB were written meanwhile"),
-        (31 * MIB, -12, "freed 31.0MiB and no inodes, as 12 inodes were written meanwhile"),
+        (-31 * MIB, -12, "freed 0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile"),
+        (-31 * MIB, 12, "freed 0B and 12 inodes, as 31.0MiB were written meanwhile"),
+        (31 * MIB, -12, "freed 31.0MiB and 0 inodes, as 12 inodes were written meanwhile"),
     ],
 )
 def test_nothing_is_freed_below_zero(gained_bytes: int, gained_inodes: int, words: str) -> None:

@@ -46,10 +46,10 @@ def test_times_are_rfc_3339_in_utc_with_milliseconds(wall: float, text: str) -> 
 
 
 def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
-    """Read 5 s before the observation ended: its time is 5 s earlier; an unknown time is null."""
+    """Read 5 s before the observation ended: its time is 5 s earlier."""
     where = FilesystemIdentity("/var/lib/kubelet", 7, "/dev/sda1", "ext4")
     nodefs = replace(observation(Signal.NODEFS_AVAILABLE, GIB, time=95.0), filesystem=where)
-    images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=None, stale=True)
+    images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=100.0, stale=True)
     found = observations_json(replace(observations_of(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
     assert found == [
         {
@@ -64,7 +64,7 @@ def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
             "signal": "imagefs.available",
             "available": GIB,
             "capacity": 100 * GIB,
-            "time": None,
+            "time": "2027-01-15T08:00:05.000Z",
             "stale": True,
             "filesystem": None,
         },

@@ -144,7 +144,7 @@ def test_amounts_are_dumped_exactly(text: str) -> None:
     """A tenth of a byte, a billionth, single precision; as value, minimum reclaim and margin."""
     story = Remembered(Threshold(NODEFS, value(text), 1.5, value("1n"), "here", value(text)))
     first = observations_of(
-        replace(observation(NODEFS, 0, 10**18, time=None), filesystem=FilesystemIdentity("/x", 42, "sda", "ext4")),
+        replace(observation(NODEFS, 0, 10**18, time=3.0), filesystem=FilesystemIdentity("/x", 42, "sda", "ext4")),
         time=3.25,
     )
     story.see(first)
@@ -191,14 +191,14 @@ thresholds = st.lists(
 )
 readings = st.dictionaries(
     st.sampled_from(KUBELET_SIGNALS),
-    st.tuples(st.integers(0, 4 * GIB), st.booleans(), st.sampled_from(["now", "same", "none"])),
+    st.tuples(st.integers(0, 4 * GIB), st.booleans(), st.sampled_from(["now", "same"])),
 )
 steps = st.lists(st.tuples(st.floats(0, 40), readings, st.sampled_from([*FsLayout, None])), max_size=12)
 
 
 def seen_at(now: float, past: dict[Signal, tuple[int, bool, str]], layout: FsLayout | None) -> SignalObservations:
-    """Observations; the times of their readings are now, always the same, or missing."""
-    times: dict[str, float | None] = {"now": now, "same": 1.0, "none": None}
+    """Observations; the times of their readings are now, or always the same."""
+    times = {"now": now, "same": 1.0}
     seen = [
         SignalObservation(signal, available, 10 * GIB, times[time], stale)
         for signal, (available, stale, time) in past.items()

@@ -106,7 +106,7 @@ def test_the_fastest_fill_is_never_negative_nor_below_the_last_fall(
     assert fill.fastest >= max((before - after) / elapsed, 0.0)
 
 
-LEVELS = WatchedLevels(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)
+LEVELS = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, CEILING)
 
 
 @pytest.mark.parametrize(
@@ -115,20 +115,20 @@ LEVELS = WatchedLevels(GIB, 1000, 500.0 * MIB, 20_000.0, FLOOR, CEILING)
 )
 def test_a_level_is_crossed_below_it_not_at_it(available_bytes: int, inodes_free: int, crossed: bool) -> None:
     """In bytes or in inodes; equal is not crossed."""
-    assert LEVELS.crossed(available_bytes, inodes_free) is crossed
+    assert LEVELS.crossed((available_bytes, inodes_free)) is crossed
 
 
 def test_without_levels_nothing_is_crossed() -> None:
     """A filesystem without a threshold is polled as seldom as possible."""
-    none = WatchedLevels(None, None, 1.0, 1.0, FLOOR, CEILING)
-    assert not none.crossed(0, 0)
-    assert none.poll_interval(0, 0) == CEILING
+    none = WatchedLevels((None, None), (1.0, 1.0), FLOOR, CEILING)
+    assert not none.crossed((0, 0))
+    assert none.poll_interval((0, 0)) == CEILING
 
 
 def test_the_nearer_of_bytes_and_inodes_decides_the_poll_interval() -> None:
     """1000 MiB above at 500 MiB/s are 1 s; 2000 inodes above at 20 000 a second are 50 ms."""
-    assert LEVELS.poll_interval(GIB + 1000 * MIB, 10**9) == pytest.approx(1.0)
-    assert LEVELS.poll_interval(GIB + 1000 * MIB, 3000) == pytest.approx(0.05)
+    assert LEVELS.poll_interval((GIB + 1000 * MIB, 10**9)) == pytest.approx(1.0)
+    assert LEVELS.poll_interval((GIB + 1000 * MIB, 3000)) == pytest.approx(0.05)
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40), st.floats(0, 1e12), st.floats(0, 1e12))
@@ -137,13 +137,13 @@ def test_a_fill_that_the_polls_found_only_shortens_the_interval(
 ) -> None:
     """Never later than without it, never outside the bounds."""
     seen = (available_bytes, inodes_free)
-    assert FLOOR <= LEVELS.poll_interval(*seen, bytes_rate, inodes_rate) <= LEVELS.poll_interval(*seen) <= CEILING
+    assert FLOOR <= LEVELS.poll_interval(seen, (bytes_rate, inodes_rate)) <= LEVELS.poll_interval(seen) <= CEILING
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40))
 def test_an_idle_filesystem_is_polled_every_50_ms_at_most(available_bytes: int, inodes_free: int) -> None:
     """Close to the level every 50 ms instead of 10, else as often as one that is filled."""
-    filling, idle = (LEVELS.poll_interval(available_bytes, inodes_free, idle=idle) for idle in (False, True))
+    filling, idle = (LEVELS.poll_interval((available_bytes, inodes_free), idle=idle) for idle in (False, True))
     assert idle == max(filling, 5 * FLOOR)
 
 
@@ -155,7 +155,7 @@ def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill(
     bytes_rate: float, inodes_rate: float, idle: bool
 ) -> None:
     """Below 7.8125 MiB/s of 500, and below 312.5 inodes a second of 20 000."""
-    assert LEVELS.is_idle(bytes_rate, inodes_rate) is idle
+    assert LEVELS.is_idle((bytes_rate, inodes_rate)) is idle
 
 
 @given(
@@ -172,7 +172,7 @@ def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_afte
     level at most 10 ms after it crossed it, whatever it did between the polls."""
     available, now, crossed_at = float(GIB + headroom), 0.0, None
     for step in range(400):
-        wait = LEVELS.poll_interval(int(available), 10**9)
+        wait = LEVELS.poll_interval((int(available), 10**9))
         speed = rate * shares[step % len(shares)]
         if available - GIB < speed * wait and crossed_at is None:
             crossed_at = now + max(available - GIB, 0.0) / speed
@@ -195,9 +195,9 @@ def test_no_fill_up_to_twice_the_assumed_rate_that_begins_on_an_idle_filesystem_
     below the level at most 50 ms after it crossed it, whenever it begins and whatever it does."""
     available, now, crossed_at, idle = float(GIB + headroom), 0.0, None, True
     for step in range(400):
-        wait = LEVELS.poll_interval(int(available), 10**9, idle=idle)
+        wait = LEVELS.poll_interval((int(available), 10**9), idle=idle)
         speed = rate * shares[step % len(shares)]
-        idle = LEVELS.is_idle(speed, 0.0)
+        idle = LEVELS.is_idle((speed, 0.0))
         if available - GIB < speed * wait and crossed_at is None:
             crossed_at = now + max(available - GIB, 0.0) / speed
         available, now = available - speed * wait, now + wait

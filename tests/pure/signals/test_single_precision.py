@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.quantity import Percentage, QuantityError, parse_percentage, single_precision
+from signals.quantity import Percentage, QuantityError, nearest_single, parse_percentage
 
 EXACTLY = Context(prec=400)
 
@@ -37,7 +37,7 @@ def held(number: str) -> float:
 
 def in_hundredths(number: float) -> float:
     """A single-precision number divided by 100 in single precision."""
-    return single_precision(number / 100)
+    return math.copysign(nearest_single(Fraction(abs(number / 100))), number)
 
 
 def test_a_decimal_a_little_above_the_middle_of_two_singles_is_rounded_up() -> None:

@@ -22,7 +22,7 @@ from signals.types import (
     StoreCount,
     Unavailable,
 )
-from tests.pure.values import GIB, SteppedClock
+from tests.pure.values import GIB, SteppedClock, on_new_thread
 
 DISK_A, DISK_B = 0x801, 0x802
 NODE, IMAGES = "/node", "/images"
@@ -58,7 +58,7 @@ class Disks:
 
 def node(disks: Disks, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
     """A summary of a node whose kubelet is at /node and whose images and layers are at `imagefs`."""
-    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Probes(clock, disks), clock)
+    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Probes(clock, disks, on_new_thread), clock)
 
 
 def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
@@ -205,7 +205,7 @@ def test_the_layout_changes_when_a_mount_changes() -> None:
 def test_writable_layers_with_the_kubelets_data_are_the_split_layout() -> None:
     """Images alone on a disk, layers on the kubelet's."""
     clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B, "/layers": DISK_A})
-    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Probes(clock, disks), clock)
+    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Probes(clock, disks, on_new_thread), clock)
     assert summary.observe().layout is FsLayout.SPLIT
 
 
@@ -260,11 +260,11 @@ def test_capacity_is_read_anew_for_each_observation() -> None:
 def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
     """One of the paths is polled, and that the other one is read later loses nothing, whoever observes."""
     disks, clock, polled = Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock(at=50.0), threading.Event()
-    probes = Probes(clock, disks)
+    probes = Probes(clock, disks, on_new_thread)
     summary = NodeSummary(FilesystemPaths(NODE, IMAGES, IMAGES), probes, clock)
     assert set(summary.observe().polls.values()) == {()}
     disks.available[DISK_A] = 4 * GIB
-    probes.watch(IMAGES, WatchedLevels(5 * GIB, None, 1.0, 1.0, 1.0, 1.0), polled.set)
+    probes.watch(IMAGES, WatchedLevels((5 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
     assert polled.wait(60.0)
     clock.step(1.0)
     for _ in ("a check", "the loop"):

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 from eviction.ballast import create_ballast
-from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
@@ -40,7 +39,7 @@ def node_of(
         signal,
         above,
         functions=table_of(function, *FUNCTIONS.values()),
-        reclaim_table={cell: (RELEASE, *row) for cell, row in RECLAIM_TABLE.items()},
+        first=RELEASE,
         **options,
     )
 

@@ -9,7 +9,6 @@ from datetime import datetime
 import grpc
 import pytest
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.runtime.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang
 from eviction.node.node import Node
@@ -43,7 +42,7 @@ def node_of(small: SmallNode, above: int, deadline_seconds: float = 60.0, **opti
         Signal.NODEFS_AVAILABLE,
         above,
         functions=table_of(function, *FUNCTIONS.values()),
-        reclaim_table={cell: (NAME, *row) for cell, row in RECLAIM_TABLE.items()},
+        first=NAME,
         **options,
     )
 

@@ -173,10 +173,10 @@ class Asking(Store):
 def test_the_calls_of_others_are_no_progress_of_a_pass(small_node: SmallNode) -> None:
     """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime."""
     node = small_node.node()
-    executor = node.make_executor()
+    executor = node.context().executor
     before = executor.progress.at
     node.client.version()
-    node.make_executor().plan("another's stage", Asking(node.client.version))
+    node.context().executor.plan("another's stage", Asking(node.client.version))
     assert executor.progress.at == before
     after: list[float] = []
 
@@ -192,7 +192,7 @@ def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
     """It was answered, with an error."""
     node = small_node.node()
     small_node.server.stop()
-    executor, after = node.make_executor(), list[float]()
+    executor, after = node.context().executor, list[float]()
     before = executor.progress.at
 
     def ask() -> None:
@@ -217,22 +217,23 @@ def test_what_a_refresh_has_read_when_a_pass_begins_is_not_used(small_node: Smal
 
 
 class CountingReader:
-    """Reads by statvfs, and counts the polls of one path: a poll has no time."""
+    """Reads by statvfs, and counts the readings of one path."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        self.polls = 0
+        self.readings = 0
 
     def __call__(self, path: str, now: float) -> Reading:
         """One reading."""
-        self.polls += path == self._path and not now
+        self.readings += path == self._path
         return read_statvfs(path, now)
 
 
 def test_pressure_that_no_function_relieves_does_not_end_the_polling_of_other_filesystems(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """The kubelet's own filesystem is below its mark, and its row is empty; that of the images is near its mark."""
+    """The kubelet's own filesystem is below its mark, and its row is empty; that of the images is near its mark. The
+    node is observed once a second."""
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
     small.run(small.run_pod("web"))
     reader = CountingReader(small.images_root)
@@ -246,7 +247,7 @@ def test_pressure_that_no_function_relieves_does_not_end_the_polling_of_other_fi
     loop = threading.Thread(target=manager.run)
     loop.start()
     try:
-        assert came_true(lambda: reader.polls > 100)
+        assert came_true(lambda: reader.readings > 100)
     finally:
         manager.stop()
         loop.join()

@@ -66,7 +66,7 @@ def lists_of_one_collection(small: SmallNode) -> int:
     """How often the containers are listed before the images are."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
-    Call(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], node.context(node.make_executor())).run(never_relieved)
+    Call(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], node.context()).run(never_relieved)
     return small.failpoints.calls["ListContainers"] - before
 
 

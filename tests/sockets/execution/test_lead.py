@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
 from dataclasses import replace
+from pathlib import Path
 
-from eviction.record import Trigger
+from eviction.daemon.manager import Manager
+from eviction.listener import Listener
+from eviction.record import Pass, Trigger
+from eviction.reporting.log import Log
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pure.values import SteppedClock, SteppedEvent
+from tests.reclaimd_process import came_true
 
 FILL = float(1 << 30)  # bytes a second: far less time is left than removals take
 
@@ -27,3 +35,53 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
     led = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
     record = node.responder.reclaim(observations, led, Trigger.LEAD)
     assert small_node.removed() == images[:1], record.reason
+
+
+class Passes(Listener):
+    """Keeps the passes."""
+
+    def __init__(self) -> None:
+        self.all: list[Pass] = []
+
+    def passed(self, record: Pass) -> None:
+        """Keeps it."""
+        self.all.append(record)
+
+
+def test_a_lead_that_was_held_off_is_not_used_up(small_node: SmallNode, tmp_path: Path) -> None:
+    """A fill comes within a second of the kubelet's mark while passes are held off, and stops. So does the next one,
+    when nothing is held off any more: the pass begins before the mark."""
+    small_node.run(small_node.run_pod("web"))
+    small_node.add_images(8)
+    ours = small_node.available() - 20 * MIB
+    kubelets = tmp_path / "kubelet.yaml"
+    kubelets.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        f"evictionHard: {{nodefs.available: {ours - MIB // 16}e0}}\n"
+    )
+    clock, held_off, passes = SteppedClock(), "held off", Passes()
+    marks = {"nodefs.available": str(ours)}
+    node = small_node.node(clock=clock, kubeletConfig=str(kubelets), evictionHard=marks, imageMinimumGCAge="0s")
+    node.locate()
+    node.listeners.add(passes)
+    log = Log(clock.wall, stream=io.StringIO())
+    manager = Manager(node, log, may_act=lambda: held_off or None, event=lambda: SteppedEvent(clock))
+
+    def turns(count: int, written: int) -> None:
+        """Turns of the loop, one a second, with so much written before each."""
+        for _ in range(count):
+            small_node.fill(written)
+            manager._turn()
+            assert came_true(lambda: not manager._lanes.tasks)
+
+    small_node.fill(small_node.available() - ours - 10 * MIB - MIB // 2)
+    turns(10, MIB)
+    turns(60, 0)
+    assert not passes.all
+    held_off, grown = "", small_node.disk / "grown"
+    os.truncate(grown, grown.stat().st_size - 3 * MIB)
+    turns(3, MIB)
+    assert [record.trigger for record in passes.all] == [Trigger.LEAD]
+    assert small_node.available() > ours
+    manager.stop()
+    manager.run()  # ends its threads

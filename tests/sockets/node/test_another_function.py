@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
@@ -92,9 +90,9 @@ class Ballast:
         for number in range(count):
             (self.directory / f"{number}").write_bytes(os.urandom(4 * MIB))
         function = ReclaimFunction("ReleaseBallast", FilesystemRole.NODEFS, (BALLAST,), self._stages)
-        self.tables = {
+        self.tables: dict[str, Any] = {
             "functions": table_of(function, *FUNCTIONS.values()),
-            "reclaim_table": {cell: ("ReleaseBallast", *row) for cell, row in RECLAIM_TABLE.items()},
+            "first": "ReleaseBallast",
         }
 
     def _stages(self, context: ReclaimContext) -> tuple[Stage, ...]:
@@ -164,9 +162,3 @@ def test_its_name_and_its_kinds_are_labels_of_the_metrics(small_node: SmallNode)
     text = metrics.page().body.decode()
     assert f"{removed} 1.0" in text
     assert 'reclaimd_reclaim_duration_seconds_count{operation="ReleaseBallast"} 1.0' in text
-
-
-def test_a_row_that_names_no_function_is_refused_when_the_node_is_assembled(small_node: SmallNode) -> None:
-    """Not when the disk is full."""
-    with pytest.raises(ValueError, match="names functions that do not exist: ReleaseBallast"):
-        small_node.node(reclaim_table=Ballast(small_node, 0).tables["reclaim_table"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eviction.ballast import create_ballast
-from eviction.node.one_pass import Request
+from eviction.node.one_pass import OnePass, Request
 from eviction.record import PassResult, Trigger
 from eviction.types import FunctionUnusable, Threshold
 from reclaim.ballast import BallastSettings
@@ -73,7 +73,7 @@ def test_a_program_is_told_of_what_a_fill_writes_meanwhile(small_node: SmallNode
     (mark,) = node.configuration.thresholds
     for acted_on, missing in ((mark, 9 * MIB), (Threshold(Signal.NODEFS_AVAILABLE, value("1")), 0)):
         one = replace(decision, acted_on=acted_on, row=("DeleteUnusedImages",))
-        told_of = node.responder.begin(observations, one, Trigger.INTERVAL).pressure()
+        told_of = OnePass(node.responder, observations, one, Trigger.INTERVAL).pressure()
         assert told_of.missing_bytes == missing
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.pass_record import pass_json
@@ -66,7 +65,7 @@ class BuildCache:
             Signal.NODEFS_AVAILABLE,
             above,
             functions=table_of(plugin_function(NAME, plugin, FilesystemRole.NODEFS), *FUNCTIONS.values()),
-            reclaim_table={cell: (NAME, *row) for cell, row in RECLAIM_TABLE.items()},
+            first=NAME,
             **options,
         )
 

@@ -126,7 +126,7 @@ class Watching:
             terminatedPodAge="10m",
             kubeletHealthzEndpoint=f"127.0.0.1:{healthz.port}",
         )
-        self.node.watch_kubelet()
+        self.node.kubelet_watch.start()
         assert came_true(lambda: self.node.kubelet_watch.healthy_since() is not None)
 
     def minutes(self, count: int) -> None:
@@ -172,7 +172,7 @@ def test_without_the_switch_nothing_is_seen(small_node: SmallNode) -> None:
     terminate(small_node, pod, container)
     clock = AheadClock()
     node = small_node.node(clock=clock)
-    node.watch_kubelet()
+    node.kubelet_watch.start()
     for _ in range(30):
         clock.step(MINUTE)
         node.compare_pods()

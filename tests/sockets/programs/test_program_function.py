@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.record import Pass, PassResult
 from eviction.reporting.pass_record import pass_json
 from reclaim.function import Pressure
@@ -41,7 +40,7 @@ class Cache:
         self.function = program_function(program, FilesystemRole.NODEFS)
         self.tables: dict[str, Any] = {
             "functions": table_of(self.function, *FUNCTIONS.values()),
-            "reclaim_table": {cell: (PRUNE, *row) for cell, row in RECLAIM_TABLE.items()},
+            "first": PRUNE,
         }
 
     def left(self) -> list[str]:

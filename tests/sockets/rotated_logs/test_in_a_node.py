@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
@@ -41,7 +40,7 @@ def node_of(small: SmallNode, above: int, signal: Signal = Signal.NODEFS_AVAILAB
         signal,
         above,
         functions=table_of(function, *FUNCTIONS.values()),
-        reclaim_table={cell: (FUNCTION, *row) for cell, row in RECLAIM_TABLE.items()},
+        first=FUNCTION,
         **options,
     )
 
