@@ -81,9 +81,10 @@ class Responder:
 
     `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
     `context`: makes what the stages of one pass may use, from what it is about, whether it gives way, how much it may
-    remove, a directory of each btrfs, and how many removals go side by side (None: as configured). `removal_seconds`: how long removals have taken lately. `extent`, `lead`: as configured.
-    `cooling_until`: until when a function is not called again (monotonic seconds). `fill_rates`: only `synchronize`
-    writes them; a pass, which reads more often, continues from them on its own.
+    remove, a directory of each btrfs, and how many removals go side by side (None: as configured). `removal_seconds`:
+    how long removals have taken lately. `extent`, `lead`: as configured. `cooling_until`: until when a function is not
+    called again (monotonic seconds). `fill_rates`: only `synchronize` writes them; a pass, which reads more often,
+    continues from them on its own.
     """
 
     observe: Callable[[], SignalObservations]
