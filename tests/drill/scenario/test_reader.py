@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an unknown layout": ({"node": {"layout": "mirrored"}}, ["node.layout", "mirrored"]),
     "a filesystem of its own with a name of the kubelet's": (
         {"node": {"filesystems": [{**IMAGEFS, "name": "imagefs"}]}},
-        ["node.filesystems", "imagefs", "the kubelet's own names"],
+        ["node.filesystems", "imagefs", "has a meaning of its own"],
     ),
     "two filesystems of its own with one name": (
         {"node": {"filesystems": [{**IMAGEFS, "name": "cache"}] * 2}},

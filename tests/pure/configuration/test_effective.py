@@ -152,7 +152,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("imageMaximumGCAge: -1s\n", "c.yaml: imageMaximumGCAge: must not be negative, but it was '-1s'"),
         ("keepImages: pause\n", "c.yaml: keepImages: must be a list, but it was 'pause'"),
         ("keepImages: [1]\n", "c.yaml: keepImages.0: must be a text, in quotes where YAML would read it otherwise"),
-        ("keepImages: [a, A]\n", "c.yaml: keepImages: 'A' cannot be used: repositories are written in lower case;"),
+        ("keepImages: [a, A]\n", "c.yaml: keepImages: 'A' cannot be used; allowed are"),
         ("periodicGC: 1\n", "c.yaml: periodicGC: must be true or false, but it was 1"),
         ("maximumDeadContainers: '5'\n", "c.yaml: maximumDeadContainers: must be a whole number, but it"),
         ("evictionSoft: {nodefs.available: 5%}\n", "c.yaml: evictionSoft: nodefs.available: needs a grace period"),
