@@ -78,13 +78,15 @@ class Kind(StrEnum):
 
 
 class Worded(StrEnum):
-    """A closed list of words for programs. `words`: what each says, for people."""
+    """A closed list of words for programs. `words`: what each says, for people. `remedy`: what can be done about it;
+    empty where there is nothing to be done."""
 
     words: str
+    remedy: str
 
-    def __new__(cls, word: str, words: str = "") -> Self:
+    def __new__(cls, word: str, words: str = "", remedy: str = "") -> Self:
         found = str.__new__(cls, word)
-        found._value_, found.words = word, words
+        found._value_, found.words, found.remedy = word, words, remedy
         return found
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
-from eviction.node.state_file import Moment, OwnFile, current_boot_id, current_machine_id, reason_of
+from eviction.node.state_file import Moment, OwnFile, moments, reason_of
 from eviction.reporting.log import Log
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
 from signals.clock import Clock
@@ -55,12 +55,8 @@ def left_seconds(text: bytes, now: Moment) -> float:
     except ValidationError:
         raise ValueError("it is not a pause of this version of reclaimd") from None
     begun = kept.begun
-    if begun.machine_id and now.machine_id and begun.machine_id != now.machine_id:
-        raise ValueError("it is of another machine")
-    if begun.boot_id and begun.boot_id == now.boot_id:
-        passed = now.monotonic - begun.monotonic
-    else:
-        passed = max(now.wall - begun.wall, now.monotonic)
+    begun.check_machine(now)
+    passed = now.monotonic - begun.monotonic if begun.same_boot(now) else max(now.wall - begun.wall, now.monotonic)
     return max(kept.seconds - max(passed, 0.0), 0.0)
 
 
@@ -71,9 +67,7 @@ class PauseFile:
     def __init__(self, state_file: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self.path = f"{state_file}.pause" if state_file else ""
         self._file = OwnFile(self.path)
-        self._clock = clock
-        self._boot_id = current_boot_id() if boot_id is None else boot_id
-        self._machine_id = current_machine_id() if machine_id is None else machine_id
+        self._now = moments(clock, boot_id, machine_id)
         self._write_in_time = ReadingsInTime(Workers("the pause", 1), ANSWER_SECONDS)
         self._lock = threading.Lock()
         self._latest: bytes | None = None  # what the file should hold; None: there should be none
@@ -125,9 +119,6 @@ class PauseFile:
                 self._file.replace(latest)
             if latest is self._latest:
                 return
-
-    def _now(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)
 
 
 def pause_for_client(request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log) -> Iterator[dict[str, Any]]:

@@ -71,6 +71,22 @@ class Moment:
     boot_id: str = ""
     machine_id: str = ""
 
+    def same_boot(self, now: Moment) -> bool:
+        """Whether `now` is known to be in the same boot."""
+        return bool(self.boot_id) and self.boot_id == now.boot_id
+
+    def check_machine(self, now: Moment) -> None:
+        """Raises ValueError if `now` is known to be on another machine."""
+        if self.machine_id and now.machine_id and self.machine_id != now.machine_id:
+            raise ValueError("it is of another machine")
+
+
+def moments(clock: Clock, boot_id: str | None = None, machine_id: str | None = None) -> Callable[[], Moment]:
+    """What tells the moment, by this clock. The ids: None: those of this boot and machine."""
+    boot = current_boot_id() if boot_id is None else boot_id
+    machine = current_machine_id() if machine_id is None else machine_id
+    return lambda: Moment(clock.monotonic(), clock.wall(), boot, machine)
+
 
 class _Document(Model):
     """What the file holds: records by image id, with times in seconds since the epoch."""
@@ -100,10 +116,9 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
     except ValidationError:
         raise ValueError("it is no file of image records of this version of reclaimd") from None
     saved = document.saved
-    if saved.machine_id and now.machine_id and saved.machine_id != now.machine_id:
-        raise ValueError("it is of another machine")
+    saved.check_machine(now)
     clocks = _checked(saved.monotonic), _checked(saved.wall)
-    same_boot = bool(saved.boot_id) and saved.boot_id == now.boot_id and now.monotonic >= saved.monotonic
+    same_boot = saved.same_boot(now) and now.monotonic >= saved.monotonic
 
     def monotonic(time: float) -> float:
         at_save = max(saved.wall - _checked(time), 0.0)
@@ -164,8 +179,7 @@ class RecordFile:
         self._path = path
         self._file = OwnFile(path)
         self._clock = clock
-        self._boot_id = current_boot_id() if boot_id is None else boot_id
-        self._machine_id = current_machine_id() if machine_id is None else machine_id
+        self._now = moments(clock, boot_id, machine_id)
         self._lock = threading.Lock()
         self._on_disk: tuple[Mapping[str, ImageRecord], Mapping[str, ImageRecord]] = ({}, {})
         self._as_of = clock.monotonic()
@@ -200,9 +214,6 @@ class RecordFile:
                 return f"the state file {self._path} cannot be saved: {reason_of(error)}"
             self._on_disk, self._as_of = (dict(records), dict(gone)), self._clock.monotonic()
             return ""
-
-    def _now(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.wall(), self._boot_id, self._machine_id)
 
 
 class OwnFile:

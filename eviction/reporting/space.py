@@ -55,7 +55,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
@@ -64,7 +64,7 @@ from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Wo
 from reclaim.images.storage import IMAGES
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
-from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
+from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable, Worded
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, filesystem_of, mount_holding, read_mounts
 from signals.quantity import counted, format_bytes
@@ -98,16 +98,8 @@ CONTENT = "io.containerd.content.v1.content"
 # ---- Shapes and words
 
 
-class Use(StrEnum):
+class Use(Worded):
     """What bytes are used for; a closed list. `words`: what it is called. `remedy`: what can be done about it."""
-
-    words: str
-    remedy: str
-
-    def __new__(cls, use: str, words: str = "", remedy: str = "") -> Self:
-        found = str.__new__(cls, use)
-        found._value_, found.words, found.remedy = use, words, remedy
-        return found
 
     IMAGES_IN_USE = "images_in_use", "images in use", "move pods away, or use smaller images"
     IMAGES_MAY_GO = (
