@@ -10,10 +10,8 @@ import argparse
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from typing import NoReturn
 
 from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
@@ -34,7 +32,7 @@ from eviction.drill.run.real import (
 )
 from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
-from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.hold_off import held_off_since_boot
 from eviction.node.node import Node
 from eviction.reporting.log import escaped
 from eviction.reporting.tables import signals_table
@@ -101,9 +99,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
 
 def _refuse_while_held_off(configuration: Configuration) -> None:
     """Exits with 2 while the daemon holds off shortly after a boot, as there would be no relief."""
-    since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-    healthy = partial(kubelet_is_healthy, configuration.kubelet_healthz)
-    reason = HoldOff(configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+    reason = held_off_since_boot(configuration.hold_off_seconds, configuration.kubelet_healthz)
     if reason is not None:
         _refuse(f"held off: {reason}")
 

@@ -12,11 +12,9 @@ removed from the queue; a pass that has begun is finished.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
@@ -25,7 +23,7 @@ from eviction.control.answer import Answer, Output, RequestRefused, options_of_c
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import highest_mark, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
-from eviction.node.hold_off import HoldOff, kubelet_is_healthy
+from eviction.node.hold_off import held_off_since_boot
 from eviction.node.node import Node, Responder
 from eviction.node.one_pass import Request
 from eviction.record import Pass, PassResult, Trigger
@@ -200,9 +198,8 @@ def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
     code, why = EXIT_PAUSED, node.pause.why()
     if why is None:
-        since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-        healthy = partial(kubelet_is_healthy, node.configuration.kubelet_healthz)
-        code, why = EXIT_NOT_RELIEVED, HoldOff(node.configuration.hold_off_seconds, 0.0, since_boot, healthy).why()
+        seconds, healthz = node.configuration.hold_off_seconds, node.configuration.kubelet_healthz
+        code, why = EXIT_NOT_RELIEVED, held_off_since_boot(seconds, healthz)
     return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 

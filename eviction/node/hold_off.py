@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from reclaim.execution.workers import NoThread
 
@@ -99,6 +100,13 @@ def kubelet_is_healthy(where: Where | None) -> bool:
     with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:
         return _asked(kubelet, ANSWER_SECONDS)[0]
     return False
+
+
+def held_off_since_boot(seconds: float, healthz: Where | None) -> str | None:
+    """Why a command may not remove anything yet, in a sentence; None if it may. `seconds`: the hold-off, which begins
+    with the boot and ends early once the kubelet is healthy. `healthz`: where to ask it."""
+    since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    return HoldOff(seconds, 0.0, since_boot, partial(kubelet_is_healthy, healthz)).why()
 
 
 class KubeletWatch:
