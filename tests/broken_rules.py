@@ -165,7 +165,7 @@ BREAKS = (
     Break(
         "records of another machine count",
         STATE_FILE,
-        "saved.machine_id and now.machine_id and saved.machine_id != now.machine_id",
+        "self.machine_id and now.machine_id and self.machine_id != now.machine_id",
         "False",
     ),
     # ---- containers, sandboxes, logs
